@@ -1,0 +1,145 @@
+//! What a model is made of; knows tensors and requests, nothing above.
+
+pub mod native;
+
+use std::{collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc};
+
+use crate::{
+    config::ModelConfig,
+    error::Result,
+    model::Health,
+    request::{Request, Response},
+    statistics::Timing,
+    tensor::Tensor,
+};
+
+/// Tensors by position in the config.
+pub type Tensors = Vec<Option<Tensor>>;
+
+/// Where an instance's `execute` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// On a thread that serves others: it takes microseconds and never blocks.
+    Shared,
+    /// On a thread of its own: it may block.
+    Own,
+}
+
+/// Which instance is being opened.
+#[derive(Clone, Debug)]
+pub struct InstanceName {
+    /// `group_0`, as Triton names instances.
+    pub name: String,
+    /// Its place among all instances of the model.
+    pub index: usize,
+    /// `CPU`, `GPU` or `MODEL`.
+    pub kind: &'static str,
+    /// The GPU, 0 on a CPU.
+    pub device: i32,
+    /// Told when the instance loses its worker and when it has one again.
+    pub health: Arc<Health>,
+}
+
+/// A model that can be opened as often as it has instances.
+pub enum Backend {
+    /// Executes joined tensors in this process.
+    Local(Arc<dyn OpenLocal>),
+    /// Hands whole requests to something that answers later: a worker process.
+    Remote(Arc<dyn OpenRemote>),
+}
+
+/// Opens executors in this process.
+pub trait OpenLocal: Send + Sync {
+    /// Which kind of thread its executors need.
+    fn placement(&self) -> Placement;
+    /// Called on the instance's own thread; may block unless the placement is `Shared`.
+    fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>>;
+}
+
+/// One loaded copy of a model. Lives and dies on its instance's thread, so it need not be `Send`.
+pub trait Executor {
+    /// Runs one batch: `rows` rows in every input (0 rows and no batch dimension for models that
+    /// do not batch). Answers one place per output of the config.
+    fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors>;
+}
+
+/// Opens workers outside this process.
+pub trait OpenRemote: Send + Sync {
+    /// Called on a loading thread, may block; what it returns is called on the instance's thread.
+    fn open(&self, instance: &InstanceName) -> Result<StartRemote>;
+}
+
+/// Attaches an opened worker to the runtime of the current thread.
+pub type StartRemote = Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>;
+
+/// One worker. Lives on an arbiter that serves others: it never blocks.
+pub trait Remote {
+    /// Runs the groups in order, each as one execution, and tells `done` once per group.
+    ///
+    /// Dropping the worker ends its process; what is in flight then fails.
+    fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>);
+}
+
+/// How one execution of a group of requests ended.
+pub struct Executed {
+    /// Position of the group in `start`.
+    pub group: usize,
+    /// One result per request, or one failure for all.
+    pub results: Result<Vec<Result<Response>>>,
+    /// `queue` is left empty.
+    pub timing: Timing,
+}
+
+/// Waits for the groups of one `start`.
+pub trait Done {
+    /// Called once per group. Once all groups are through and every `Rc` is dropped, the worker
+    /// is given more; a worker that is not ready keeps its `Rc` until it is.
+    fn executed(&self, executed: Executed);
+}
+
+/// Where a model's files are.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The model's name.
+    pub name: String,
+    /// The model's folder.
+    pub model_dir: PathBuf,
+    /// The version's number; its files are in `model_dir/version`.
+    pub version: i64,
+}
+
+/// What the command line says about backends.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `--backend-config=<backend>,<key>=<value>`; global ones under the empty backend.
+    pub options: BTreeMap<(String, String), String>,
+    /// May Python environments be made (`--provision`)?
+    pub provision: bool,
+}
+
+impl Settings {
+    /// The value of `key` for `backend`, else the global one.
+    pub fn get(&self, backend: &str, key: &str) -> Option<&str> {
+        let of = |backend: &str| self.options.get(&(backend.to_owned(), key.to_owned()));
+        of(backend).or_else(|| of("")).map(String::as_str)
+    }
+}
+
+/// One kind of model, by its name in `backend:`.
+pub struct Kind {
+    /// As configs spell it.
+    pub name: &'static str,
+    /// Fills in what a config lacks: ModelConfig JSON in, completed JSON out, `None` for no change.
+    /// Called on a loading thread; may block.
+    pub complete: fn(&Settings, &Place, &str) -> Result<Option<String>>,
+    /// Checks the finished config and prepares to open instances. Called on a loading thread.
+    pub prepare: fn(&Settings, &Place, Arc<ModelConfig>) -> Result<Backend>,
+}
+
+const KINDS: &[Kind] =
+    &[Kind { name: "native", complete: |_, _, _| Ok(None), prepare: native::prepare }];
+
+/// The kind called `name`.
+pub fn kind(name: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|it| it.name == name)
+}

@@ -1,0 +1,218 @@
+//! A model as everyone else sees it: a config, counters, and a way to ask.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use crate::{
+    config::{Input, ModelConfig},
+    error::{Error, Result},
+    request::{Reply, Request},
+    statistics::Statistics,
+    tensor::{Shape, Tensor, shape_text},
+};
+
+/// Anything that answers requests: a batcher in front of instances, or an ensemble of models.
+pub trait Infer: Send + Sync {
+    /// Answers later, through `reply`, on any thread. Must not block.
+    fn infer(&self, request: Request, reply: Reply);
+}
+
+/// How many instances of a model can take work right now.
+#[derive(Debug, Default)]
+pub struct Health {
+    total: AtomicUsize,
+    up: AtomicUsize,
+}
+
+impl Health {
+    /// Counts a new instance that is up.
+    pub fn join(&self) {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        self.up.fetch_add(1, Ordering::Relaxed);
+    }
+    /// An instance lost its worker.
+    pub fn down(&self) {
+        self.up.fetch_sub(1, Ordering::Relaxed);
+    }
+    /// An instance has a worker again.
+    pub fn up(&self) {
+        self.up.fetch_add(1, Ordering::Relaxed);
+    }
+    /// At least one instance can run, or the model has none by nature (an ensemble).
+    pub fn is_ready(&self) -> bool {
+        self.total.load(Ordering::Relaxed) == 0 || 0 < self.up.load(Ordering::Relaxed)
+    }
+}
+
+/// One loaded version of a model. Whoever holds it keeps it running.
+pub struct Model {
+    /// The completed config.
+    pub config: Arc<ModelConfig>,
+    /// The version's number.
+    pub version: i64,
+    /// Counters since it was loaded.
+    pub stats: Arc<Statistics>,
+    /// Whether its instances can run.
+    pub health: Arc<Health>,
+    /// Models an ensemble runs; empty for others.
+    pub steps: Vec<Arc<Model>>,
+    answers: Arc<dyn Infer>,
+}
+
+/// What a model is made of.
+pub struct Parts {
+    /// The completed config.
+    pub config: Arc<ModelConfig>,
+    /// The version's number.
+    pub version: i64,
+    /// Counters; shared with the instances.
+    pub stats: Arc<Statistics>,
+    /// Shared with the instances.
+    pub health: Arc<Health>,
+    /// Models an ensemble runs; empty for others.
+    pub steps: Vec<Arc<Model>>,
+}
+
+impl Model {
+    /// A model that `answers`.
+    pub fn new(parts: Parts, answers: Arc<dyn Infer>) -> Model {
+        let Parts { config, version, stats, health, steps } = parts;
+        Model { config, version, stats, health, steps, answers }
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.config.name
+    }
+
+    /// It can take work right now, and so can all of its steps.
+    pub fn is_ready(&self) -> bool {
+        self.health.is_ready() && self.steps.iter().all(|it| it.is_ready())
+    }
+
+    /// Checks the request against the config, then runs it.
+    pub fn infer(&self, mut request: Request, reply: Reply) {
+        let reply = reply.counted(self.stats.clone());
+        match check(&self.config, &mut request) {
+            Ok(()) => self.answers.infer(request, reply),
+            Err(text) => {
+                reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
+            }
+        }
+    }
+}
+
+/// Sets the batch size, or says in Triton's words what is wrong.
+fn check(config: &ModelConfig, request: &mut Request) -> Result<(), String> {
+    let required = config.inputs.iter().filter(|it| !it.optional).count();
+    let mut batch = None;
+    let mut found = 0;
+    let mut missing = 0;
+    for (input, tensor) in config.inputs.iter().zip(&request.inputs) {
+        match tensor {
+            Some(tensor) => {
+                found += 1;
+                check_tensor(config, input, tensor, &mut batch)?;
+            }
+            None if !input.optional => missing += 1,
+            None => (),
+        }
+    }
+    if missing != 0 || request.inputs.len() != config.inputs.len() {
+        return Err(missing_inputs(config, request, found, required));
+    }
+    request.batch = batch.unwrap_or(u32::from(0 < config.max_batch_size));
+    if config.max_batch_size < request.batch {
+        return Err(format!(
+            "inference request batch-size must be <= {} for '{}'",
+            config.max_batch_size, config.name
+        ));
+    }
+    Ok(())
+}
+
+fn check_tensor(
+    config: &ModelConfig,
+    input: &Input,
+    tensor: &Tensor,
+    batch: &mut Option<u32>,
+) -> Result<(), String> {
+    if tensor.dtype() != input.dtype {
+        return Err(format!(
+            "inference input '{}' data-type is '{}', but model '{}' expects '{}'",
+            input.name,
+            tensor.dtype().as_str(),
+            config.name,
+            input.dtype.as_str()
+        ));
+    }
+    let mut dims = tensor.shape();
+    if 0 < config.max_batch_size {
+        let Some((&rows, rest)) = dims.split_first() else {
+            return Err(format!(
+                "input '{}' has no shape but model requires batch dimension for '{}'",
+                input.name, config.name
+            ));
+        };
+        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+        if *batch.get_or_insert(rows) != rows {
+            return Err(format!(
+                "input '{}' batch size does not match other inputs for '{}'",
+                input.name, config.name
+            ));
+        }
+        dims = rest;
+    }
+    let fits = dims.len() == input.dims.len()
+        && dims.iter().zip(&input.dims).all(|(got, want)| *want == -1 || got == want);
+    if fits { Ok(()) } else { Err(wrong_shape(config, input, tensor)) }
+}
+
+fn wrong_shape(config: &ModelConfig, input: &Input, tensor: &Tensor) -> String {
+    let mut expected = Shape::new();
+    let note = if 0 < config.max_batch_size {
+        expected.push(-1);
+        " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension \
+         to be prepended to each input shape. If you want to specify the full shape including the \
+         batch dim in your input dims config, try setting max_batch_size to zero. See the model \
+         configuration docs for more info on max_batch_size."
+    } else {
+        ""
+    };
+    expected.extend_from_slice(&input.dims);
+    format!(
+        "unexpected shape for input '{}' for model '{}'. Expected {}, got {}.{note}",
+        input.name,
+        config.name,
+        shape_text(&expected),
+        shape_text(tensor.shape())
+    )
+}
+
+fn missing_inputs(
+    config: &ModelConfig,
+    request: &Request,
+    found: usize,
+    required: usize,
+) -> String {
+    let names = |wanted: &dyn Fn(&Input, bool) -> bool| -> String {
+        let has = |index: usize| request.inputs.get(index).is_some_and(Option::is_some);
+        let picked = config.inputs.iter().enumerate().filter(|(i, it)| wanted(it, has(*i)));
+        picked.map(|(_, it)| format!("'{}'", it.name)).collect::<Vec<_>>().join(",")
+    };
+    let total = config.inputs.len();
+    let expected = if required == total {
+        format!("expected {total} inputs")
+    } else {
+        format!("expected number of inputs between {required} and {total}")
+    };
+    format!(
+        "{expected} but got {found} inputs for model '{}'. Got input(s) [{}], but missing required \
+         input(s) [{}]. Please provide all required input(s).",
+        config.name,
+        names(&|_, has| has),
+        names(&|it, has| !has && !it.optional)
+    )
+}

@@ -1,0 +1,109 @@
+//! An immutable snapshot of all models: what gateways read, without a lock.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    error::{Error, Result},
+    model::Model,
+};
+
+/// Where a version of a model is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the index's")]
+pub enum State {
+    Unknown,
+    Ready,
+    Unavailable,
+    Loading,
+    Unloading,
+}
+
+impl State {
+    /// As the repository index spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Unknown => "UNKNOWN",
+            State::Ready => "READY",
+            State::Unavailable => "UNAVAILABLE",
+            State::Loading => "LOADING",
+            State::Unloading => "UNLOADING",
+        }
+    }
+}
+
+/// One version of a model as the catalog knows it.
+#[derive(Clone)]
+pub struct Version {
+    /// `Some` exactly while the state is `Ready`.
+    pub model: Option<Arc<Model>>,
+    /// Where it is in its life.
+    pub state: State,
+    /// Why it is not ready: a load error, or `unloaded`.
+    pub reason: String,
+}
+
+/// One name in the repository.
+#[derive(Clone, Default)]
+pub struct Entry {
+    /// By number; empty for a model that nobody tried to load.
+    pub versions: BTreeMap<i64, Version>,
+    /// Why there is no version at all, empty if nobody tried to load it.
+    pub reason: String,
+}
+
+impl Entry {
+    fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
+        self.versions.values().filter_map(|it| it.model.as_ref())
+    }
+}
+
+/// All names, at one moment.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    /// By name, in order.
+    pub entries: BTreeMap<Arc<str>, Entry>,
+}
+
+impl Catalog {
+    /// The ready version `version`, or the highest ready one for `None`.
+    pub fn get(&self, name: &str, version: Option<i64>) -> Result<Arc<Model>> {
+        let unknown = || format!("Request for unknown model: '{name}'");
+        let entry = self
+            .entries
+            .get(name)
+            .ok_or_else(|| Error::not_found(format!("{} is not found", unknown())))?;
+        let Some(number) = version else {
+            return entry.ready().next_back().cloned().ok_or_else(|| {
+                Error::not_found(format!("{} has no available versions", unknown()))
+            });
+        };
+        let version = entry.versions.get(&number).ok_or_else(|| {
+            Error::not_found(format!("{} version {number} is not found", unknown()))
+        })?;
+        version.model.clone().ok_or_else(|| {
+            Error::unavailable(format!("{} version {number} is not at ready state", unknown()))
+        })
+    }
+
+    /// Ready versions of `name`, ascending.
+    pub fn versions(&self, name: &str) -> Vec<Arc<Model>> {
+        self.entries.get(name).into_iter().flat_map(Entry::ready).cloned().collect()
+    }
+
+    /// Every ready model.
+    pub fn ready_models(&self) -> impl Iterator<Item = &Arc<Model>> {
+        self.entries.values().flat_map(Entry::ready)
+    }
+
+    /// Strict readiness: every version is ready and able to run, or was unloaded on purpose.
+    pub fn is_ready(&self) -> bool {
+        self.entries.values().all(|entry| {
+            let is_tried = !entry.versions.is_empty();
+            (is_tried || entry.reason.is_empty())
+                && entry.versions.values().all(|version| match &version.model {
+                    Some(model) => model.is_ready(),
+                    None => version.reason == "unloaded",
+                })
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! How models come and go: scan, load, publish.
+
+mod catalog;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+
+pub use self::catalog::{Catalog, Entry, State, Version};
+use crate::error::Result;
+
+/// What the load API may replace for one load.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// A ModelConfig as JSON, instead of the one on disk.
+    pub config: Option<String>,
+    /// `path → contents`, relative to the model's folder (the key without its `file:` prefix).
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// Changes the catalog; gateways hold it as a trait object so that they can be tested without one.
+pub trait Control: Send + Sync {
+    /// Loads or reloads a model and what it needs; returns once it is ready.
+    fn load(&self, name: String, overrides: Overrides) -> BoxFuture<'static, Result<()>>;
+    /// Takes a model out; with `dependents` also the steps only it had loaded.
+    fn unload(&self, name: String, dependents: bool) -> BoxFuture<'static, Result<()>>;
+}
+
+/// What gateways hold of the repository.
+#[derive(Clone)]
+pub struct Repository {
+    /// The newest snapshot.
+    pub catalog: Arc<ArcSwap<Catalog>>,
+    /// Loads and unloads.
+    pub control: Arc<dyn Control>,
+}

@@ -1,0 +1,208 @@
+//! What a client asks and what it gets back, free of any wire format.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use actix::Message;
+use smallvec::SmallVec;
+use tokio::sync::oneshot;
+
+use crate::{
+    error::{Error, Result},
+    statistics::{Statistics, Timing},
+    tensor::Tensor,
+};
+
+/// A value of `parameters` in a request or a response.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Parameter {
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+}
+
+/// Named parameters in the order they came.
+pub type Parameters = Vec<(String, Parameter)>;
+
+/// Which sequence a request belongs to: none, a number, or a string.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Correlation {
+    #[default]
+    None,
+    Number(u64),
+    Text(String),
+}
+
+/// What every step of an ensemble shares with the request that started it.
+#[derive(Debug, Default)]
+pub struct Context {
+    /// The client's id, empty if it sent none.
+    pub id: String,
+    /// Custom parameters and forwarded headers.
+    pub parameters: Parameters,
+    /// 0 = the model's default level.
+    pub priority: u64,
+    /// The client's `timeout` parameter, 0 if it sent none.
+    pub timeout_us: u64,
+    /// Which sequence this belongs to.
+    pub correlation: Correlation,
+    /// Bit 0: sequence start, bit 1: sequence end.
+    pub flags: u32,
+    cancelled: AtomicBool,
+}
+
+impl Context {
+    /// The caller has gone or a sibling step failed: no work is worth starting.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+    /// Skips what has not started yet.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+    /// `[request id: 7] `, as Triton begins its messages about a request.
+    pub fn tag(&self) -> String {
+        let id = if self.id.is_empty() { "<id_unknown>" } else { &self.id };
+        format!("[request id: {id}] ")
+    }
+}
+
+/// The outputs a request asks for, by position in the model's config.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Wanted {
+    /// Every output the model has.
+    #[default]
+    All,
+    /// Only these.
+    Only(SmallVec<[u16; 8]>),
+}
+
+impl Wanted {
+    /// Is output `index` asked for?
+    pub fn has(&self, index: usize) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Only(some) => some.iter().any(|it| usize::from(*it) == index),
+        }
+    }
+}
+
+/// One inference request, its names already resolved to positions in the model's config.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// Shared by all steps of an ensemble.
+    pub context: Arc<Context>,
+    /// One place per input of the config; `None` for an optional input that was not sent.
+    pub inputs: Vec<Option<Tensor>>,
+    /// Which outputs to answer with.
+    pub wanted: Wanted,
+    /// Rows in the batch dimension; 0 for models that do not batch. Set by `Model::infer`.
+    pub batch: u32,
+}
+
+impl Request {
+    /// What the request adds to a batch: its rows, or 1 for models that do not batch.
+    pub fn rows(&self) -> u32 {
+        self.batch.max(1)
+    }
+}
+
+/// What a model answered.
+#[derive(Clone, Debug, Default)]
+pub struct Response {
+    /// One place per output of the config; `None` where the model gave nothing.
+    pub outputs: Vec<Option<Tensor>>,
+    /// What the model says beside its tensors.
+    pub parameters: Parameters,
+    /// For statistics.
+    pub timing: Timing,
+}
+
+/// Whoever waits for an answer: a gateway, or the next step of an ensemble.
+pub trait Answer: Send {
+    /// Called exactly once, on any thread; must not block.
+    fn answer(self: Box<Self>, result: Result<Response>);
+}
+
+impl Answer for oneshot::Sender<Result<Response>> {
+    fn answer(self: Box<Self>, result: Result<Response>) {
+        // The gateway may have gone; then nobody misses the answer.
+        let _ = self.send(result);
+    }
+}
+
+/// The one way to answer a request. Dropping it unanswered answers with an error.
+pub struct Reply {
+    to: Option<Box<dyn Answer>>,
+    /// Whose statistics this answer counts in.
+    stats: Option<Arc<Statistics>>,
+    since: Instant,
+}
+
+impl Reply {
+    /// Answers go to `to`.
+    pub fn new(to: impl Answer + 'static) -> Reply {
+        Reply { to: Some(Box::new(to)), stats: None, since: Instant::now() }
+    }
+
+    /// A reply and the place to wait for it.
+    pub fn channel() -> (Reply, oneshot::Receiver<Result<Response>>) {
+        let (sender, receiver) = oneshot::channel();
+        (Reply::new(sender), receiver)
+    }
+
+    /// Counts the answer in a model's statistics.
+    pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
+        self.stats = Some(stats);
+        self
+    }
+
+    /// When the request reached the model.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Sends the answer on.
+    pub fn answer(mut self, result: Result<Response>) {
+        self.send(result);
+    }
+
+    fn send(&mut self, result: Result<Response>) {
+        let Some(to) = self.to.take() else { return };
+        if let Some(stats) = &self.stats {
+            let elapsed = self.since.elapsed();
+            match &result {
+                Ok(response) => stats.success(&response.timing, elapsed),
+                Err(error) => stats.failure(error.kind(), elapsed),
+            }
+        }
+        to.answer(result);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            self.send(Err(Error::unavailable("the model stopped before it answered")));
+        }
+    }
+}
+
+/// A request that waits, and the one way to answer it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Pending {
+    /// What is asked.
+    pub request: Request,
+    /// Where the answer goes.
+    pub reply: Reply,
+}

@@ -1,0 +1,171 @@
+//! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+
+use crate::error::ErrorKind;
+
+/// Where the time of a request went.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Timing {
+    pub queue: Duration,
+    pub compute_input: Duration,
+    pub compute_infer: Duration,
+    pub compute_output: Duration,
+}
+
+impl std::ops::AddAssign for Timing {
+    fn add_assign(&mut self, other: Timing) {
+        self.queue += other.queue;
+        self.compute_input += other.compute_input;
+        self.compute_infer += other.compute_infer;
+        self.compute_output += other.compute_output;
+    }
+}
+
+/// How often, and how long in all.
+#[derive(Debug, Default)]
+pub struct Total {
+    count: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Total {
+    fn add(&self, time: Duration) {
+        self.add_many(1, time);
+    }
+    fn add_many(&self, count: u64, time: Duration) {
+        self.count.fetch_add(count, Relaxed);
+        self.ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+    /// How often.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+    /// Nanoseconds in all.
+    pub fn ns(&self) -> u64 {
+        self.ns.load(Relaxed)
+    }
+}
+
+/// Executions of one batch size.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct BatchTotal {
+    pub count: u64,
+    pub compute_input_ns: u64,
+    pub compute_infer_ns: u64,
+    pub compute_output_ns: u64,
+}
+
+/// Why a request failed, in the words of `nv_inference_request_failure`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Reason {
+    Rejected,
+    Canceled,
+    Backend,
+    Other,
+}
+
+impl Reason {
+    /// All reasons; every one has a series from load on.
+    pub const ALL: [Reason; 4] =
+        [Reason::Rejected, Reason::Canceled, Reason::Backend, Reason::Other];
+    /// The label's value.
+    pub fn label(self) -> &'static str {
+        match self {
+            Reason::Rejected => "REJECTED",
+            Reason::Canceled => "CANCELED",
+            Reason::Backend => "BACKEND",
+            Reason::Other => "OTHER",
+        }
+    }
+    fn of(kind: ErrorKind) -> Reason {
+        match kind {
+            ErrorKind::Cancelled => Reason::Canceled,
+            ErrorKind::Unavailable => Reason::Rejected,
+            ErrorKind::Internal | ErrorKind::Unknown => Reason::Backend,
+            _ => Reason::Other,
+        }
+    }
+}
+
+/// Counters of one version of a model, from its load to its end.
+#[derive(Debug, Default)]
+#[allow(missing_docs, reason = "the names are those of the statistics extension")]
+pub struct Statistics {
+    pub success: Total,
+    pub fail: Total,
+    pub queue: Total,
+    pub compute_input: Total,
+    pub compute_infer: Total,
+    pub compute_output: Total,
+    pub inference_count: AtomicU64,
+    pub execution_count: AtomicU64,
+    /// Milliseconds since the epoch; 0 before the first request.
+    pub last_inference: AtomicU64,
+    /// Requests that wait for an execution.
+    pub pending: AtomicU64,
+    failures: [AtomicU64; 4],
+    batches: Mutex<BTreeMap<u32, BatchTotal>>,
+}
+
+impl Statistics {
+    /// A request was answered after `elapsed`.
+    pub fn success(&self, timing: &Timing, elapsed: Duration) {
+        self.success.add(elapsed);
+        self.queue.add(timing.queue);
+        self.compute_input.add(timing.compute_input);
+        self.compute_infer.add(timing.compute_infer);
+        self.compute_output.add(timing.compute_output);
+    }
+
+    /// A request failed after `elapsed`.
+    pub fn failure(&self, kind: ErrorKind, elapsed: Duration) {
+        self.fail.add(elapsed);
+        self.failures[Reason::of(kind) as usize].fetch_add(1, Relaxed);
+    }
+
+    /// One execution of `requests` requests with `rows` rows in all; `timing.queue` is not looked at.
+    pub fn execution(&self, rows: u32, timing: &Timing) {
+        self.inference_count.fetch_add(u64::from(rows), Relaxed);
+        self.execution_count.fetch_add(1, Relaxed);
+        self.touch();
+        let mut batches = self.batches.lock();
+        let batch = batches.entry(rows).or_default();
+        batch.count += 1;
+        batch.compute_input_ns += timing.compute_input.as_nanos() as u64;
+        batch.compute_infer_ns += timing.compute_infer.as_nanos() as u64;
+        batch.compute_output_ns += timing.compute_output.as_nanos() as u64;
+    }
+
+    fn touch(&self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.last_inference.store(now.as_millis() as u64, Relaxed);
+    }
+
+    /// Failures for `reason`.
+    pub fn failures(&self, reason: Reason) -> u64 {
+        self.failures[reason as usize].load(Relaxed)
+    }
+
+    /// Executed batch sizes, ascending.
+    pub fn batches(&self) -> Vec<(u32, BatchTotal)> {
+        self.batches.lock().iter().map(|(rows, total)| (*rows, *total)).collect()
+    }
+}
+
+/// The time since `start`, and now: for a row of intervals without gaps.
+pub fn lap(start: &mut Instant) -> Duration {
+    let now = Instant::now();
+    let took = now - *start;
+    *start = now;
+    took
+}

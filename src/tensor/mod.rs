@@ -1,0 +1,193 @@
+//! A shape, an element type, and bytes. Cloning and slicing never copy the bytes.
+
+mod dtype;
+mod segment;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+pub use self::{
+    dtype::DataType,
+    segment::{Home, Lease, Segment, SegmentMut, SegmentPool},
+};
+use crate::error::{Error, Result};
+
+/// Dimensions, the batch included.
+pub type Shape = SmallVec<[i64; 6]>;
+
+/// Invariant: fixed-size elements fill `data` exactly; BYTES elements are 4-byte little-endian
+/// lengths each followed by that many bytes, as many as the shape says.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    dtype: DataType,
+    shape: Shape,
+    data: Bytes,
+    /// The shared segment `data` lies in, if it does: a Python worker maps it instead of copying.
+    lease: Option<Arc<Lease>>,
+}
+
+impl Tensor {
+    /// Checks that `data` holds what `shape` promises.
+    pub fn new(dtype: DataType, shape: Shape, data: Bytes) -> Result<Tensor> {
+        let elements = element_count(&shape)?;
+        match dtype.size() {
+            Some(size) => {
+                let expected = elements.checked_mul(size).ok_or_else(|| too_large(&shape))?;
+                if data.len() != expected {
+                    return Err(Error::invalid(format!(
+                        "shape {} of {} needs {expected} bytes, got {}",
+                        shape_text(&shape),
+                        dtype.as_str(),
+                        data.len()
+                    )));
+                }
+            }
+            None => check_strings(&data, elements)?,
+        }
+        Ok(Tensor { dtype, shape, data, lease: None })
+    }
+
+    /// Bytes that lie in a shared segment.
+    pub fn in_segment(
+        dtype: DataType,
+        shape: Shape,
+        lease: &Arc<Lease>,
+        range: std::ops::Range<usize>,
+    ) -> Result<Tensor> {
+        let data = Lease::bytes(lease, range)?;
+        let tensor = Tensor::new(dtype, shape, data)?;
+        Ok(Tensor { lease: Some(lease.clone()), ..tensor })
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+    /// Dimensions, the batch included.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+    /// The raw little-endian elements.
+    pub fn data(&self) -> &Bytes {
+        &self.data
+    }
+    /// The segment the bytes lie in and where, if they do.
+    pub fn segment(&self) -> Option<(&Arc<Lease>, usize)> {
+        let lease = self.lease.as_ref()?;
+        Some((lease, lease.offset_of(&self.data)?))
+    }
+    /// Rows of the first dimension, 0 for a scalar.
+    pub fn rows(&self) -> usize {
+        self.shape.first().map_or(0, |rows| *rows as usize)
+    }
+
+    /// The same bytes under another shape of as many elements.
+    pub fn reshaped(mut self, shape: Shape) -> Result<Tensor> {
+        if element_count(&shape)? != element_count(&self.shape)? {
+            return Err(Error::internal(format!(
+                "cannot reshape {} to {}",
+                shape_text(&self.shape),
+                shape_text(&shape)
+            )));
+        }
+        self.shape = shape;
+        Ok(self)
+    }
+
+    /// Rows `start..end` of the first dimension, sharing the bytes.
+    ///
+    /// The caller has checked that `end` is at most `rows()`.
+    pub fn slice_rows(&self, start: usize, end: usize) -> Tensor {
+        let mut shape = self.shape.clone();
+        let rows = self.rows().max(1);
+        shape[0] = (end - start) as i64;
+        let range = if self.dtype == DataType::Bytes {
+            let per_row = element_count(&self.shape).unwrap_or(0) / rows;
+            let from = skip_strings(&self.data, 0, start * per_row);
+            from..skip_strings(&self.data, from, (end - start) * per_row)
+        } else {
+            let row = self.data.len() / rows;
+            start * row..end * row
+        };
+        Tensor { dtype: self.dtype, shape, data: self.data.slice(range), lease: self.lease.clone() }
+    }
+
+    /// The elements of a BYTES tensor, in order.
+    pub fn strings(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.data[..];
+        std::iter::from_fn(move || {
+            let (length, tail) = rest.split_first_chunk::<4>()?;
+            let (element, tail) = tail.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = tail;
+            Some(element)
+        })
+    }
+}
+
+/// Elements of a shape; negative dimensions and overflow are errors.
+pub fn element_count(shape: &[i64]) -> Result<usize> {
+    shape.iter().try_fold(1usize, |count, &dim| {
+        let dim = usize::try_from(dim).map_err(|_| {
+            Error::invalid(format!(
+                "shape {} contains one or more invalid dimensions",
+                shape_text(shape)
+            ))
+        })?;
+        count
+            .checked_mul(dim)
+            .filter(|it| isize::try_from(*it).is_ok())
+            .ok_or_else(|| too_large(shape))
+    })
+}
+
+fn too_large(shape: &[i64]) -> Error {
+    Error::invalid(format!(
+        "shape {} causes total element count to exceed maximum size of {}",
+        shape_text(shape),
+        i64::MAX
+    ))
+}
+
+/// `[1,2,3]`, as Triton prints shapes.
+pub fn shape_text(shape: &[i64]) -> String {
+    let dims: Vec<String> = shape.iter().map(i64::to_string).collect();
+    format!("[{}]", dims.join(","))
+}
+
+/// How many whole strings `data` holds must be `expected`.
+pub fn check_strings(data: &[u8], expected: usize) -> Result<()> {
+    let mut rest = data;
+    let mut found = 0;
+    while !rest.is_empty() {
+        let Some((length, tail)) = rest.split_first_chunk::<4>() else {
+            return Err(Error::invalid(format!(
+                "incomplete string length indicator, expecting 4 bytes but only {} bytes available",
+                rest.len()
+            )));
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        let Some(tail) = tail.get(length..) else {
+            return Err(Error::invalid(format!(
+                "string element of {length} bytes ends after the data, of which {} bytes are left",
+                tail.len()
+            )));
+        };
+        rest = tail;
+        found += 1;
+    }
+    if found != expected {
+        return Err(Error::invalid(format!("expected {expected} string elements, got {found}")));
+    }
+    Ok(())
+}
+
+/// Where the string after `count` strings begins.
+fn skip_strings(data: &[u8], mut at: usize, count: usize) -> usize {
+    for _ in 0..count {
+        let Some(length) = data.get(at..).and_then(|it| it.first_chunk::<4>()) else { break };
+        at += 4 + u32::from_le_bytes(*length) as usize;
+    }
+    at.min(data.len())
+}

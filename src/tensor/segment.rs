@@ -1,0 +1,201 @@
+//! Memory that worker processes can map: anonymous `memfd` segments, recycled, never named.
+#![expect(unsafe_code, reason = "slices of a mapping that other processes can see")]
+
+use std::{
+    fs::File,
+    ops::Range,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use memmap2::{MmapOptions, MmapRaw};
+use parking_lot::Mutex;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::error::{Error, Result};
+
+/// One mapped `memfd`. Its id is unique in this process's life, so workers can cache mappings.
+pub struct Segment {
+    id: u64,
+    file: File,
+    map: MmapRaw,
+}
+
+/// Takes a segment back when the last tensor in it is gone.
+pub trait Home: Send + Sync {
+    /// Called once per lease; dropping the segment frees it.
+    fn give_back(&self, segment: Segment);
+}
+
+/// A segment in use. Dropping the last `Arc` gives it back to its home.
+pub struct Lease {
+    /// `None` only while dropping.
+    segment: Option<Segment>,
+    home: Weak<dyn Home>,
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+impl Segment {
+    /// A new segment of `size` bytes.
+    pub fn create(size: usize) -> Result<Segment> {
+        let fd = memfd_create("troupe", MemfdFlags::CLOEXEC).map_err(no_memory)?;
+        rustix::fs::ftruncate(&fd, size as u64).map_err(no_memory)?;
+        Segment::map(fd, size)
+    }
+
+    /// Maps a segment that a worker made and sent.
+    pub fn adopt(fd: OwnedFd) -> Result<Segment> {
+        let size = rustix::fs::fstat(&fd).map_err(no_memory)?.st_size;
+        Segment::map(fd, usize::try_from(size).unwrap_or(0))
+    }
+
+    fn map(fd: OwnedFd, size: usize) -> Result<Segment> {
+        let file = File::from(fd);
+        let map = MmapOptions::new().len(size.max(1)).map_raw(&file).map_err(no_memory)?;
+        Ok(Segment { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), file, map })
+    }
+
+    /// Unique in this process's life.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+    /// Bytes mapped.
+    pub fn size(&self) -> usize {
+        self.map.len()
+    }
+    /// To be sent to a worker.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+    /// In use until the last `Arc` is dropped, then given back to `home`.
+    pub fn lease(self, home: Weak<dyn Home>) -> Arc<Lease> {
+        Arc::new(Lease { segment: Some(self), home })
+    }
+}
+
+fn no_memory(error: impl std::fmt::Display) -> Error {
+    Error::unavailable(format!("no shared memory for tensors: {error}"))
+}
+
+/// A segment nobody else knows yet, to be filled.
+pub struct SegmentMut {
+    segment: Segment,
+    home: Weak<dyn Home>,
+}
+
+impl SegmentMut {
+    /// All its bytes, left over from earlier use.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is ours alone until `freeze`: pools hand a segment out only after
+        // its last lease ended, and workers write only to segments they own.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.segment.map.as_mut_ptr(), self.segment.size())
+        }
+    }
+    /// Ends writing.
+    pub fn freeze(self) -> Arc<Lease> {
+        self.segment.lease(self.home)
+    }
+}
+
+impl Lease {
+    /// The segment leased.
+    pub fn segment(&self) -> &Segment {
+        self.segment.as_ref().expect("taken only by drop")
+    }
+
+    /// Part of the segment as shared bytes that keep the lease alive.
+    pub fn bytes(lease: &Arc<Lease>, range: Range<usize>) -> Result<Bytes> {
+        if range.start > range.end || lease.segment().size() < range.end {
+            return Err(Error::internal(format!(
+                "bytes {}..{} lie outside a segment of {} bytes",
+                range.start,
+                range.end,
+                lease.segment().size()
+            )));
+        }
+        Ok(Bytes::from_owner(View(lease.clone())).slice(range))
+    }
+
+    /// Where `data` begins in this segment, if it lies in it.
+    pub fn offset_of(&self, data: &[u8]) -> Option<usize> {
+        let start = self.segment().map.as_ptr() as usize;
+        let at = (data.as_ptr() as usize).checked_sub(start)?;
+        (at + data.len() <= self.segment().size()).then_some(at)
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lease of segment {}", self.segment().id)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let (Some(segment), Some(home)) = (self.segment.take(), self.home.upgrade()) {
+            home.give_back(segment);
+        }
+    }
+}
+
+struct View(Arc<Lease>);
+
+impl AsRef<[u8]> for View {
+    fn as_ref(&self) -> &[u8] {
+        let map = &self.0.segment().map;
+        // SAFETY: the mapping lives as long as the lease. A worker process could write to it; it
+        // can then only spoil numbers, never lengths, which live on our side.
+        unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }
+    }
+}
+
+/// Segments the gateways fill: kept for reuse by size class, up to `limit` idle bytes.
+pub struct SegmentPool {
+    idle: Mutex<Vec<Segment>>,
+    limit: usize,
+}
+
+impl SegmentPool {
+    /// A pool that keeps at most `limit` bytes of unused segments.
+    pub fn new(limit: usize) -> Arc<SegmentPool> {
+        Arc::new(SegmentPool { idle: Mutex::default(), limit })
+    }
+
+    /// A segment of at least `size` bytes, reused if there is one.
+    pub fn take(self: &Arc<Self>, size: usize) -> Result<SegmentMut> {
+        let class = size_class(size);
+        let mut idle = self.idle.lock();
+        let found = idle.iter().rposition(|it| it.size() == class);
+        let reused = found.map(|index| idle.remove(index));
+        drop(idle);
+        let segment = match reused {
+            Some(segment) => segment,
+            None => Segment::create(class)?,
+        };
+        let pool: Arc<dyn Home> = self.clone();
+        Ok(SegmentMut { segment, home: Arc::downgrade(&pool) })
+    }
+}
+
+impl Home for SegmentPool {
+    fn give_back(&self, segment: Segment) {
+        let mut idle = self.idle.lock();
+        idle.push(segment);
+        while self.limit < idle.iter().map(Segment::size).sum() {
+            idle.remove(0);
+        }
+    }
+}
+
+/// Next step of 1, 1.25, 1.5, 1.75 × 2ⁿ, at least 64 KiB: reuse without wasting more than a fifth.
+fn size_class(size: usize) -> usize {
+    let size = size.max(1 << 16);
+    let step = size.next_power_of_two() / 8;
+    size.div_ceil(step) * step
+}
