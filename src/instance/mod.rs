@@ -1,1 +1,11 @@
-//! The instance room.
+//! One loaded copy of a model: runs groups of requests and answers everyone in them.
+
+mod join;
+mod local;
+mod remote;
+mod reshape;
+
+pub use self::{
+    local::{Local, OwnThread, Work},
+    remote::Outside,
+};
