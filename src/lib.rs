@@ -1,1 +1,6 @@
-//! troupe.
+//! troupe: a model server for ensembles.
+
+pub mod config;
+pub mod tensor;
+
+pub mod proto;
