@@ -13,6 +13,7 @@ pub mod engines;
 pub mod model;
 
 pub mod config;
+pub mod metrics;
 pub mod request;
 
 pub mod statistics;

@@ -1,4 +1,5 @@
 //! An alarm in microseconds: the runtime's own timers tick once a millisecond.
+#![expect(unsafe_code, reason = "the runtime watches a file descriptor we promise to keep open")]
 
 use std::{
     io,
@@ -20,7 +21,9 @@ pub(super) struct Timer {
 impl Timer {
     pub(super) fn new() -> io::Result<Timer> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        Ok(Timer { fd: AsyncFd::register(timerfd_create(TimerfdClockId::Monotonic, flags)?)? })
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        // SAFETY: the `AsyncFd` owns the descriptor; nothing closes it before it is deregistered.
+        Ok(Timer { fd: unsafe { AsyncFd::register(fd)? } })
     }
 
     /// Rings at `due`, once; a later call replaces an earlier one.

@@ -9,7 +9,7 @@ use std::{
 use actix::{Actor, Addr, Arbiter, Context, Handler, Message};
 use tokio::sync::oneshot;
 
-use super::{join, reshape};
+use super::join;
 use crate::{
     backend::{Executor, InstanceName, OpenLocal, Tensors},
     config::ModelConfig,
@@ -28,7 +28,6 @@ pub struct Local {
     executor: Box<dyn Executor>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
-    reshapes: bool,
 }
 
 impl Local {
@@ -41,8 +40,7 @@ impl Local {
     ) -> Result<Local> {
         let executor = guarded(&instance.name, || backend.open(instance))?;
         instance.health.join();
-        let reshapes = reshape::is_needed(&config);
-        Ok(Local { executor, config, stats, reshapes })
+        Ok(Local { executor, config, stats })
     }
 
     /// Runs all groups and answers everyone, whatever happens.
@@ -84,20 +82,13 @@ impl Local {
         rows: u32,
         (timing, clock): (&mut Timing, &mut Instant),
     ) -> Result<Vec<Tensors>> {
-        let mut inputs = join::join(requests)?;
-        if self.reshapes {
-            reshape::inputs(&self.config, &mut inputs)?;
-        }
+        let inputs = join::join(requests)?;
         timing.compute_input = lap(clock);
         let batch = if self.config.max_batch_size == 0 { 0 } else { rows };
         let executor = &mut self.executor;
         let result = guarded(&self.config.name, || executor.execute(inputs, batch));
         timing.compute_infer = lap(clock);
-        let mut outputs = result?;
-        if self.reshapes {
-            reshape::outputs(&self.config, &mut outputs)?;
-        }
-        join::split(&self.config, requests, outputs)
+        join::split(&self.config, requests, result?)
     }
 }
 

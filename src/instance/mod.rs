@@ -3,7 +3,6 @@
 mod join;
 mod local;
 mod remote;
-mod reshape;
 
 pub use self::{
     local::{Local, OwnThread, Work},

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Work, reshape};
+use super::Work;
 use crate::{
-    backend::{Done, Executed, Remote, Tensors},
+    backend::{Done, Executed, Remote},
     config::ModelConfig,
     error::{Error, Result},
     request::{Reply, Request, Response},
@@ -21,7 +21,6 @@ pub struct Outside {
     remote: Box<dyn Remote>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
-    reshapes: bool,
 }
 
 impl Outside {
@@ -31,8 +30,7 @@ impl Outside {
         config: Arc<ModelConfig>,
         stats: Arc<Statistics>,
     ) -> Outside {
-        let reshapes = reshape::is_needed(&config);
-        Outside { remote, config, stats, reshapes }
+        Outside { remote, config, stats }
     }
 
     /// Starts all groups; calls `idle` once the worker can take more.
@@ -40,18 +38,8 @@ impl Outside {
         let mut waiting = Vec::with_capacity(work.0.len());
         let mut groups = Vec::with_capacity(work.0.len());
         for group in work.0 {
-            let mut replies = Vec::with_capacity(group.len());
-            let mut requests = Vec::with_capacity(group.len());
-            for mut pending in group {
-                if self.reshapes
-                    && let Err(error) = reshape::inputs(&self.config, &mut pending.request.inputs)
-                {
-                    pending.reply.answer(Err(error));
-                    continue;
-                }
-                replies.push(pending.reply);
-                requests.push(pending.request);
-            }
+            let (requests, replies): (Vec<Request>, Vec<Reply>) =
+                group.into_iter().map(|it| (it.request, it.reply)).unzip();
             let rows = requests.iter().map(Request::rows).sum();
             waiting.push(Some(Group { replies, rows }));
             groups.push(requests);
@@ -61,7 +49,6 @@ impl Outside {
             config: self.config.clone(),
             stats: self.stats.clone(),
             begun: Instant::now(),
-            reshapes: self.reshapes,
             idle: RefCell::new(Some(Box::new(idle))),
         };
         self.remote.start(groups, Rc::new(waiting));
@@ -79,7 +66,6 @@ struct Waiting {
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
     begun: Instant,
-    reshapes: bool,
     idle: RefCell<Option<Box<dyn FnOnce()>>>,
 }
 
@@ -104,14 +90,7 @@ impl Done for Waiting {
 impl Waiting {
     fn answer(&self, reply: Reply, result: Result<Response>, timing: Timing) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
-        let result = result.and_then(|response| {
-            let mut outputs: Tensors = response.outputs;
-            if self.reshapes {
-                reshape::outputs(&self.config, &mut outputs)?;
-            }
-            Ok(Response { outputs, timing: Timing { queue, ..timing }, ..response })
-        });
-        reply.answer(result);
+        reply.answer(result.map(|it| Response { timing: Timing { queue, ..timing }, ..it }));
     }
 }
 

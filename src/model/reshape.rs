@@ -1,14 +1,16 @@
 //! `reshape` of a config: clients see `dims`, the model sees `reshape.shape`.
 
+use std::sync::Arc;
+
 use crate::{
-    backend::Tensors,
     config::ModelConfig,
     error::Result,
+    request::{Answer, Reply, Response},
     tensor::{Shape, Tensor},
 };
 
 /// Inputs as the model wants them.
-pub(super) fn inputs(config: &ModelConfig, tensors: &mut Tensors) -> Result<()> {
+pub(super) fn inputs(config: &ModelConfig, tensors: &mut [Option<Tensor>]) -> Result<()> {
     for (input, tensor) in config.inputs.iter().zip(tensors) {
         if let Some(to) = &input.reshape {
             convert(config, (&input.dims, to), tensor)?;
@@ -17,8 +19,29 @@ pub(super) fn inputs(config: &ModelConfig, tensors: &mut Tensors) -> Result<()> 
     Ok(())
 }
 
+/// A reply that gives outputs their outer shapes.
+pub(super) fn reply(config: Arc<ModelConfig>, reply: Reply) -> Reply {
+    let since = reply.since();
+    Reply::new(Outer { config, reply }).begun_at(since)
+}
+
+struct Outer {
+    config: Arc<ModelConfig>,
+    reply: Reply,
+}
+
+impl Answer for Outer {
+    fn answer(self: Box<Self>, result: Result<Response>) {
+        let result = result.and_then(|mut response| {
+            outputs(&self.config, &mut response.outputs)?;
+            Ok(response)
+        });
+        self.reply.answer(result);
+    }
+}
+
 /// Outputs as clients want them.
-pub(super) fn outputs(config: &ModelConfig, tensors: &mut Tensors) -> Result<()> {
+fn outputs(config: &ModelConfig, tensors: &mut [Option<Tensor>]) -> Result<()> {
     for (output, tensor) in config.outputs.iter().zip(tensors) {
         if let Some(from) = &output.reshape {
             convert(config, (from, &output.dims), tensor)?;
