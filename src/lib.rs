@@ -2,8 +2,6 @@
 
 pub mod repository;
 
-pub mod model;
-
 pub mod batcher;
 pub mod ensemble;
 
@@ -12,9 +10,14 @@ pub mod instance;
 pub mod backend;
 pub mod engines;
 
+pub mod model;
+
 pub mod config;
+pub mod metrics;
 pub mod request;
+
 pub mod statistics;
 pub mod tensor;
 
 pub mod error;
+pub mod proto;

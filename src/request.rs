@@ -166,6 +166,12 @@ impl Reply {
         self
     }
 
+    /// Counts the time from `since` on.
+    pub fn begun_at(mut self, since: Instant) -> Reply {
+        self.since = since;
+        self
+    }
+
     /// When the request reached the model.
     pub fn since(&self) -> Instant {
         self.since
