@@ -12,6 +12,8 @@ use petgraph::{
     visit::{Dfs, UndirectedAdaptor},
 };
 
+use crate::config::{ModelConfig, Place};
+
 /// A step as the graph sees it: a model, and the version it must have (-1: any).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Needed {
@@ -30,13 +32,13 @@ pub(super) struct Graph {
 impl Graph {
     /// Names that are only needed become nodes too.
     pub(super) fn new<'a>(
-        models: impl IntoIterator<Item = (&'a Arc<str>, &'a [Needed])>,
+        models: impl IntoIterator<Item = (&'a Arc<str>, &'a [Arc<str>])>,
     ) -> Graph {
         let mut graph = Graph { graph: DiGraph::new(), nodes: BTreeMap::new() };
-        for (name, needed) in models {
+        for (name, steps) in models {
             let ensemble = graph.node(name);
-            for step in needed {
-                let step = graph.node(&step.model);
+            for step in steps {
+                let step = graph.node(step);
                 graph.graph.update_edge(step, ensemble, ());
             }
         }
@@ -119,51 +121,78 @@ pub(super) enum Upstream {
     NotLoaded(Option<String>),
 }
 
-/// Why the ensemble `name` cannot be made of what its steps became; every reason, in Triton's words.
+/// One reason why an ensemble cannot be made.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unmet {
+    /// Position of the step it is about.
+    step: usize,
+    /// In Triton's words.
+    text: String,
+}
+
+impl Unmet {
+    /// Its text, and where the step was written.
+    pub(super) fn placed(&self, config: &ModelConfig) -> String {
+        let place = self.place(config);
+        if place.line == 0 { self.text.clone() } else { format!("{} ({place})", self.text) }
+    }
+
+    /// As compilers print it.
+    pub(super) fn problem(&self, config: &ModelConfig) -> String {
+        format!("{}: {}", self.place(config), self.text)
+    }
+
+    fn place(&self, config: &ModelConfig) -> Place {
+        config.places.place(&format!("ensemble_scheduling.step[{}].model_name", self.step))
+    }
+}
+
+/// Why the ensemble `name` cannot be made of what its steps became; every reason.
 pub(super) fn unmet(
     name: &str,
     needed: &[Needed],
     upstream: &dyn Fn(&str) -> Upstream,
-) -> Vec<String> {
+) -> Vec<Unmet> {
     let mut problems = Vec::new();
     let mut missing = Vec::new();
     for (model, versions) in by_model(needed) {
-        match upstream(model) {
+        let step = needed.iter().position(|it| it.model == *model).unwrap_or_default();
+        let depends = format!("ensemble '{name}' depends on '{model}'");
+        let text = match upstream(model) {
             Upstream::Loaded(loaded) => {
                 let lacking = versions.iter().filter(|it| **it != -1 && !loaded.contains(it));
                 problems.extend(lacking.map(|version| {
-                    format!(
-                        "ensemble '{name}' depends on '{model}' whose required version {version} \
-                         is not loaded."
-                    )
+                    let is_it = |it: &Needed| it.model == *model && it.version == *version;
+                    let step = needed.iter().position(is_it).unwrap_or(step);
+                    let text = format!("{depends} whose required version {version} is not loaded.");
+                    Unmet { step, text }
                 }));
+                continue;
             }
-            Upstream::Missing => missing.push(&**model),
-            Upstream::Invalid(error) => problems.push(format!(
-                "ensemble '{name}' depends on '{model}' which is not valid. Model '{model}' failed \
-                 with error: {error}"
-            )),
+            Upstream::Missing => {
+                missing.push((step, &**model));
+                continue;
+            }
+            Upstream::Invalid(error) => {
+                format!("{depends} which is not valid. Model '{model}' failed with error: {error}")
+            }
             Upstream::NotLoaded(error) => {
-                let error = error.map(|it| format!(" Model '{model}' loading failed with error: {it}"));
-                problems.push(format!(
-                    "ensemble '{name}' depends on '{model}' which has no loaded version.{}",
-                    error.unwrap_or_default()
-                ));
+                let error =
+                    error.map(|it| format!(" Model '{model}' loading failed with error: {it}"));
+                format!("{depends} which has no loaded version.{}", error.unwrap_or_default())
             }
-        }
+        };
+        problems.push(Unmet { step, text });
     }
-    if !missing.is_empty() {
-        problems.insert(0, missing_text(name, &missing));
+    if let Some((step, _)) = missing.first() {
+        let models: Vec<_> = missing.iter().map(|it| it.1).collect();
+        let text = format!(
+            "ensemble {name} contains models that are not available or ambiguous: {}",
+            models.join(", ")
+        );
+        problems.insert(0, Unmet { step: *step, text });
     }
     problems
-}
-
-/// Triton's text for steps whose models are nowhere to be found.
-pub(super) fn missing_text(name: &str, missing: &[&str]) -> String {
-    format!(
-        "ensemble {name} contains models that are not available or ambiguous: {}",
-        missing.join(", ")
-    )
 }
 
 fn by_model(needed: &[Needed]) -> BTreeMap<&Arc<str>, BTreeSet<i64>> {
@@ -192,7 +221,10 @@ mod tests {
     }
 
     fn graph(text: &[&str]) -> Graph {
-        Graph::new(models(text).iter().map(|(name, needed)| (name, &**needed)))
+        let names = |needed: &[Needed]| needed.iter().map(|it| it.model.clone()).collect();
+        let models = models(text);
+        let edges: Vec<(_, Vec<_>)> = models.iter().map(|(name, it)| (name, names(it))).collect();
+        Graph::new(edges.iter().map(|(name, steps)| (*name, steps.as_slice())))
     }
 
     #[test]
@@ -240,7 +272,9 @@ mod tests {
         let check = |line: &str, expected: &[&str]| {
             let models = models(&[line]);
             let (name, needed) = models.first_key_value().unwrap();
-            assert_eq!(unmet(name, needed, &upstream), expected, "{line}");
+            let found = unmet(name, needed, &upstream);
+            let found: Vec<_> = found.into_iter().map(|it| it.text).collect();
+            assert_eq!(found, expected, "{line}");
         };
         check("e: ok ok/1 ok/3", &[]);
         check("e: ok/2", &["ensemble 'e' depends on 'ok' whose required version 2 is not loaded."]);

@@ -16,6 +16,9 @@ pub(super) const UNLOADED: &str = "unloaded";
 /// The reason of a name that is found in several repositories.
 pub(super) const DUPLICATE: &str = "model appears in two or more repositories";
 
+/// How the reason begins of a model without a version to load.
+pub(super) const NO_VERSION: &str = "at least one version must be available";
+
 /// Who asked for a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
@@ -35,7 +38,9 @@ pub(super) enum Failure {
     Missing,
     /// In several repositories.
     Duplicate,
-    /// Its config, or an ensemble's steps, cannot be used.
+    /// Its config cannot be used.
+    Unreadable(String),
+    /// An ensemble that cannot be made of its steps.
     Invalid(String),
     /// The config or the files of the load request cannot be used.
     Refused(String),
@@ -49,7 +54,10 @@ impl Failure {
         match self {
             Failure::Missing => "model is not found in any repository",
             Failure::Duplicate => DUPLICATE,
-            Failure::Invalid(text) | Failure::Refused(text) | Failure::NotLoaded(text) => text,
+            Failure::Unreadable(text)
+            | Failure::Invalid(text)
+            | Failure::Refused(text)
+            | Failure::NotLoaded(text) => text,
         }
     }
 }
@@ -84,13 +92,19 @@ impl Node {
         self.definition.as_ref().map_or(&[], |it| it.needed())
     }
 
+    /// The models its versions run right now, which may not be those it needs next.
+    pub(super) fn running(&self) -> impl Iterator<Item = Arc<str>> {
+        let steps = self.loaded.values().flat_map(|it| &it.model.steps);
+        steps.map(|it| it.name().clone())
+    }
+
     /// Somebody asked for it.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted != Wanted::No
     }
 
-    /// What readers see of it.
-    pub(super) fn entry(&self) -> Entry {
+    /// What readers see of it; nothing if there is no such model.
+    pub(super) fn entry(&self) -> Option<Entry> {
         let mut entry = Entry::default();
         for (number, reason) in &self.down {
             let (state, reason) = (State::Unavailable, reason.clone());
@@ -102,9 +116,12 @@ impl Node {
             entry.versions.insert(*number, Version { model, state, reason });
         }
         if let (true, Some(failure)) = (entry.versions.is_empty(), &self.failure) {
+            if *failure == Failure::Missing {
+                return None;
+            }
             entry.reason = failure.reason().to_owned();
         }
-        entry
+        Some(entry)
     }
 
     /// What ensembles see of it.
@@ -114,10 +131,12 @@ impl Node {
         }
         match &self.failure {
             Some(Failure::Missing | Failure::Duplicate) => Upstream::Missing,
-            Some(Failure::Invalid(text) | Failure::Refused(text)) => {
+            Some(Failure::Unreadable(text) | Failure::Invalid(text)) => {
                 Upstream::Invalid(text.clone())
             }
-            Some(Failure::NotLoaded(text)) => Upstream::NotLoaded(Some(text.clone())),
+            Some(Failure::Refused(text) | Failure::NotLoaded(text)) => {
+                Upstream::NotLoaded(Some(text.clone()))
+            }
             None => Upstream::NotLoaded(None),
         }
     }
