@@ -20,4 +20,5 @@ pub mod statistics;
 pub mod tensor;
 
 pub mod error;
+pub mod options;
 pub mod proto;
