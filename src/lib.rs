@@ -1,5 +1,8 @@
 //! troupe: a model server for ensembles. Modules in the order a request meets them.
 
+pub mod log;
+pub mod table;
+
 pub mod repository;
 
 pub mod batcher;
