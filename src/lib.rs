@@ -13,8 +13,10 @@ pub mod backend;
 pub mod engines;
 
 pub mod config;
+pub mod metrics;
 pub mod request;
 pub mod statistics;
 pub mod tensor;
 
 pub mod error;
+pub mod proto;
