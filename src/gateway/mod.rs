@@ -2,7 +2,9 @@
 
 pub mod ask;
 pub mod describe;
+pub mod grpc;
 pub mod http;
+pub mod metrics;
 pub mod named;
 pub mod settings;
 pub mod status;
