@@ -2,7 +2,14 @@
 //!
 //! Text or JSON → [`Draft`] (whatever was written) → [`ModelConfig`] (complete and checked).
 
+mod auto_complete;
+mod backend;
+mod check;
+mod draft;
+pub mod json;
+mod normalise;
 mod problem;
+mod text;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +18,9 @@ use std::time::Duration;
 use crate::proto::inference;
 use crate::tensor::DataType;
 
+pub use auto_complete::{AutoComplete, Source};
+pub use check::Options;
+pub use draft::{Draft, read_json, read_text};
 pub use problem::{Place, Places, Problem};
 
 /// What a model promises and how it is run; every question it answers is settled.
@@ -156,3 +166,6 @@ impl ModelConfig {
         batch.into_iter().chain(dims.iter().copied()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

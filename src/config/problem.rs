@@ -90,14 +90,14 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The candidate a misspelled name was probably meant to be, as the end of a message.
+/// The candidate a misspelled name was probably meant to be.
 pub(crate) fn did_you_mean<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
-) -> String {
+) -> Option<&'a str> {
     let length = name.chars().count();
     if !(2..=100).contains(&length) {
-        return String::new();
+        return None;
     }
     let allowed = (length / 3).clamp(1, 3);
     let nearest = candidates
@@ -105,7 +105,20 @@ pub(crate) fn did_you_mean<'a>(
         .map(|candidate| (distance(name, candidate), candidate))
         .filter(|(distance, _)| *distance <= allowed)
         .min();
-    nearest.map(|(_, candidate)| format!(", did you mean `{candidate}`?")).unwrap_or_default()
+    nearest.map(|(_, candidate)| candidate)
+}
+
+/// A text in protobuf's or Triton's words, and a guess at what was meant.
+pub(crate) fn suggesting<'a>(
+    text: String,
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> String {
+    match did_you_mean(name, candidates) {
+        Some(candidate) if text.ends_with('.') => format!("{text} Did you mean `{candidate}`?"),
+        Some(candidate) => format!("{text}, did you mean `{candidate}`?"),
+        None => text,
+    }
 }
 
 /// Insertions, deletions and replacements between two words.
@@ -157,10 +170,10 @@ mod tests {
     #[test]
     fn a_suggestion_is_close_or_absent() {
         let known = ["input", "output", "optimization"];
-        assert_eq!(did_you_mean("inputs", known), ", did you mean `input`?");
-        assert_eq!(did_you_mean("outptu", known), ", did you mean `output`?");
-        assert_eq!(did_you_mean("zebra", known), "");
-        assert_eq!(did_you_mean("", known), "");
-        assert_eq!(did_you_mean("a", ["b"]), "");
+        assert_eq!(did_you_mean("inputs", known), Some("input"));
+        assert_eq!(did_you_mean("outptu", known), Some("output"));
+        assert_eq!(did_you_mean("zebra", known), None);
+        assert_eq!(did_you_mean("", known), None);
+        assert_eq!(did_you_mean("a", ["b"]), None);
     }
 }
