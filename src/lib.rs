@@ -3,6 +3,8 @@
 pub mod log;
 pub mod table;
 
+pub mod gateway;
+
 pub mod repository;
 
 pub mod batcher;
