@@ -1,5 +1,10 @@
 //! troupe: a model server for ensembles. Modules in the order a request meets them.
 
+pub mod log;
+pub mod table;
+
+pub mod gateway;
+
 pub mod repository;
 
 pub mod batcher;
@@ -20,4 +25,5 @@ pub mod statistics;
 pub mod tensor;
 
 pub mod error;
+pub mod options;
 pub mod proto;

@@ -6,6 +6,8 @@ pub mod graph;
 mod plan;
 mod run;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::VecDeque, sync::Arc};
 
