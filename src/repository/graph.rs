@@ -12,7 +12,7 @@ use petgraph::{
     visit::{Dfs, UndirectedAdaptor},
 };
 
-use crate::config::{ModelConfig, Place};
+use crate::config::{ModelConfig, Problem};
 
 /// A step as the graph sees it: a model, and the version it must have (-1: any).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,7 +87,12 @@ impl Graph {
     /// All names, steps before the ensembles that run them; those of a ring in any order.
     pub(super) fn order(&self) -> Vec<Arc<str>> {
         // Tarjan's algorithm hands out successors first.
-        tarjan_scc(&self.graph).into_iter().rev().flatten().map(|it| self.graph[it].clone()).collect()
+        tarjan_scc(&self.graph)
+            .into_iter()
+            .rev()
+            .flatten()
+            .map(|it| self.graph[it].clone())
+            .collect()
     }
 
     /// Models that need themselves, each with Triton's text for its ring.
@@ -131,19 +136,10 @@ pub(super) struct Unmet {
 }
 
 impl Unmet {
-    /// Its text, and where the step was written.
-    pub(super) fn placed(&self, config: &ModelConfig) -> String {
-        let place = self.place(config);
-        if place.line == 0 { self.text.clone() } else { format!("{} ({place})", self.text) }
-    }
-
-    /// As compilers print it.
-    pub(super) fn problem(&self, config: &ModelConfig) -> String {
-        format!("{}: {}", self.place(config), self.text)
-    }
-
-    fn place(&self, config: &ModelConfig) -> Place {
-        config.places.place(&format!("ensemble_scheduling.step[{}].model_name", self.step))
+    /// With the place where the step was written.
+    pub(super) fn problem(&self, config: &ModelConfig) -> Problem {
+        let path = format!("ensemble_scheduling.step[{}].model_name", self.step);
+        config.places.problem(&path, self.text.as_str())
     }
 }
 
@@ -278,12 +274,15 @@ mod tests {
         };
         check("e: ok ok/1 ok/3", &[]);
         check("e: ok/2", &["ensemble 'e' depends on 'ok' whose required version 2 is not loaded."]);
-        check("e: y idle x y broken bad", &[
-            "ensemble e contains models that are not available or ambiguous: x, y",
-            "ensemble 'e' depends on 'bad' which is not valid. Model 'bad' failed with error: no input",
-            "ensemble 'e' depends on 'broken' which has no loaded version. Model 'broken' loading \
+        check(
+            "e: y idle x y broken bad",
+            &[
+                "ensemble e contains models that are not available or ambiguous: x, y",
+                "ensemble 'e' depends on 'bad' which is not valid. Model 'bad' failed with error: no input",
+                "ensemble 'e' depends on 'broken' which has no loaded version. Model 'broken' loading \
              failed with error: it raised",
-            "ensemble 'e' depends on 'idle' which has no loaded version.",
-        ]);
+                "ensemble 'e' depends on 'idle' which has no loaded version.",
+            ],
+        );
     }
 }
