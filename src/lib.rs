@@ -20,3 +20,4 @@ pub mod statistics;
 pub mod tensor;
 
 pub mod error;
+pub mod proto;

@@ -184,23 +184,7 @@ impl Reader<'_> {
 }
 
 fn parse_dtype(name: &str, text: &str) -> Result<DataType> {
-    const ALL: [DataType; 14] = [
-        DataType::Bool,
-        DataType::Uint8,
-        DataType::Uint16,
-        DataType::Uint32,
-        DataType::Uint64,
-        DataType::Int8,
-        DataType::Int16,
-        DataType::Int32,
-        DataType::Int64,
-        DataType::Fp16,
-        DataType::Fp32,
-        DataType::Fp64,
-        DataType::Bytes,
-        DataType::Bf16,
-    ];
-    ALL.into_iter().find(|it| it.as_str() == text).ok_or_else(|| {
+    DataType::parse(text).ok_or_else(|| {
         Error::invalid(format!("unknown datatype '{text}' of inference input '{name}'"))
     })
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::refusal::Refusal;
 use crate::{
+    config,
     error::{Error, Result},
     gateway::{Gate, describe, parse_version},
 };
@@ -33,14 +34,10 @@ pub(super) async fn model(http: HttpRequest) -> Result<HttpResponse, Refusal> {
 }
 
 /// A model's completed config.
-pub(super) async fn config(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+pub(super) async fn model_config(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let (name, version) = model_and_version(&http)?;
     let model = gate(&http)?.model(name, version)?;
-    Ok(json_text(config_json(&model.config)))
-}
-
-fn config_json(config: &crate::config::ModelConfig) -> String {
-    format!("{{\"name\":{:?}}}", config.name)
+    Ok(json_text(config::json::print(&model.config.proto)))
 }
 
 #[derive(Serialize)]

@@ -21,8 +21,8 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     on("/v2/models/{model}/versions/{version}", web::get().to(metadata::model));
     on("/v2/models/{model}/ready", web::get().to(health::model_ready));
     on("/v2/models/{model}/versions/{version}/ready", web::get().to(health::model_ready));
-    on("/v2/models/{model}/config", web::get().to(metadata::config));
-    on("/v2/models/{model}/versions/{version}/config", web::get().to(metadata::config));
+    on("/v2/models/{model}/config", web::get().to(metadata::model_config));
+    on("/v2/models/{model}/versions/{version}/config", web::get().to(metadata::model_config));
     on("/v2/models/{model}/stats", web::get().to(metadata::statistics));
     on("/v2/models/{model}/versions/{version}/stats", web::get().to(metadata::statistics));
     on("/v2/repository/index", web::post().to(repository::index));
