@@ -2,7 +2,6 @@
 
 mod actor;
 mod catalog;
-mod check;
 mod control;
 mod definition;
 mod graph;
@@ -27,7 +26,7 @@ use futures_util::future::BoxFuture;
 
 pub use self::{
     catalog::{Catalog, Entry, State, Version},
-    check::check,
+
     control::{Started, start},
     settings::{Mode, Settings},
     summary::{Row, Summary},
