@@ -247,7 +247,8 @@ fn cannot_listen(service: &str, addresses: &[SocketAddr], error: &io::Error) -> 
 /// Prints the tables. `false` when something failed.
 fn loaded(summary: &Summary, options: &Serve) -> bool {
     let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
-    let row = |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
+    let row =
+        |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
     print(&table(&["Model", "Version", "Status"], &rows));
     print(&table(&["Option", "Value"], &option_rows(options)));

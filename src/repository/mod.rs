@@ -14,8 +14,6 @@ mod publish;
 mod scan;
 mod settings;
 mod summary;
-#[cfg(test)]
-mod tests;
 mod visit;
 mod world;
 
@@ -26,7 +24,6 @@ use futures_util::future::BoxFuture;
 
 pub use self::{
     catalog::{Catalog, Entry, State, Version},
-
     control::{Started, start},
     settings::{Mode, Settings},
     summary::{Row, Summary},
