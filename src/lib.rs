@@ -1,5 +1,7 @@
 //! troupe: a model server for ensembles. Modules in the order a request meets them.
 
+pub mod server;
+
 pub mod log;
 pub mod table;
 
