@@ -138,8 +138,9 @@ async fn a_raw_body_is_the_only_input() {
 async fn big_bodies_for_worker_processes_lie_aligned_in_a_segment() {
     let bench = Bench::start().await;
     let bytes: Vec<u8> = (0..100_000u32).map(|it| (it % 249) as u8).collect();
-    let json = format!(
-        r#"{{"inputs":[{{"name":"IN0","datatype":"UINT8","shape":[100000],"parameters":{{"binary_data_size":100000}}}}],"parameters":{{"binary_data_output":true}}}}"#
+    let json = concat!(
+        r#"{"inputs":[{"name":"IN0","datatype":"UINT8","shape":[100000],"#,
+        r#""parameters":{"binary_data_size":100000}}],"parameters":{"binary_data_output":true}}"#
     );
     let body = [json.as_bytes(), &bytes].concat();
     let answer = binary(&bench, "shared", (&json.len().to_string(), &body)).await;

@@ -50,6 +50,22 @@ async fn envelopes() {
 }
 
 #[actix_rt::test]
+async fn lists_without_end() {
+    let bench = Bench::start().await;
+    for body in [
+        format!(r#"{{"inputs":[{}{{}}]}}"#, "{},".repeat(5000)),
+        format!(r#"{{"inputs":[{{"name":"IN0","shape":[{}1]}}]}}"#, "1,".repeat(5000)),
+        format!(r#"{{"inputs":[],"outputs":[{}{{}}]}}"#, "{},".repeat(5000)),
+        format!(r#"{{"inputs":[],"parameters":{{{}"a":1}}}}"#, "\"a\":1,".repeat(5000)),
+    ] {
+        let (status, error) = bench.post("/v2/models/two/infer", &body).await.error();
+        let text = "more than 4096 inputs, outputs, dimensions or parameters";
+        assert!(status == 400 && error.contains(text), "{error}");
+    }
+    bench.stop().await;
+}
+
+#[actix_rt::test]
 async fn inputs() {
     let of = |input: &str| format!(r#"{{"inputs":[{input}]}}"#);
     let source = "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. But ";
