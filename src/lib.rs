@@ -3,6 +3,7 @@
 pub mod repository;
 
 pub mod batcher;
+pub mod draw;
 pub mod ensemble;
 
 pub mod instance;
