@@ -208,20 +208,15 @@ impl Doors {
     }
 
     async fn close(self) {
-        let http = async {
-            if let Some((http, _)) = self.http {
-                // An actor that is gone has closed its door.
-                let _ = http.send(http::Stop { graceful: true }).await;
-            }
-        };
-        let grpc = async {
-            if let Some(grpc) = self.grpc {
-                grpc.stop().await;
-            }
-        };
-        tokio::join!(http, grpc);
         if let Some(metrics) = self.metrics {
             metrics.stop().await;
+        }
+        if let Some(grpc) = self.grpc {
+            grpc.stop().await;
+        }
+        if let Some((http, _)) = self.http {
+            // An actor that is gone has closed its door.
+            let _ = http.send(http::Stop { graceful: true }).await;
         }
     }
 }
@@ -291,16 +286,16 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     tracing::info!("Waiting for in-flight requests to complete.");
     gate.lifecycle.exit();
     let is_finished = timeout_at(deadline.into(), finish(&gate, deadline)).await.is_ok();
-    if is_finished {
-        // Answers that are ready are still written; idle connections are not waited for.
-        let last = deadline.min(Instant::now() + LAST_GRACE);
-        let _ = timeout_at(last.into(), doors.close()).await;
-    } else {
+    if !is_finished {
         tracing::error!("Exit timeout expired. Exiting immediately.");
     }
     // Models go with their last owner, and their workers with them.
     gate.repository.catalog.store(Arc::default());
     drop(gate);
+    // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
+    // still written; idle connections are not waited for.
+    let last = if is_finished { deadline.min(Instant::now() + LAST_GRACE) } else { Instant::now() };
+    let _ = timeout_at(last.into(), doors.close()).await;
     if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
