@@ -34,8 +34,8 @@ use crate::{
 
 /// Idle bytes of shared memory kept for large bodies to come.
 const IDLE_SEGMENTS: usize = 256 << 20;
-/// What is left of a server that was told twice to end.
-const LAST_GRACE: Duration = Duration::from_millis(500);
+/// What a door has at the end to write answers that are ready.
+const LAST_GRACE: Duration = Duration::from_millis(200);
 
 /// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
 pub fn run(options: Serve) -> ExitCode {
@@ -207,16 +207,16 @@ impl Doors {
         }
     }
 
-    async fn close(self) {
+    /// Each door has `grace` to write what is ready and say goodbye.
+    async fn close(self, grace: Duration) {
         if let Some(metrics) = self.metrics {
-            metrics.stop().await;
+            let _ = timeout(grace, metrics.stop()).await;
         }
         if let Some(grpc) = self.grpc {
-            grpc.stop().await;
+            let _ = timeout(grace, grpc.stop()).await;
         }
         if let Some((http, _)) = self.http {
-            // An actor that is gone has closed its door.
-            let _ = http.send(http::Stop { graceful: true }).await;
+            let _ = timeout(grace, http.send(http::Stop { graceful: true })).await;
         }
     }
 }
@@ -294,8 +294,7 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     drop(gate);
     // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
     // still written; idle connections are not waited for.
-    let last = if is_finished { deadline.min(Instant::now() + LAST_GRACE) } else { Instant::now() };
-    let _ = timeout_at(last.into(), doors.close()).await;
+    doors.close(if is_finished { LAST_GRACE } else { Duration::ZERO }).await;
     if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
