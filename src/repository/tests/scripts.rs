@@ -163,7 +163,8 @@ async fn rings_are_told_to_each_of_their_ensembles() {
             "load over",
             &format!(
                 "load failed for model 'over': ensemble 'over' depends on 'p' which is not valid. \
-             Model 'p' failed with error: {ring} (/models/over/config.pbtxt:5:8)\n"
+             Model 'p' failed with error: {ring} (/models/p/config.pbtxt:4:1) \
+             (/models/over/config.pbtxt:5:8)\n"
             ),
             "+a !over !p !q",
         )],

@@ -1,6 +1,6 @@
 //! Starting, several repositories, loads beside each other, and files that come with a load.
 
-use std::fs;
+use std::{fs, sync::atomic::Ordering};
 
 use super::{Fixture, Mode, Overrides, Settings};
 
@@ -150,4 +150,31 @@ async fn a_config_that_is_deleted_while_it_loads_is_an_error() {
     text += &"# padding\n".repeat(1 << 20);
     fs::write(&config, text).unwrap();
     assert_eq!(fixture.act("load a").await, "ok");
+}
+
+#[actix::test]
+async fn a_failed_load_is_tried_again_as_often_as_asked() {
+    let mut fixture = Fixture::new("retry", &["a fail"]);
+    let settings = Settings { retry_count: 2, ..fixture.settings() };
+    fixture.start(settings).await;
+    assert_ne!(fixture.act("load a").await, "ok");
+    assert_eq!(fixture.opened.load(Ordering::Relaxed), 3);
+}
+
+#[actix::test]
+async fn a_bad_override_is_forgotten() {
+    let mut fixture = Fixture::new("forgotten", &["a", "e: a"]);
+    let settings = fixture.settings();
+    fixture.start(settings).await;
+    assert_eq!(fixture.act("load a").await, "ok");
+    let config = r#"{"backend": "fake", "parameters": {"fail": {"string_value": "no"}}}"#;
+    let control = fixture.repository.as_ref().unwrap().control.clone();
+    let error = control.load("a".into(), overrides(Some(config), &[])).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "load failed for model 'a': version 1 is at UNAVAILABLE state: no;\n"
+    );
+    assert_eq!(fixture.act("unload a").await, "ok");
+    assert_eq!(fixture.act("load e").await, "ok");
+    assert_eq!(fixture.index(), "+a +e");
 }
