@@ -4,7 +4,7 @@ use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
     process::ExitCode,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
