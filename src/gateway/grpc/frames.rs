@@ -18,14 +18,14 @@ const TRUSTED: usize = 16 << 20;
 const HEADER: usize = 5;
 
 /// A request body whose messages are at most `limit` bytes long.
-pub struct Watched<B> {
+pub(super) struct Watched<B> {
     body: B,
     frames: Frames,
 }
 
 impl<B> Watched<B> {
     /// Watches `body`.
-    pub fn new(body: B, limit: usize) -> Watched<B> {
+    pub(super) fn new(body: B, limit: usize) -> Watched<B> {
         Watched { body, frames: Frames::new(limit, TRUSTED) }
     }
 }
