@@ -1,3 +1,5 @@
+//! What directories and backends add to a configuration, and JSON as another way to write one.
+
 use super::super::{AutoComplete, Draft, Source};
 use super::{Options, Problem, read_json, read_text};
 use crate::proto::inference::{DataType, ModelInput, ModelOutput};

@@ -1,3 +1,5 @@
+//! What is said about models that run themselves.
+
 use std::time::Duration;
 
 use super::super::{Batching, DynamicBatching, InstanceGroup, InstanceKind, VersionPolicy};

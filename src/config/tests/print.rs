@@ -1,3 +1,5 @@
+//! How configurations look to clients.
+
 use super::super::{json, read_json, read_text};
 use super::{Options, good};
 
