@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Gate;
 use crate::{
     config::{Input, ModelConfig, Output},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     model::Model,
     repository::{Entry, State},
     statistics::{BatchTotal, Statistics, Total},
@@ -235,5 +235,15 @@ fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {
         compute_input: of(total.compute_input_ns),
         compute_infer: of(total.compute_infer_ns),
         compute_output: of(total.compute_output_ns),
+    }
+}
+
+/// Can a model be asked? Unknown ones are an error.
+pub fn is_model_ready(gate: &Gate, name: &str, version: Option<i64>) -> Result<bool> {
+    gate.lifecycle.check_serving()?;
+    match gate.model(name, version) {
+        Ok(model) => Ok(model.is_ready()),
+        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(false),
+        Err(error) => Err(error),
     }
 }
