@@ -12,7 +12,7 @@ use tonic::Status;
 
 /// A message that announces more is handed on only when it has arrived: tonic reserves what is
 /// announced, and five bytes can announce 4 GiB.
-const TRUSTED: usize = 16 << 20;
+const TRUSTED: usize = 32 << 20;
 
 /// Bytes before each message: a flag and the length.
 const HEADER: usize = 5;

@@ -128,7 +128,6 @@ fn mistakes() -> Vec<(ModelInferRequest, Code, &'static str)> {
             it.model_version = version.into();
         })
     };
-    let input = |change: fn(&mut InferInputTensor)| with(|it| change(&mut it.inputs[0]));
     let many = [
         (model("nope", ""), NotFound, "Request for unknown model: 'nope' is not found"),
         (model("off", ""), NotFound, "Request for unknown model: 'off' has no available versions"),
@@ -145,6 +144,13 @@ fn mistakes() -> Vec<(ModelInferRequest, Code, &'static str)> {
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ),
         (one("fail", ""), Internal, "it broke"),
+    ];
+    many.into_iter().chain(mistakes_with_data()).chain(mistakes_with_names()).collect()
+}
+
+fn mistakes_with_data() -> Vec<(ModelInferRequest, Code, &'static str)> {
+    let input = |change: fn(&mut InferInputTensor)| with(|it| change(&mut it.inputs[0]));
+    vec![
         (
             with(|it| it.inputs[0].contents = fp32(&[1.0])),
             InvalidArgument,
@@ -198,8 +204,7 @@ fn mistakes() -> Vec<(ModelInferRequest, Code, &'static str)> {
             "[request id: <id_unknown>] invalid shape for input 'a': shape [-1,2] contains one or \
              more invalid dimensions",
         ),
-    ];
-    many.into_iter().chain(mistakes_with_names()).collect()
+    ]
 }
 
 fn mistakes_with_names() -> Vec<(ModelInferRequest, Code, &'static str)> {
