@@ -1,10 +1,16 @@
 //! troupe: a model server for ensembles. Modules in the order a request meets them.
 
+pub mod server;
+
+pub mod log;
+pub mod table;
+
+pub mod gateway;
+
 pub mod repository;
 
-pub mod model;
-
 pub mod batcher;
+pub mod draw;
 pub mod ensemble;
 
 pub mod instance;
@@ -12,9 +18,15 @@ pub mod instance;
 pub mod backend;
 pub mod engines;
 
+pub mod model;
+
 pub mod config;
+pub mod metrics;
 pub mod request;
+
 pub mod statistics;
 pub mod tensor;
 
 pub mod error;
+pub mod options;
+pub mod proto;

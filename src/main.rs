@@ -1,1 +1,86 @@
-fn main() {}
+//! The command: serves, checks a repository, or draws an ensemble.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use troupe::{
+    draw, log,
+    options::{self, Command, GraphFormat, Options},
+    repository, server,
+};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(flag) = options::not_yet(&arguments) {
+        return fail(&format!("`--{flag}` is not supported yet"));
+    }
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) => {
+            // Help and version are no mistakes.
+            let code = if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            // Nothing can be done about a closed terminal.
+            let _ = error.print();
+            return code;
+        }
+    };
+    match options.command {
+        None => {
+            if let Some(problem) = options.serve.problem() {
+                return fail(&problem);
+            }
+            log::start(&options.serve.log);
+            server::run(options.serve)
+        }
+        Some(Command::Check { repositories }) => check(repositories),
+        Some(Command::Graph { model, model_repository, format, output }) => {
+            let config = model_repository.join(model).join("config.pbtxt");
+            match graph(&config, format, output.as_deref()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(text) => fail(&text),
+            }
+        }
+    }
+}
+
+/// Prints every problem; fails if there is one.
+fn check(repositories: Vec<PathBuf>) -> ExitCode {
+    let settings = repository::Settings { repositories, ..repository::Settings::default() };
+    let problems = repository::check(&settings);
+    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    match problems.len() {
+        0 => {
+            eprintln!("no problems");
+            ExitCode::SUCCESS
+        }
+        1 => fail("1 problem"),
+        count => fail(&format!("{count} problems")),
+    }
+}
+
+fn graph(config: &Path, format: GraphFormat, output: Option<&Path>) -> Result<(), String> {
+    let label = config.display().to_string();
+    let text = fs::read_to_string(config).map_err(|error| format!("{label}: {error}"))?;
+    let picture = draw::command(&text, &label, format).map_err(|problems| {
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    })?;
+    match output {
+        Some(path) => {
+            fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        None => io::stdout().write_all(picture.as_bytes()).map_err(|error| error.to_string()),
+    }
+}
+
+fn fail(text: &str) -> ExitCode {
+    eprintln!("{text}");
+    ExitCode::FAILURE
+}

@@ -1,31 +1,216 @@
 //! Who runs together, and when: the actor in front of a model's instances.
 
-use std::sync::Arc;
+mod open;
+mod order;
+mod scheduler;
+mod timer;
 
+use std::{
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use actix::{
+    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, WeakAddr, WrapFuture,
+};
+
+pub use self::open::{Setup, start};
+use self::{
+    order::Order,
+    scheduler::{Next, Scheduler},
+    timer::Timer,
+};
 use crate::{
-    backend::Backend,
     config::ModelConfig,
-    engines::Engines,
-    error::{Error, Result},
-    model::{Health, Infer},
+    error::Error,
+    instance::{Local, Outside, OwnThread, Work},
+    model::Infer,
+    request::{Pending, Reply, Request},
     statistics::Statistics,
 };
 
-/// What a batcher is made of.
-pub struct Setup {
-    /// The completed config.
-    pub config: Arc<ModelConfig>,
-    /// Shared with the model.
-    pub stats: Arc<Statistics>,
-    /// Shared with the model.
-    pub health: Arc<Health>,
-    /// Opens the instances.
-    pub backend: Backend,
-    /// Where light actors live.
-    pub engines: Engines,
+/// Work handed to an instance at once should take about this long: long enough to spread the cost
+/// of handing over, short enough that other instances and late arrivals are not kept waiting.
+const HANDOVER: Duration = Duration::from_micros(500);
+/// Never more executions than this at once.
+const MAX_GROUPS: usize = 64;
+
+/// The mailbox of a model: requests in, groups out to whichever instance is idle.
+pub(crate) struct Batcher {
+    config: Arc<ModelConfig>,
+    stats: Arc<Statistics>,
+    scheduler: Box<dyn Scheduler>,
+    seats: Vec<Seat>,
+    idle: Vec<usize>,
+    /// Requests run as they come; no use to look for company in the mailbox first.
+    is_immediate: bool,
+    is_flushing: bool,
+    order: Option<Order>,
+    timer: Option<Rc<Timer>>,
+    /// Moving average of one execution.
+    cost: Duration,
 }
 
-/// Opens all instances, in parallel; answers once every one is open, or with the first failure.
-pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>> {
-    Err(Error::unsupported(format!("not built yet: {}", setup.config.name)))
+/// Where an instance runs.
+enum Seat {
+    /// Right here: it takes microseconds.
+    Here(Local),
+    /// On a thread of its own. The address is kept even while busy: an actor whose last address is
+    /// dropped stops, mail or no mail.
+    Thread(Addr<OwnThread>),
+    /// In another process.
+    Outside(Outside),
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Flush;
+
+/// An instance can take more.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Idle {
+    seat: usize,
+    took: Duration,
+}
+
+impl Batcher {
+    fn dispatch(&mut self, ctx: &mut Context<Self>) {
+        while let Some(&seat) = self.idle.last() {
+            let share = self.scheduler.len().div_ceil(self.idle.len());
+            let (groups, due) = self.gather(share);
+            if !groups.is_empty() {
+                self.idle.pop();
+                self.run(seat, groups, ctx);
+                continue;
+            }
+            if let (Some(due), Some(timer)) = (due, &self.timer)
+                && let Err(error) = timer.set(due)
+            {
+                tracing::error!("no timer for '{}': {error}", self.config.name);
+            }
+            return;
+        }
+    }
+
+    /// Groups for one instance, and when to look again if there are none.
+    fn gather(&mut self, share: usize) -> (Vec<Vec<Pending>>, Option<Instant>) {
+        let cost = self.cost.as_nanos().max(1);
+        let room = (HANDOVER.as_nanos() / cost).clamp(1, MAX_GROUPS as u128) as usize;
+        let now = Instant::now();
+        let mut groups = Vec::with_capacity(room.min(share).max(1));
+        while groups.len() < room.min(share.max(1)) {
+            match self.scheduler.next(now) {
+                Next::Run(group) => {
+                    self.stats.pending.fetch_sub(group.len() as u64, Ordering::Relaxed);
+                    groups.push(group);
+                }
+                Next::WaitUntil(due) => return (groups, Some(due)),
+                Next::Empty => break,
+            }
+        }
+        (groups, None)
+    }
+
+    fn run(&mut self, index: usize, groups: Vec<Vec<Pending>>, ctx: &mut Context<Self>) {
+        let (count, begun) = (groups.len() as u32, Instant::now());
+        match &mut self.seats[index] {
+            Seat::Here(local) => {
+                local.run(Work(groups));
+                self.idle.push(index);
+            }
+            Seat::Thread(instance) => {
+                let handled = instance.send(Work(groups)).into_actor(self);
+                ctx.spawn(handled.map(move |result, this, ctx| {
+                    // An instance that has stopped gets no more work.
+                    if result.is_ok() {
+                        this.is_idle(Idle { seat: index, took: begun.elapsed() / count }, ctx);
+                    }
+                }));
+            }
+            Seat::Outside(worker) => {
+                // Weak: work in flight must not keep alive a model that nobody holds.
+                let this: WeakAddr<Batcher> = ctx.address().downgrade();
+                worker.run(Work(groups), move || {
+                    if let Some(this) = this.upgrade() {
+                        this.do_send(Idle { seat: index, took: begun.elapsed() / count });
+                    }
+                });
+            }
+        }
+    }
+
+    fn is_idle(&mut self, Idle { seat, took }: Idle, ctx: &mut Context<Self>) {
+        self.cost = (self.cost * 7 + took) / 8;
+        self.idle.push(seat);
+        self.dispatch(ctx);
+    }
+}
+
+impl Actor for Batcher {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let Some(timer) = self.timer.clone() else { return };
+        let this = ctx.address().downgrade();
+        actix_rt::spawn(async move {
+            while timer.rung().await.is_ok() {
+                let Some(this) = this.upgrade() else { return };
+                this.do_send(Flush);
+            }
+        });
+    }
+}
+
+impl Handler<Pending> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, mut pending: Pending, ctx: &mut Self::Context) {
+        if let Some(order) = &mut self.order {
+            pending.reply = order.enter(pending.reply);
+        }
+        if let Err(refused) = self.scheduler.push(pending) {
+            self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+            let tag = refused.request.context.tag();
+            let full = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
+            refused.reply.answer(Err(full));
+        } else if self.is_immediate {
+            self.dispatch(ctx);
+        } else if !self.is_flushing && !self.idle.is_empty() {
+            // Runs after the mailbox is drained: whoever is in it joins.
+            self.is_flushing = true;
+            ctx.notify(Flush);
+        }
+    }
+}
+
+impl Handler<Flush> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, _: Flush, ctx: &mut Self::Context) {
+        self.is_flushing = false;
+        self.dispatch(ctx);
+    }
+}
+
+impl Handler<Idle> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, idle: Idle, ctx: &mut Self::Context) {
+        self.is_idle(idle, ctx);
+    }
+}
+
+/// What the rest of the server holds instead of the actor.
+struct Mailbox {
+    batcher: Addr<Batcher>,
+    stats: Arc<Statistics>,
+}
+
+impl Infer for Mailbox {
+    fn infer(&self, request: Request, reply: Reply) {
+        self.stats.pending.fetch_add(1, Ordering::Relaxed);
+        self.batcher.do_send(Pending { request, reply });
+    }
 }

@@ -1,77 +1,171 @@
-//! Placeholder of the config room until it lands.
+//! Turns config.pbtxt into a checked `ModelConfig`, or into every problem it has.
+//!
+//! Text or JSON → [`Draft`] (whatever was written) → [`ModelConfig`] (complete and checked).
+
+mod auto_complete;
+mod backend;
+mod check;
+mod draft;
+pub mod json;
+mod normalise;
+mod problem;
+mod text;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::proto::inference;
 use crate::tensor::DataType;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-#[derive(Clone, Debug, Default)]
+
+pub use auto_complete::{AutoComplete, Source};
+pub use check::Options;
+pub use draft::{Draft, read_json, read_text};
+pub use problem::{Place, Places, Problem};
+
+/// What a model promises and how it is run; every question it answers is settled.
+#[derive(Clone, Debug)]
 pub struct ModelConfig {
     pub name: Arc<str>,
     pub platform: String,
     pub backend: String,
+    /// 0: the model does not batch, and `dims` are the whole shape.
     pub max_batch_size: u32,
     pub inputs: Vec<Input>,
     pub outputs: Vec<Output>,
+    pub version_policy: VersionPolicy,
+    /// Empty for an ensemble.
+    pub instance_groups: Vec<InstanceGroup>,
     pub batching: Batching,
     pub parameters: BTreeMap<String, String>,
     pub default_model_filename: String,
-    pub instance_groups: Vec<InstanceGroup>,
     pub ensemble: Option<EnsembleConfig>,
     pub decoupled: bool,
+    pub metric_tags: BTreeMap<String, String>,
+    /// Where each field stood, for problems found later.
+    pub places: Places,
+    /// The same in protobuf, with the defaults filled in: what clients see.
+    pub proto: inference::ModelConfig,
 }
-#[derive(Clone, Debug)]
+
+/// A tensor the model reads.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     pub name: Arc<str>,
     pub dtype: DataType,
+    /// -1: any size; without the batch dimension.
     pub dims: Vec<i64>,
+    /// The shape the model itself sees, when it differs from `dims`.
     pub reshape: Option<Vec<i64>>,
     pub optional: bool,
 }
-#[derive(Clone, Debug)]
+
+/// A tensor the model writes.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     pub name: Arc<str>,
     pub dtype: DataType,
+    /// -1: any size; without the batch dimension.
     pub dims: Vec<i64>,
+    /// The shape the model itself writes, when it differs from `dims`.
     pub reshape: Option<Vec<i64>>,
+    /// Relative to the model's directory, and inside it; empty: no labels.
     pub label_filename: String,
 }
+
+/// Which of the versions present are served.
 #[derive(Clone, Debug, PartialEq)]
-pub enum InstanceKind {
-    Cpu,
-    Gpu,
-    Model,
+pub enum VersionPolicy {
+    /// The highest so many.
+    Latest(u32),
+    All,
+    Specific(Vec<i64>),
 }
-#[derive(Clone, Debug)]
+
+/// Executors of the model that share one kind of device.
+#[derive(Clone, Debug, PartialEq)]
 pub struct InstanceGroup {
     pub name: String,
     pub count: u32,
     pub kind: InstanceKind,
+    /// `count` instances on each; empty unless the kind is `Gpu`.
     pub gpus: Vec<i32>,
+    /// Loaded, but given no requests.
     pub passive: bool,
 }
-#[derive(Clone, Debug, Default)]
+
+/// Where an instance runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceKind {
+    Cpu,
+    Gpu,
+    /// The model decides.
+    Model,
+}
+
+/// Which requests may be executed together.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Batching {
-    #[default]
+    /// Each request alone.
     Direct,
     Dynamic(DynamicBatching),
 }
-#[derive(Clone, Debug)]
+
+/// When a batch is complete.
+#[derive(Clone, Debug, PartialEq)]
 pub struct DynamicBatching {
     pub preferred: Vec<u32>,
     pub max_queue_delay: Duration,
     pub preserve_ordering: bool,
 }
-#[derive(Clone, Debug)]
+
+/// The models an ensemble runs.
+#[derive(Clone, Debug, PartialEq)]
 pub struct EnsembleConfig {
     pub steps: Vec<StepConfig>,
+    /// Responses of one step in flight per request; 0: no limit.
     pub max_inflight_requests: u32,
 }
-#[derive(Clone, Debug)]
+
+/// One model run by an ensemble; its maps are in the order of the file.
+#[derive(Clone, Debug, PartialEq)]
 pub struct StepConfig {
     pub model: String,
+    /// -1: the latest.
     pub version: i64,
+    /// Input of the model, ensemble tensor it reads.
     pub inputs: Vec<(String, String)>,
+    /// Output of the model, ensemble tensor it writes.
     pub outputs: Vec<(String, String)>,
 }
+
 impl ModelConfig {
+    /// Answers by running other models.
     pub fn is_ensemble(&self) -> bool {
         self.ensemble.is_some()
     }
+
+    /// The position of an input in `inputs`.
+    pub fn input_index(&self, name: &str) -> Option<usize> {
+        self.inputs.iter().position(|input| &*input.name == name)
+    }
+
+    /// The position of an output in `outputs`.
+    pub fn output_index(&self, name: &str) -> Option<usize> {
+        self.outputs.iter().position(|output| &*output.name == name)
+    }
+
+    /// The shape clients see, with the batch dimension when the model batches.
+    pub fn full_dims(&self, input: &Input) -> Vec<i64> {
+        self.with_batch(&input.dims)
+    }
+
+    /// Puts -1 before `dims` when the model batches.
+    pub fn with_batch(&self, dims: &[i64]) -> Vec<i64> {
+        let batch = (self.max_batch_size > 0).then_some(-1);
+        batch.into_iter().chain(dims.iter().copied()).collect()
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,10 @@
-//! The instance room.
+//! One loaded copy of a model: runs groups of requests and answers everyone in them.
+
+mod join;
+mod local;
+mod remote;
+
+pub use self::{
+    local::{Local, OwnThread, Work},
+    remote::Outside,
+};

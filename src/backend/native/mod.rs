@@ -1,14 +1,92 @@
 //! Ops built into the server: test doubles for other backends, and the measure of the engine's cost.
 
+mod add_sub;
+mod concat;
+mod delay_ms;
+mod elements;
+mod identity;
+mod mul;
+mod split;
+
 use std::sync::Arc;
 
-use super::{Backend, Place, Settings};
+use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings, Tensors};
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
 };
 
-/// Finds the op a config names.
+/// Checks the config at load and says how to run it.
+type Prepare = fn(&ModelConfig) -> Result<Op>;
+
+const OPS: &[(&str, Prepare)] = &[
+    ("add_sub", add_sub::prepare),
+    ("concat", concat::prepare),
+    ("delay_ms", delay_ms::prepare),
+    ("identity", identity::prepare),
+    ("mul", mul::prepare),
+    ("split", split::prepare),
+];
+
+/// A checked op: pure but for its configuration, so all instances share it.
+struct Op {
+    placement: Placement,
+    run: Arc<Run>,
+}
+
+/// Inputs and rows to outputs, as `Executor::execute`.
+type Run = dyn Fn(Tensors, u32) -> Result<Tensors> + Send + Sync;
+
+impl Op {
+    fn new(
+        placement: Placement,
+        run: impl Fn(Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
+    ) -> Op {
+        Op { placement, run: Arc::new(run) }
+    }
+}
+
+/// Finds the op that `parameters { key: "op" }` names.
 pub fn prepare(_: &Settings, _: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
-    Err(Error::unsupported(format!("no op for '{}'", config.name)))
+    let known = || OPS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let Some(name) = config.parameters.get("op") else {
+        return Err(Error::invalid(format!(
+            "model '{}' has backend 'native' but no parameter 'op', expected one of: {}",
+            config.name,
+            known()
+        )));
+    };
+    let Some((_, prepare)) = OPS.iter().find(|(it, _)| it == name) else {
+        return Err(Error::invalid(format!(
+            "model '{}' names the native op '{name}', expected one of: {}",
+            config.name,
+            known()
+        )));
+    };
+    Ok(Backend::Local(Arc::new(prepare(&config)?)))
+}
+
+impl OpenLocal for Op {
+    fn placement(&self) -> Placement {
+        self.placement
+    }
+    fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
+        Ok(Box::new(Runner(self.run.clone())))
+    }
+}
+
+struct Runner(Arc<Run>);
+
+impl Executor for Runner {
+    fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {
+        (self.0)(inputs, rows)
+    }
+}
+
+/// Says what an op wants of its config when it is not so.
+fn expect(config: &ModelConfig, is_so: bool, wanted: &str) -> Result<()> {
+    if is_so {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("native model '{}': expected {wanted}", config.name)))
 }

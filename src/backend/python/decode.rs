@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-use super::{encode::code_of, segments::Segments};
+use super::segments::Segments;
 use crate::{
     config::{ModelConfig, Output},
     error::{Error, ErrorKind, Result},
@@ -157,7 +157,8 @@ fn tensor(
     for _ in 0..rank {
         shape.push(cursor.u64()? as i64);
     }
-    let dtype = dtype_of(code).ok_or_else(|| format!("element type {code}"))?;
+    let dtype =
+        DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
     if place == 0 {
         return Ok(Tensor::new(dtype, shape, cursor.bytes(size)?));
     }
@@ -237,15 +238,6 @@ fn parameters(text: &str) -> Result<Parameters, String> {
         other => Parameter::String(other.to_string()),
     };
     Ok(values.into_iter().map(|(name, value)| (name, parameter(value))).collect())
-}
-
-fn dtype_of(code: u8) -> Option<DataType> {
-    use DataType::*;
-    let all = [
-        Bool, Uint8, Uint16, Uint32, Uint64, Int8, Int16, Int32, Int64, Fp16, Fp32, Fp64, Bytes,
-        Bf16,
-    ];
-    all.into_iter().find(|it| code_of(*it) == code)
 }
 
 /// The codes of `pb_utils.TritonError`.

@@ -8,7 +8,7 @@ use super::segments::Segments;
 use crate::{
     error::Result,
     request::{Correlation, Parameter, Request, Wanted},
-    tensor::{DataType, Lease, SegmentPool, Tensor},
+    tensor::{Lease, SegmentPool, Tensor},
 };
 
 /// Larger tensors travel in shared segments. `worker.py` has the same number for outputs.
@@ -144,7 +144,7 @@ fn put_request(
 }
 
 fn put_head(frame: &mut Vec<u8>, index: usize, tensor: &Tensor, is_placed: bool) {
-    let code = code_of(tensor.dtype());
+    let code = tensor.dtype().to_proto() as u8;
     let (code, size) = if is_placed { (code | IN_SEGMENT, 0) } else { (code, tensor.data().len()) };
     frame.extend_from_slice(&(index as u16).to_le_bytes());
     frame.extend_from_slice(&[code, tensor.shape().len() as u8]);
@@ -272,26 +272,6 @@ fn parameters_json(request: &Request) -> String {
         (name.clone(), value)
     });
     serde_json::Value::Object(values.collect()).to_string()
-}
-
-/// Numbers of `DataType` in Triton's model_config.proto.
-pub(super) fn code_of(dtype: DataType) -> u8 {
-    match dtype {
-        DataType::Bool => 1,
-        DataType::Uint8 => 2,
-        DataType::Uint16 => 3,
-        DataType::Uint32 => 4,
-        DataType::Uint64 => 5,
-        DataType::Int8 => 6,
-        DataType::Int16 => 7,
-        DataType::Int32 => 8,
-        DataType::Int64 => 9,
-        DataType::Fp16 => 10,
-        DataType::Fp32 => 11,
-        DataType::Fp64 => 12,
-        DataType::Bytes => 13,
-        DataType::Bf16 => 14,
-    }
 }
 
 fn put_u32(frame: &mut Vec<u8>, number: usize) {

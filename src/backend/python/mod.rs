@@ -20,7 +20,7 @@ use self::{
 };
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
-    config::ModelConfig,
+    config::{ModelConfig, json},
     error::{Error, Result},
 };
 
@@ -86,7 +86,7 @@ struct Opener {
 
 impl OpenRemote for Opener {
     fn open(&self, instance: &InstanceName) -> Result<StartRemote> {
-        let json = config_json(&self.config);
+        let json = json::print(&self.config.proto);
         let args = BTreeMap::from([
             ("model_config", json.clone()),
             ("model_instance_kind", instance.kind.to_owned()),
@@ -151,30 +151,6 @@ fn model_file(place: &Place, name: &str) -> Result<PathBuf> {
         )));
     }
     Ok(path)
-}
-
-/// The configuration as models parse it.
-fn config_json(config: &ModelConfig) -> String {
-    use serde_json::json;
-    let tensor = |name: &str, dtype: crate::tensor::DataType, dims: &[i64]| {
-        let name_of_type =
-            if dtype == crate::tensor::DataType::Bytes { "STRING" } else { dtype.as_str() };
-        json!({"name": name, "data_type": format!("TYPE_{name_of_type}"), "dims": dims})
-    };
-    let inputs: Vec<_> =
-        config.inputs.iter().map(|it| tensor(&it.name, it.dtype, &it.dims)).collect();
-    let outputs: Vec<_> =
-        config.outputs.iter().map(|it| tensor(&it.name, it.dtype, &it.dims)).collect();
-    let parameters: serde_json::Map<String, serde_json::Value> = config
-        .parameters
-        .iter()
-        .map(|(key, value)| (key.clone(), json!({ "string_value": value })))
-        .collect();
-    json!({
-        "name": &*config.name, "backend": config.backend, "max_batch_size": config.max_batch_size,
-        "input": inputs, "output": outputs, "parameters": parameters,
-    })
-    .to_string()
 }
 
 #[cfg(test)]

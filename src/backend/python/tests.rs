@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::{complete, prepare};
 use crate::{
     backend::{Backend, Done, Executed, InstanceName, Place, Remote, Settings},
-    config::{Input, ModelConfig, Output},
+    config::{ModelConfig, read_text},
     error::{Error, ErrorKind, Result},
     model::Health,
     request::{Context, Parameter, Request, Response, Wanted},
@@ -62,29 +62,20 @@ fn model(source: &str, inputs: &[(DataType, &[i64])], outputs: &[(DataType, &[i6
     fs::create_dir_all(folder.join("1")).unwrap();
     let source = format!("import triton_python_backend_utils as pb_utils\n{}", dedent(source));
     fs::write(folder.join("1/model.py"), source).unwrap();
-    let input = |(i, it): (usize, &(DataType, &[i64]))| Input {
-        name: format!("IN{i}").into(),
-        dtype: it.0,
-        dims: it.1.to_vec(),
-        reshape: None,
-        optional: false,
-    };
-    let output = |(i, it): (usize, &(DataType, &[i64]))| Output {
-        name: format!("OUT{i}").into(),
-        dtype: it.0,
-        dims: it.1.to_vec(),
-        reshape: None,
-        label_filename: String::new(),
-    };
-    let config = ModelConfig {
-        name: "m".into(),
-        backend: "python".into(),
-        inputs: inputs.iter().enumerate().map(input).collect(),
-        outputs: outputs.iter().enumerate().map(output).collect(),
-        ..ModelConfig::default()
-    };
+    let mut text = "name: 'm' backend: 'python'\n".to_owned();
+    for (kind, name, tensors) in [("input", "IN", inputs), ("output", "OUT", outputs)] {
+        for (i, (dtype, dims)) in tensors.iter().enumerate() {
+            let dtype = dtype.config_name();
+            text += &format!("{kind} {{ name: '{name}{i}' data_type: {dtype} dims: {dims:?} }}\n");
+        }
+    }
+    let config = configured(&text);
     let place = Place { name: "m".into(), model_dir: folder, version: 1 };
     Model { place, settings: settings(), config }
+}
+
+fn configured(text: &str) -> ModelConfig {
+    read_text(text, "config.pbtxt").unwrap().finish(&Default::default()).unwrap()
 }
 
 /// Takes the indentation of the first line off every line.

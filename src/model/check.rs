@@ -1,111 +1,13 @@
-//! A model as everyone else sees it: a config, counters, and a way to ask.
-
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+//! A request against its model's config, in Triton's words.
 
 use crate::{
     config::{Input, ModelConfig},
-    error::{Error, Result},
-    request::{Reply, Request},
-    statistics::Statistics,
+    request::Request,
     tensor::{Shape, Tensor, shape_text},
 };
 
-/// Anything that answers requests: a batcher in front of instances, or an ensemble of models.
-pub trait Infer: Send + Sync {
-    /// Answers later, through `reply`, on any thread. Must not block.
-    fn infer(&self, request: Request, reply: Reply);
-}
-
-/// How many instances of a model can take work right now.
-#[derive(Debug, Default)]
-pub struct Health {
-    total: AtomicUsize,
-    up: AtomicUsize,
-}
-
-impl Health {
-    /// Counts a new instance that is up.
-    pub fn join(&self) {
-        self.total.fetch_add(1, Ordering::Relaxed);
-        self.up.fetch_add(1, Ordering::Relaxed);
-    }
-    /// An instance lost its worker.
-    pub fn down(&self) {
-        self.up.fetch_sub(1, Ordering::Relaxed);
-    }
-    /// An instance has a worker again.
-    pub fn up(&self) {
-        self.up.fetch_add(1, Ordering::Relaxed);
-    }
-    /// At least one instance can run, or the model has none by nature (an ensemble).
-    pub fn is_ready(&self) -> bool {
-        self.total.load(Ordering::Relaxed) == 0 || 0 < self.up.load(Ordering::Relaxed)
-    }
-}
-
-/// One loaded version of a model. Whoever holds it keeps it running.
-pub struct Model {
-    /// The completed config.
-    pub config: Arc<ModelConfig>,
-    /// The version's number.
-    pub version: i64,
-    /// Counters since it was loaded.
-    pub stats: Arc<Statistics>,
-    /// Whether its instances can run.
-    pub health: Arc<Health>,
-    /// Models an ensemble runs; empty for others.
-    pub steps: Vec<Arc<Model>>,
-    answers: Arc<dyn Infer>,
-}
-
-/// What a model is made of.
-pub struct Parts {
-    /// The completed config.
-    pub config: Arc<ModelConfig>,
-    /// The version's number.
-    pub version: i64,
-    /// Counters; shared with the instances.
-    pub stats: Arc<Statistics>,
-    /// Shared with the instances.
-    pub health: Arc<Health>,
-    /// Models an ensemble runs; empty for others.
-    pub steps: Vec<Arc<Model>>,
-}
-
-impl Model {
-    /// A model that `answers`.
-    pub fn new(parts: Parts, answers: Arc<dyn Infer>) -> Model {
-        let Parts { config, version, stats, health, steps } = parts;
-        Model { config, version, stats, health, steps, answers }
-    }
-
-    /// The model's name.
-    pub fn name(&self) -> &Arc<str> {
-        &self.config.name
-    }
-
-    /// It can take work right now, and so can all of its steps.
-    pub fn is_ready(&self) -> bool {
-        self.health.is_ready() && self.steps.iter().all(|it| it.is_ready())
-    }
-
-    /// Checks the request against the config, then runs it.
-    pub fn infer(&self, mut request: Request, reply: Reply) {
-        let reply = reply.counted(self.stats.clone());
-        match check(&self.config, &mut request) {
-            Ok(()) => self.answers.infer(request, reply),
-            Err(text) => {
-                reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
-            }
-        }
-    }
-}
-
 /// Sets the batch size, or says in Triton's words what is wrong.
-fn check(config: &ModelConfig, request: &mut Request) -> Result<(), String> {
+pub(super) fn check(config: &ModelConfig, request: &mut Request) -> Result<(), String> {
     let required = config.inputs.iter().filter(|it| !it.optional).count();
     let mut batch = None;
     let mut found = 0;

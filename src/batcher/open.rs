@@ -1,0 +1,170 @@
+//! Opens a model's instances and starts the batcher in front of them.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use actix::{Actor, Addr};
+use futures_util::future::try_join_all;
+use tokio::{sync::oneshot, task::spawn_blocking};
+
+use super::{
+    Batcher, Mailbox, Seat,
+    order::Order,
+    scheduler::{Direct, Dynamic, Scheduler},
+    timer::Timer,
+};
+use crate::{
+    backend::{Backend, InstanceName, OpenLocal, Placement, StartRemote},
+    config::{Batching, InstanceKind, ModelConfig},
+    engines::Engines,
+    error::{Error, Result},
+    instance::{Local, Outside, OwnThread},
+    model::{Health, Infer},
+    statistics::Statistics,
+};
+
+/// What a batcher is made of.
+pub struct Setup {
+    /// The completed config.
+    pub config: Arc<ModelConfig>,
+    /// Shared with the model.
+    pub stats: Arc<Statistics>,
+    /// Shared with the model.
+    pub health: Arc<Health>,
+    /// Opens the instances.
+    pub backend: Backend,
+    /// Where light actors live.
+    pub engines: Engines,
+}
+
+/// An instance that is open but not yet at its place.
+enum Opened {
+    Here(Arc<dyn OpenLocal>, InstanceName),
+    Thread(Addr<OwnThread>),
+    Outside(StartRemote),
+}
+
+/// Opens all instances, in parallel; answers once every one is open, or with the first failure.
+pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>> {
+    let Setup { config, stats, health, backend, engines } = setup;
+    let names = instance_names(&config, &health);
+    if names.is_empty() {
+        return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
+    }
+    let opened = try_join_all(names.into_iter().map(|it| open(&backend, it, &config, &stats)));
+    let opened = opened.await?;
+    let (started, address) = oneshot::channel();
+    let parts = (config.clone(), stats.clone());
+    engines.pick().spawn_fn(move || {
+        let (config, stats) = parts;
+        // Nobody waits any more when the load was given up.
+        let _ = started.send(batcher(config, stats, opened).map(Actor::start));
+    });
+    let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
+    let batcher = address.await.map_err(gone)??;
+    Ok(Arc::new(Mailbox { batcher, stats }))
+}
+
+async fn open(
+    backend: &Backend,
+    name: InstanceName,
+    config: &Arc<ModelConfig>,
+    stats: &Arc<Statistics>,
+) -> Result<Opened> {
+    match backend {
+        Backend::Local(local) if placement(&**local, config)? == Placement::Shared => {
+            Ok(Opened::Here(local.clone(), name))
+        }
+        Backend::Local(local) => {
+            let spawned = OwnThread::spawn(local.clone(), name, config.clone(), stats.clone());
+            Ok(Opened::Thread(spawned.await?))
+        }
+        Backend::Remote(remote) => {
+            let (remote, label) = (remote.clone(), name.name.clone());
+            let opened = spawn_blocking(move || remote.open(&name)).await;
+            let lost = |error| Error::internal(format!("opening '{label}' failed: {error}"));
+            Ok(Opened::Outside(opened.map_err(lost)??))
+        }
+    }
+}
+
+/// The backend's choice, unless `parameters { key: "placement" }` says otherwise.
+fn placement(backend: &dyn OpenLocal, config: &ModelConfig) -> Result<Placement> {
+    match config.parameters.get("placement").map(String::as_str) {
+        None => Ok(backend.placement()),
+        Some("shared") => Ok(Placement::Shared),
+        Some("own") => Ok(Placement::Own),
+        Some(other) => Err(Error::invalid(format!(
+            "parameter 'placement' of model '{}' is '{other}', expected 'shared' or 'own'",
+            config.name
+        ))),
+    }
+}
+
+/// Called on the engine's thread.
+fn batcher(
+    config: Arc<ModelConfig>,
+    stats: Arc<Statistics>,
+    opened: Vec<Opened>,
+) -> Result<Batcher> {
+    let seat = |opened| match opened {
+        Opened::Here(local, name) => {
+            Local::open(&*local, &name, config.clone(), stats.clone()).map(Seat::Here)
+        }
+        Opened::Thread(address) => Ok(Seat::Thread(address)),
+        Opened::Outside(start) => {
+            Ok(Seat::Outside(Outside::new(start()?, config.clone(), stats.clone())))
+        }
+    };
+    let seats: Vec<Seat> = opened.into_iter().map(seat).collect::<Result<_>>()?;
+    let is_here = seats.iter().all(|it| matches!(it, Seat::Here(_)));
+    let (scheduler, delay, ordered): (Box<dyn Scheduler>, _, _) = match &config.batching {
+        Batching::Dynamic(dynamic) if 0 < config.max_batch_size => (
+            Box::new(Dynamic::new(dynamic, config.max_batch_size)),
+            dynamic.max_queue_delay,
+            dynamic.preserve_ordering,
+        ),
+        // Without a batch dimension there is nothing to join.
+        Batching::Dynamic(dynamic) => {
+            (Box::<Direct>::default(), Duration::ZERO, dynamic.preserve_ordering)
+        }
+        Batching::Direct => (Box::<Direct>::default(), Duration::ZERO, false),
+    };
+    let timer = (!delay.is_zero()).then(Timer::new).transpose();
+    let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
+    Ok(Batcher {
+        is_immediate: is_here && matches!(config.batching, Batching::Direct),
+        idle: (0..seats.len()).rev().collect(),
+        order: (ordered && 1 < seats.len()).then(Order::default),
+        timer: timer.map(Rc::new),
+        // A first guess; one execution at a time until it is known better.
+        cost: super::HANDOVER,
+        is_flushing: false,
+        config,
+        stats,
+        scheduler,
+        seats,
+    })
+}
+
+fn instance_names(config: &ModelConfig, health: &Arc<Health>) -> Vec<InstanceName> {
+    let mut names = Vec::new();
+    for group in config.instance_groups.iter().filter(|it| !it.passive) {
+        let (kind, devices) = match group.kind {
+            InstanceKind::Cpu => ("CPU", vec![0]),
+            InstanceKind::Gpu => ("GPU", group.gpus.clone()),
+            InstanceKind::Model => ("MODEL", vec![0]),
+        };
+        for device in devices {
+            for number in 0..group.count {
+                names.push(InstanceName {
+                    name: format!("{}_{number}", group.name),
+                    index: names.len(),
+                    kind,
+                    device,
+                    health: health.clone(),
+                });
+            }
+        }
+    }
+    names
+}

@@ -1,0 +1,179 @@
+//! Says what is wrong with a configuration, and where.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A point in a file; line 0 means the whole file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+}
+
+/// Something wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub place: Place,
+    pub text: String,
+}
+
+/// Line and column, from 1.
+pub(crate) type Position = (u32, u32);
+
+/// Where each field of a configuration stood.
+///
+/// A path is `ensemble_scheduling.step[1].input_map[0]`; an entry of a map is also found by its
+/// key, `input_map["X"]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    file: Arc<str>,
+    known: BTreeMap<String, Position>,
+}
+
+impl Places {
+    /// Knows no field: every place is the whole file.
+    pub fn whole_file(file: &str) -> Places {
+        Places { file: file.into(), known: BTreeMap::new() }
+    }
+
+    /// The place of the field or, when it was not written, of its nearest known ancestor.
+    pub fn place(&self, path: &str) -> Place {
+        let mut path = path;
+        loop {
+            if let Some(position) = self.known.get(path) {
+                return self.at(*position);
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => return self.at((0, 0)),
+            }
+        }
+    }
+
+    /// A problem at the place of a field.
+    pub fn problem(&self, path: &str, text: impl Into<String>) -> Problem {
+        Problem { place: self.place(path), text: text.into() }
+    }
+
+    /// The line and column of a field, if it was written.
+    pub(crate) fn position(&self, path: &str) -> Option<Position> {
+        self.known.get(path).copied()
+    }
+
+    /// Remembers the first place of a field.
+    pub(crate) fn insert(&mut self, path: String, position: Position) {
+        self.known.entry(path).or_insert(position);
+    }
+
+    /// A point of this file.
+    pub(crate) fn at(&self, (line, column): Position) -> Place {
+        Place { file: self.file.to_string(), line, column }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(out, "{}", self.file),
+            line => write!(out, "{}:{line}:{}", self.file, self.column),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.place, self.text)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// The candidate a misspelled name was probably meant to be.
+pub(crate) fn did_you_mean<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let length = name.chars().count();
+    if !(2..=100).contains(&length) {
+        return None;
+    }
+    let allowed = (length / 3).clamp(1, 3);
+    let nearest = candidates
+        .into_iter()
+        .map(|candidate| (distance(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min();
+    nearest.map(|(_, candidate)| candidate)
+}
+
+/// A text in protobuf's or Triton's words, and a guess at what was meant.
+pub(crate) fn suggesting<'a>(
+    text: String,
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> String {
+    match did_you_mean(name, candidates) {
+        Some(candidate) if text.ends_with('.') => format!("{text} Did you mean `{candidate}`?"),
+        Some(candidate) => format!("{text}, did you mean `{candidate}`?"),
+        None => text,
+    }
+}
+
+/// Insertions, deletions and replacements between two words.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, l) in left.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, r) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(l != *r);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Places {
+        let mut places = Places::whole_file("m/config.pbtxt");
+        places.insert("input[0]".into(), (3, 7));
+        places.insert("input[0].name".into(), (4, 9));
+        places
+    }
+
+    #[test]
+    fn a_field_that_was_not_written_stands_at_its_nearest_ancestor() {
+        for (path, expected) in [
+            ("input[0].name", "m/config.pbtxt:4:9"),
+            ("input[0].dims[2]", "m/config.pbtxt:3:7"),
+            ("input[0].reshape.shape", "m/config.pbtxt:3:7"),
+            ("input[1].name", "m/config.pbtxt"),
+            ("name", "m/config.pbtxt"),
+        ] {
+            assert_eq!(places().place(path).to_string(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_problem_prints_as_compilers_do() {
+        let problem = places().problem("input[0]", "no such thing");
+        assert_eq!(problem.to_string(), "m/config.pbtxt:3:7: no such thing");
+    }
+
+    #[test]
+    fn a_suggestion_is_close_or_absent() {
+        let known = ["input", "output", "optimization"];
+        assert_eq!(did_you_mean("inputs", known), Some("input"));
+        assert_eq!(did_you_mean("outptu", known), Some("output"));
+        assert_eq!(did_you_mean("zebra", known), None);
+        assert_eq!(did_you_mean("", known), None);
+        assert_eq!(did_you_mean("a", ["b"]), None);
+    }
+}

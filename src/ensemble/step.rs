@@ -1,0 +1,119 @@
+//! The step actor: its window of work in flight, and the way from one step to the next.
+
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+use actix::{Actor, Addr, Context, Handler, Message};
+
+use super::run::{Ready, Run};
+use crate::{
+    error::{Error, Result},
+    metrics::StepMetrics,
+    request::{Answer, Reply, Response},
+};
+
+/// The actors of one ensemble, by position.
+pub(super) type Team = Arc<[Addr<Step>]>;
+
+/// Runs one step for whichever request is ready for it.
+pub(super) struct Step {
+    pub(super) index: usize,
+    pub(super) metrics: StepMetrics,
+    /// Requests in flight at most; 0: no limit.
+    pub(super) limit: u32,
+    pub(super) in_flight: u32,
+    /// Ready, but the window is full. Nobody's thread waits.
+    pub(super) waiting: VecDeque<Work>,
+}
+
+/// All inputs of this step are there.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Work(Arc<Run>);
+
+/// A request has left the window.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Left;
+
+/// Tells steps that they can start.
+pub(super) fn start(run: &Arc<Run>, ready: Ready) {
+    for index in ready {
+        run.team[index].do_send(Work(run.clone()));
+    }
+}
+
+impl Step {
+    fn run(&mut self, Work(run): Work) {
+        let step = &run.plan.steps[self.index];
+        let Some(request) = run.request(self.index) else { return };
+        if run.context.is_cancelled() {
+            run.step_done(self.index, 0, Err(Error::cancelled()));
+            return;
+        }
+        self.in_flight += 1;
+        self.metrics.started();
+        let rows = request.inputs.iter().flatten().next().map_or(0, |it| it.rows() as u32);
+        let batch = if 0 < step.model.config.max_batch_size { rows.max(1) } else { 0 };
+        let answer = StepAnswer {
+            index: self.index,
+            batch,
+            since: Instant::now(),
+            has_window: self.limit != 0,
+            metrics: self.metrics.clone(),
+            run: run.clone(),
+        };
+        step.model.infer(request, Reply::new(answer));
+    }
+}
+
+impl Actor for Step {
+    type Context = Context<Self>;
+}
+
+impl Handler<Work> for Step {
+    type Result = ();
+
+    fn handle(&mut self, work: Work, _: &mut Self::Context) {
+        if self.limit != 0 && self.limit <= self.in_flight {
+            self.waiting.push_back(work);
+        } else {
+            self.run(work);
+        }
+    }
+}
+
+impl Handler<Left> for Step {
+    type Result = ();
+
+    fn handle(&mut self, _: Left, _: &mut Self::Context) {
+        self.in_flight -= 1;
+        while self.in_flight < self.limit {
+            let Some(next) = self.waiting.pop_front() else { return };
+            self.run(next);
+        }
+    }
+}
+
+/// Waits for the step's model; then the tensors go straight on, from whatever thread answers.
+struct StepAnswer {
+    index: usize,
+    batch: u32,
+    since: Instant,
+    has_window: bool,
+    metrics: StepMetrics,
+    run: Arc<Run>,
+}
+
+impl Answer for StepAnswer {
+    fn answer(self: Box<Self>, result: Result<Response>) {
+        match &result {
+            Ok(response) => self.metrics.finished(response.timing.queue, self.since.elapsed()),
+            Err(_) => self.metrics.failed(),
+        }
+        if self.has_window {
+            self.run.team[self.index].do_send(Left);
+        }
+        let ready = self.run.step_done(self.index, self.batch, result);
+        start(&self.run, ready);
+    }
+}

@@ -1,0 +1,80 @@
+//! Joins the inputs of several requests into one execution and splits the outputs back.
+
+use bytes::BytesMut;
+
+use crate::{
+    backend::Tensors,
+    config::ModelConfig,
+    error::{Error, Result},
+    request::Request,
+    tensor::Tensor,
+};
+
+/// Inputs of one execution. A single request's tensors are shared; several are copied together,
+/// which is the one copy batching costs.
+pub(super) fn join(requests: &[Request]) -> Result<Tensors> {
+    let [first, rest @ ..] = requests else { return Ok(Tensors::new()) };
+    if rest.is_empty() {
+        return Ok(first.inputs.clone());
+    }
+    (0..first.inputs.len()).map(|index| join_input(requests, index)).collect()
+}
+
+fn join_input(requests: &[Request], index: usize) -> Result<Option<Tensor>> {
+    let parts = || requests.iter().filter_map(|it| it.inputs[index].as_ref());
+    let Some(first) = parts().next() else { return Ok(None) };
+    let mut shape: crate::tensor::Shape = first.shape().iter().copied().collect();
+    if let Some(rows) = shape.first_mut() {
+        *rows = parts().map(|it| it.rows() as i64).sum();
+    }
+    let mut data = BytesMut::with_capacity(parts().map(|it| it.data().len()).sum());
+    parts().for_each(|it| data.extend_from_slice(it.data()));
+    Tensor::new(first.dtype(), shape, data.freeze()).map(Some)
+}
+
+/// Gives each request its rows of the outputs it asked for.
+pub(super) fn split(
+    config: &ModelConfig,
+    requests: &[Request],
+    outputs: Tensors,
+) -> Result<Vec<Tensors>> {
+    if outputs.len() != config.outputs.len() {
+        return Err(Error::internal(format!(
+            "model '{}' gave {} outputs, expected {}",
+            config.name,
+            outputs.len(),
+            config.outputs.len()
+        )));
+    }
+    if let [alone] = requests {
+        return Ok(vec![pick(alone, outputs)]);
+    }
+    let total: u32 = requests.iter().map(|it| it.rows()).sum();
+    for (output, tensor) in config.outputs.iter().zip(&outputs) {
+        if let Some(tensor) = tensor.as_ref().filter(|it| it.rows() != total as usize) {
+            return Err(Error::internal(format!(
+                "output '{}' of model '{}' has shape {}, expected {total} rows",
+                output.name,
+                config.name,
+                crate::tensor::shape_text(tensor.shape())
+            )));
+        }
+    }
+    let mut start = 0;
+    let of = |request: &Request| {
+        let (from, to) = (start, start + request.rows() as usize);
+        start = to;
+        let rows = outputs.iter().map(|it| it.as_ref().map(|it| it.slice_rows(from, to)));
+        pick(request, rows.collect())
+    };
+    Ok(requests.iter().map(of).collect())
+}
+
+fn pick(request: &Request, mut outputs: Tensors) -> Tensors {
+    for (index, output) in outputs.iter_mut().enumerate() {
+        if !request.wanted.has(index) {
+            *output = None;
+        }
+    }
+    outputs
+}

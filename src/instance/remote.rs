@@ -1,0 +1,107 @@
+//! An executor in another process: hands requests over and answers as results come back.
+
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::Work;
+use crate::{
+    backend::{Done, Executed, Remote},
+    config::ModelConfig,
+    error::{Error, Result},
+    request::{Reply, Request, Response},
+    statistics::{Statistics, Timing},
+};
+
+/// A worker process and what is needed to answer for it.
+pub struct Outside {
+    remote: Box<dyn Remote>,
+    config: Arc<ModelConfig>,
+    stats: Arc<Statistics>,
+}
+
+impl Outside {
+    /// Wraps an attached worker.
+    pub fn new(
+        remote: Box<dyn Remote>,
+        config: Arc<ModelConfig>,
+        stats: Arc<Statistics>,
+    ) -> Outside {
+        Outside { remote, config, stats }
+    }
+
+    /// Starts all groups; calls `idle` once the worker can take more.
+    pub fn run(&mut self, work: Work, idle: impl FnOnce() + 'static) {
+        let mut waiting = Vec::with_capacity(work.0.len());
+        let mut groups = Vec::with_capacity(work.0.len());
+        for group in work.0 {
+            let (requests, replies): (Vec<Request>, Vec<Reply>) =
+                group.into_iter().map(|it| (it.request, it.reply)).unzip();
+            let rows = requests.iter().map(Request::rows).sum();
+            waiting.push(Some(Group { replies, rows }));
+            groups.push(requests);
+        }
+        let waiting = Waiting {
+            groups: RefCell::new(waiting),
+            config: self.config.clone(),
+            stats: self.stats.clone(),
+            begun: Instant::now(),
+            idle: RefCell::new(Some(Box::new(idle))),
+        };
+        self.remote.start(groups, Rc::new(waiting));
+    }
+}
+
+struct Group {
+    replies: Vec<Reply>,
+    rows: u32,
+}
+
+/// The replies of one `start`.
+struct Waiting {
+    groups: RefCell<Vec<Option<Group>>>,
+    config: Arc<ModelConfig>,
+    stats: Arc<Statistics>,
+    begun: Instant,
+    idle: RefCell<Option<Box<dyn FnOnce()>>>,
+}
+
+impl Done for Waiting {
+    fn executed(&self, executed: Executed) {
+        let group = self.groups.borrow_mut().get_mut(executed.group).and_then(Option::take);
+        let Some(Group { replies, rows }) = group else { return };
+        match executed.results {
+            Ok(results) => {
+                self.stats.execution(rows, &executed.timing);
+                let mut results = results.into_iter();
+                for reply in replies {
+                    let result = results.next().unwrap_or_else(|| Err(too_few(&self.config)));
+                    self.answer(reply, result, executed.timing);
+                }
+            }
+            Err(error) => replies.into_iter().for_each(|it| it.answer(Err(error.clone()))),
+        }
+    }
+}
+
+impl Waiting {
+    fn answer(&self, reply: Reply, result: Result<Response>, timing: Timing) {
+        let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
+        reply.answer(result.map(|it| Response { timing: Timing { queue, ..timing }, ..it }));
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(idle) = self.idle.borrow_mut().take() {
+            idle();
+        }
+    }
+}
+
+fn too_few(config: &ModelConfig) -> Error {
+    Error::internal(format!("the worker of model '{}' gave too few responses", config.name))
+}

@@ -1,0 +1,430 @@
+//! The command line: Triton's flags, and a few of ours.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+/// A model server for ensembles; takes the flags of tritonserver.
+#[derive(Debug, Parser)]
+#[command(name = "troupe", version, args_conflicts_with_subcommands = true)]
+pub struct Options {
+    /// Another thing to do than to serve.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to serve.
+    #[command(flatten)]
+    pub serve: Serve,
+}
+
+/// What else the binary does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say everything that is wrong with the configs of a repository, without loading anything
+    Check {
+        /// Folders of models
+        #[arg(required = true)]
+        repositories: Vec<PathBuf>,
+    },
+    /// Draw the graph of an ensemble
+    Graph {
+        /// The ensemble's name
+        model: String,
+        /// Where its config is
+        #[arg(long, default_value = "model_repository")]
+        model_repository: PathBuf,
+        /// Picture or source
+        #[arg(long, value_enum, default_value = "svg")]
+        format: GraphFormat,
+        /// A file instead of the terminal
+        #[arg(long, short)]
+        output: Option<PathBuf>,
+    },
+}
+
+/// How to draw a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GraphFormat {
+    /// Source for Graphviz.
+    Dot,
+    /// A picture.
+    Svg,
+}
+
+/// When models come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ControlMode {
+    /// All at start, never after.
+    None,
+    /// By the load and unload API.
+    Explicit,
+}
+
+/// How to serve.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Serving")]
+pub struct Serve {
+    /// Folder of models; may be given more than once [default: model_repository]
+    #[arg(long, alias = "model-store")]
+    pub model_repository: Vec<PathBuf>,
+    /// When models come and go
+    #[arg(long, default_value = "none", value_parser = control_mode)]
+    pub model_control_mode: ControlMode,
+    /// Model to load at start in explicit mode; may be given more than once, `*` for all
+    #[arg(long)]
+    pub load_model: Vec<String>,
+    /// Configs must be complete
+    #[arg(long, value_parser = switch, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub disable_auto_complete_config: bool,
+    /// Deprecated: the opposite of --disable-auto-complete-config
+    #[arg(long, value_parser = switch, hide = true)]
+    pub strict_model_config: Option<bool>,
+    /// Ready only when every model is
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub strict_readiness: bool,
+    /// End when a model fails to load at start
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub exit_on_error: bool,
+    /// How long work in flight may take at shutdown
+    #[arg(long, default_value_t = 30)]
+    pub exit_timeout_secs: u64,
+    /// The server's name in its metadata
+    #[arg(long, default_value = "triton")]
+    pub id: String,
+    /// Models loaded at the same time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub model_load_thread_count: u32,
+    /// Further tries after a failed load
+    #[arg(long, default_value_t = 0)]
+    pub model_load_retry_count: u32,
+    /// `<backend>,<key>=<value>`, or `<key>=<value>` for all backends
+    #[arg(long, value_parser = backend_setting)]
+    pub backend_config: Vec<((String, String), String)>,
+    /// Make missing Python environments: `auto` or `never`
+    #[arg(long, default_value = "auto", value_parser = provision, action = ArgAction::Set)]
+    pub provision: bool,
+    /// Where to listen, and how.
+    #[command(flatten)]
+    pub doors: Doors,
+    /// What to log.
+    #[command(flatten)]
+    pub log: Log,
+    /// What Triton has and we do without.
+    #[command(flatten)]
+    pub without_effect: WithoutEffect,
+}
+
+/// Where to listen, and how.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub struct Doors {
+    /// Serve HTTP
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_http: bool,
+    /// Serve gRPC
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_grpc: bool,
+    /// Serve metrics
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_metrics: bool,
+    /// Address of the HTTP port
+    #[arg(long, default_value = "0.0.0.0")]
+    pub http_address: String,
+    /// 0: any free port
+    #[arg(long, default_value_t = 8000)]
+    pub http_port: u16,
+    /// Address of the gRPC port
+    #[arg(long, default_value = "0.0.0.0")]
+    pub grpc_address: String,
+    /// 0: any free port
+    #[arg(long, default_value_t = 8001)]
+    pub grpc_port: u16,
+    /// Address of the metrics port [default: that of the HTTP port]
+    #[arg(long)]
+    pub metrics_address: Option<String>,
+    /// 0: any free port
+    #[arg(long, default_value_t = 8002)]
+    pub metrics_port: u16,
+    /// Threads that serve requests and run ensembles [default: half the cores, at most 8]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub http_thread_count: Option<u32>,
+    /// Bytes of the largest HTTP body, before and after inflating it
+    #[arg(long, default_value_t = 64 << 20, value_parser = input_size)]
+    pub http_max_input_size: usize,
+}
+
+/// What to log.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Logging")]
+pub struct Log {
+    /// Level of verbose messages, 0 for none
+    #[arg(long, default_value = "0", value_parser = verbosity)]
+    pub log_verbose: u32,
+    /// Log information
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub log_info: bool,
+    /// Log warnings
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub log_warning: bool,
+    /// Log errors
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub log_error: bool,
+}
+
+/// Flags of tritonserver for things troupe has no need of: accepted, with a word in the log.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Accepted without effect")]
+#[allow(missing_docs, reason = "hidden flags")]
+pub struct WithoutEffect {
+    #[arg(long, hide = true)]
+    pub backend_directory: Option<String>,
+    #[arg(long, hide = true)]
+    pub cache_directory: Option<String>,
+    #[arg(long, hide = true)]
+    pub repoagent_directory: Option<String>,
+    #[arg(long, hide = true)]
+    pub pinned_memory_pool_byte_size: Option<String>,
+    #[arg(long, hide = true)]
+    pub cuda_memory_pool_byte_size: Vec<String>,
+    #[arg(long, hide = true)]
+    pub min_supported_compute_capability: Option<String>,
+    #[arg(long, hide = true)]
+    pub buffer_manager_thread_count: Option<String>,
+    #[arg(long, hide = true)]
+    pub grpc_infer_thread_count: Option<String>,
+    #[arg(long, hide = true)]
+    pub grpc_infer_allocation_pool_size: Option<String>,
+    #[arg(long, hide = true)]
+    pub grpc_max_response_pool_size: Option<String>,
+    #[arg(long, hide = true)]
+    pub metrics_interval_ms: Option<String>,
+    #[arg(long, hide = true)]
+    pub allow_gpu_metrics: Option<String>,
+    #[arg(long, hide = true)]
+    pub allow_cpu_metrics: Option<String>,
+    #[arg(long, hide = true)]
+    pub enable_peer_access: Option<String>,
+}
+
+impl WithoutEffect {
+    /// The flags that were given.
+    pub fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("--backend-directory", self.backend_directory.is_some()),
+            ("--cache-directory", self.cache_directory.is_some()),
+            ("--repoagent-directory", self.repoagent_directory.is_some()),
+            ("--pinned-memory-pool-byte-size", self.pinned_memory_pool_byte_size.is_some()),
+            ("--cuda-memory-pool-byte-size", !self.cuda_memory_pool_byte_size.is_empty()),
+            ("--min-supported-compute-capability", self.min_supported_compute_capability.is_some()),
+            ("--buffer-manager-thread-count", self.buffer_manager_thread_count.is_some()),
+            ("--grpc-infer-thread-count", self.grpc_infer_thread_count.is_some()),
+            ("--grpc-infer-allocation-pool-size", self.grpc_infer_allocation_pool_size.is_some()),
+            ("--grpc-max-response-pool-size", self.grpc_max_response_pool_size.is_some()),
+            ("--metrics-interval-ms", self.metrics_interval_ms.is_some()),
+            ("--allow-gpu-metrics", self.allow_gpu_metrics.is_some()),
+            ("--allow-cpu-metrics", self.allow_cpu_metrics.is_some()),
+            ("--enable-peer-access", self.enable_peer_access.is_some()),
+        ];
+        all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
+    }
+}
+
+impl Serve {
+    /// The backend settings, by backend and key.
+    pub fn backend_settings(&self) -> BTreeMap<(String, String), String> {
+        self.backend_config.iter().cloned().collect()
+    }
+
+    /// Are configs completed? `--strict-model-config` is the old way to say no.
+    pub fn auto_complete(&self) -> bool {
+        !self.disable_auto_complete_config && self.strict_model_config != Some(true)
+    }
+
+    /// What is wrong in the combination of flags.
+    pub fn problem(&self) -> Option<String> {
+        if !self.load_model.is_empty() && self.model_control_mode != ControlMode::Explicit {
+            return Some(
+                "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as \
+                 well."
+                    .to_owned(),
+            );
+        }
+        if 1 < self.load_model.len() && self.load_model.iter().any(|it| it == "*") {
+            return Some("Error: '--load-model=*' must be the only --load-model".to_owned());
+        }
+        let doors = &self.doors;
+        let http = doors.allow_http.then_some(("HTTP", &doors.http_address, doors.http_port));
+        let grpc = doors.allow_grpc.then_some(("GRPC", &doors.grpc_address, doors.grpc_port));
+        let address = doors.metrics_address.as_ref().unwrap_or(&doors.http_address);
+        let metrics = doors.allow_metrics.then_some(("metrics", address, doors.metrics_port));
+        let open: Vec<_> = [http, grpc, metrics].into_iter().flatten().collect();
+        for (index, (name, address, port)) in open.iter().enumerate() {
+            if let Some((other, ..)) =
+                open[..index].iter().find(|it| *port != 0 && (it.1, it.2) == (*address, *port))
+            {
+                return Some(format!(
+                    "The server cannot listen to {other} requests and {name} requests at the same \
+                     address and port {address}:{port}"
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// Flags of tritonserver that ask for something troupe does not do yet.
+pub const NOT_YET: &[&str] = &[
+    "allow-client-shm",
+    "allow-sagemaker",
+    "allow-vertex-ai",
+    "cache-config",
+    "cuda-virtual-address-size",
+    "grpc-header-forward-pattern",
+    "grpc-http2-max-ping-strikes",
+    "grpc-http2-max-pings-without-data",
+    "grpc-http2-min-recv-ping-interval-without-data",
+    "grpc-infer-response-compression-level",
+    "grpc-keepalive-permit-without-calls",
+    "grpc-keepalive-time",
+    "grpc-keepalive-timeout",
+    "grpc-max-connection-age",
+    "grpc-max-connection-age-grace",
+    "grpc-restricted-protocol",
+    "grpc-root-cert",
+    "grpc-server-cert",
+    "grpc-server-key",
+    "grpc-use-ssl",
+    "grpc-use-ssl-mutual",
+    "host-policy",
+    "http-header-forward-pattern",
+    "http-restricted-api",
+    "log-file",
+    "log-format",
+    "metrics-config",
+    "model-config-name",
+    "model-load-gpu-limit",
+    "model-namespacing",
+    "rate-limit",
+    "rate-limit-resource",
+    "repository-poll-secs",
+    "response-cache-byte-size",
+    "reuse-grpc-port",
+    "reuse-http-port",
+    "sagemaker-port",
+    "sagemaker-safe-port-range",
+    "sagemaker-thread-count",
+    "trace-config",
+    "trace-count",
+    "trace-file",
+    "trace-level",
+    "trace-log-frequency",
+    "trace-rate",
+    "vertex-ai-default-model",
+    "vertex-ai-port",
+    "vertex-ai-thread-count",
+];
+
+/// The first flag among `arguments` that is known and not built.
+pub fn not_yet(arguments: &[String]) -> Option<&'static str> {
+    let named = |argument: &String| {
+        let flag = argument.strip_prefix("--")?;
+        let flag = flag.split('=').next().unwrap_or(flag);
+        NOT_YET.iter().find(|it| **it == flag).copied()
+    };
+    arguments.iter().find_map(named)
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        _ => Err(format!("expected true or false, got `{text}`")),
+    }
+}
+
+fn provision(text: &str) -> Result<bool, String> {
+    match text {
+        "auto" => Ok(true),
+        "never" => Ok(false),
+        _ => Err(format!("expected `auto` or `never`, got `{text}`")),
+    }
+}
+
+fn control_mode(text: &str) -> Result<ControlMode, String> {
+    match text {
+        "none" => Ok(ControlMode::None),
+        "explicit" => Ok(ControlMode::Explicit),
+        "poll" => Err("`poll` is not supported yet; use `none` or `explicit`".to_owned()),
+        _ => Err("invalid argument for --model-control-mode".to_owned()),
+    }
+}
+
+fn verbosity(text: &str) -> Result<u32, String> {
+    match switch(text) {
+        Ok(on) if text.parse::<u32>().is_err() => Ok(u32::from(on)),
+        _ => text.parse().map_err(|_| format!("expected a number, got `{text}`")),
+    }
+}
+
+fn input_size(text: &str) -> Result<usize, String> {
+    let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
+    match size {
+        0 => Err("Error: --http-max-input-size must be greater than 0.".to_owned()),
+        _ => Ok(size),
+    }
+}
+
+fn backend_setting(text: &str) -> Result<((String, String), String), String> {
+    let wrong = || format!("expected `<backend>,<key>=<value>` or `<key>=<value>`, got `{text}`");
+    let (name, value) = text.split_once('=').ok_or_else(wrong)?;
+    let (backend, key) = name.split_once(',').unwrap_or(("", name));
+    if key.is_empty() {
+        return Err(wrong());
+    }
+    Ok(((backend.to_owned(), key.to_owned()), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(arguments: &[&str]) -> Result<Serve, String> {
+        let all = std::iter::once("troupe").chain(arguments.iter().copied());
+        let options = Options::try_parse_from(all).map_err(|it| it.to_string())?;
+        options.serve.problem().map_or(Ok(options.serve), Err)
+    }
+
+    #[test]
+    fn takes_tritons_flags_in_both_spellings() {
+        let options = serve(&["--model-store=a", "--model-repository", "b", "--http-port=0"]);
+        let options = options.unwrap();
+        assert_eq!(options.model_repository, [PathBuf::from("a"), PathBuf::from("b")]);
+        assert_eq!(options.doors.http_port, 0);
+        assert!(serve(&["--strict-readiness=OFF"]).is_ok_and(|it| !it.strict_readiness));
+        assert!(serve(&["--disable-auto-complete-config"]).is_ok_and(|it| !it.auto_complete()));
+        assert!(serve(&["--log-verbose=true"]).is_ok_and(|it| it.log.log_verbose == 1));
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let rows = [
+            (vec!["--nonsense"], "--nonsense"),
+            (vec!["--model-control-mode=poll"], "not supported yet"),
+            (vec!["--model-control-mode=x"], "invalid argument for --model-control-mode"),
+            (vec!["--http-max-input-size=0"], "must be greater than 0"),
+            (vec!["--load-model=a"], "requires setting '--model-control-mode=explicit'"),
+            (vec!["--grpc-port=8000"], "HTTP requests and GRPC requests at the same address"),
+            (vec!["--backend-config=python"], "expected `<backend>,<key>=<value>`"),
+        ];
+        for (arguments, expected) in rows {
+            let error = serve(&arguments).unwrap_err();
+            assert!(error.contains(expected), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn flags_not_built_yet_are_known() {
+        let flags = |it: &str| not_yet(&[it.to_owned()]);
+        assert_eq!(flags("--trace-config=mode=triton"), Some("trace-config"));
+        assert_eq!(flags("--http-port=1"), None);
+    }
+}
