@@ -3,12 +3,13 @@
 use std::{
     fs::{File, OpenOptions},
     io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
     path::PathBuf,
 };
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::{Model, Repository, models::execute};
+use super::{Model, Repository, models::execute, until};
 
 /// Two named pipes: a model writes to one when it arrives, a byte from the other lets it through.
 pub(crate) struct Gate {
@@ -25,14 +26,15 @@ impl Gate {
             let path = path.with_extension(end);
             mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
             // Open for both, so that neither side waits for the other to open it.
-            OpenOptions::new().read(true).write(true).open(&path).unwrap()
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap()
         };
         Gate { pass: pipe("pass"), arrived: pipe("arrived"), path }
     }
 
     /// Waits until somebody stands before it.
     pub(crate) fn is_reached(&self) {
-        (&self.arrived).read_exact(&mut [0]).unwrap();
+        until("a request at the gate", || (&self.arrived).read_exact(&mut [0]).is_ok());
     }
 
     /// An identity from `x` to `y` that waits here, once for each `execute`.
