@@ -53,7 +53,7 @@ fn written_wrong() -> Vec<Row> {
         ("m9", ensemble(PLAIN, &["id: x=A -> y=Z", "id: x=A -> y=Z"]), &[
             "ensemble tensor 'Z' can appear in an output map only once for ensemble 'm9' step 1",
         ]),
-        ("m10", ensemble(PLAIN, &["id: x=A x=A -> y=Z"]), &[
+        ("m10", ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4]", &["id: x=A x=B -> y=Z"]), &[
             "input 'x' in model 'id' is mapped to multiple ensemble tensors for ensemble 'm10' \
              step 0",
         ]),
@@ -140,8 +140,8 @@ fn wrong_with_its_steps() -> Vec<Row> {
             "in ensemble n15, ensemble tensor A: inconsistent shape: [4] is inferred from model \
              n15 while [4,4] is inferred from model id_rank2",
         ]),
-        ("n16", ensemble("A:FP32[-1] -> Z:FP32[-1]", &["id_rank2: x=A -> y=Z"]).batch(2), &[
-            "inconsistent shape: [-1,-1] is inferred from model n16 while [4,4] is inferred from \
+        ("n16", ensemble("A:FP32[5,5] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(2), &[
+            "inconsistent shape: [-1,5,5] is inferred from model n16 while [4,4] is inferred from \
              model id_rank2",
         ]),
     ]
@@ -149,15 +149,18 @@ fn wrong_with_its_steps() -> Vec<Row> {
 
 #[test]
 fn everything_that_is_wrong_is_said_at_load() {
-    let rows = written_wrong().into_iter().chain(wrong_with_its_steps()).collect::<Vec<_>>();
+    // A config that cannot be read is Triton's 500, one that cannot be used its 400.
+    let unreadable = written_wrong().into_iter().map(|it| (500, it));
+    let unusable = wrong_with_its_steps().into_iter().map(|it| (400, it));
+    let rows: Vec<_> = unreadable.chain(unusable).collect();
     let mut repository = steps().with("broken", native("nonsense", "x:FP32[4] -> y:FP32[4]"));
-    for (name, model, _) in &rows {
+    for (_, (name, model, _)) in &rows {
         repository.write(name, model);
     }
     let server = Server::explicit(repository);
-    for (name, _, texts) in &rows {
+    for (status, (name, _, texts)) in &rows {
         let answer = server.load(name);
-        assert_eq!(answer.status, 400, "{name}: {}", answer.text());
+        assert_eq!(answer.status, *status, "{name}: {}", answer.text());
         let (error, state) = (answer.error(), server.state(name));
         for text in *texts {
             assert!(error.contains(text), "{name}: expected\n{text}\nin\n{error}");
