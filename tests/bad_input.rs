@@ -351,8 +351,13 @@ fn heads_that_are_wrong() {
         (headers.as_str(), &[400, 431]),
     ] {
         let shown = &head[..head.len().min(100)];
-        let answer = SERVER.http.send_raw(&[head.as_bytes()]);
-        assert!(statuses.contains(&answer.status), "{shown}: {}", answer.status);
+        // What is refused half read may be cut off before the client has seen the answer.
+        let status = SERVER.http.send_or_be_cut(&[head.as_bytes()]).map(|it| it.status);
+        let may_be_cut = 1000 < head.len();
+        assert!(
+            status.map_or(may_be_cut, |it| statuses.contains(&it)),
+            "{shown}: {status:?}"
+        );
         the_next_is_right(shown);
     }
 }

@@ -78,7 +78,13 @@ impl Http {
     }
 
     /// These bytes and nothing else.
+    #[track_caller]
     pub(crate) fn send_raw(&self, parts: &[&[u8]]) -> Answer {
+        self.send_or_be_cut(parts).expect("the server answers in time")
+    }
+
+    /// The same, where the server may close the connection before its answer is read.
+    pub(crate) fn send_or_be_cut(&self, parts: &[&[u8]]) -> Option<Answer> {
         let stream = self.connect();
         let answer = stream.try_clone().unwrap();
         std::thread::scope(|scope| {
@@ -113,7 +119,7 @@ impl Http {
 
 /// Reads the answer to something started.
 pub(crate) fn finish(stream: TcpStream) -> Answer {
-    read(BufReader::new(stream))
+    read(BufReader::new(stream)).expect("the server answers in time")
 }
 
 impl Answer {
@@ -218,9 +224,12 @@ fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
     head
 }
 
-fn read(mut stream: impl BufRead) -> Answer {
+/// `None` when the connection ends before an answer begins.
+fn read(mut stream: impl BufRead) -> Option<Answer> {
     let mut line = String::new();
-    stream.read_line(&mut line).expect("the server answers in time");
+    if stream.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
     let status = line.split(' ').nth(1).and_then(|it| it.parse().ok());
     let status = status.unwrap_or_else(|| panic!("expected a status line, got {line:?}"));
     let mut headers = Vec::new();
@@ -240,7 +249,7 @@ fn read(mut stream: impl BufRead) -> Answer {
     } else {
         stream.read_to_end(&mut answer.body).unwrap();
     }
-    answer
+    Some(answer)
 }
 
 fn read_chunks(mut stream: impl BufRead, body: &mut Vec<u8>) {
