@@ -12,11 +12,12 @@ use actix::Addr;
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
     time::{timeout, timeout_at},
 };
 
 use crate::{
-    backend,
+    backend::{self, python},
     engines::Engines,
     gateway::{
         Gate,
@@ -81,12 +82,14 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     let loaded = tokio::select! {
         summary = started.initial => loaded(&summary, &options),
         () = told.to_end() => {
+            python::wait_for_workers(Instant::now());
             return Ok(ExitCode::SUCCESS);
         }
     };
     gate.lifecycle.started(loaded);
     if !loaded && options.exit_on_error {
         tracing::error!("error: creating server: Internal - failed to load all models");
+        python::wait_for_workers(Instant::now() + LAST_GRACE);
         return Ok(ExitCode::FAILURE);
     }
 
@@ -95,6 +98,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
         code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
         () = told.to_end() => {
             tracing::warn!("told to end again: not waiting any longer");
+            python::wait_for_workers(Instant::now());
             Ok(ExitCode::FAILURE)
         }
     }
@@ -292,6 +296,8 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     // Models go with their last owner, and their workers with them.
     gate.repository.catalog.store(Arc::default());
     drop(gate);
+    let workers_until = if is_finished { deadline } else { Instant::now() };
+    let _ = spawn_blocking(move || python::wait_for_workers(workers_until)).await;
     // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
     // still written; idle connections are not waited for.
     doors.close(if is_finished { LAST_GRACE } else { Duration::ZERO }).await;
