@@ -114,12 +114,12 @@ impl Control for Door {
             let name: Arc<str> = name.into();
             let done = door.ask(Action::Load(vec![(name.clone(), overrides)])).await?;
             match done.results.get(&name) {
+                Some(Ok(())) => Ok(()),
                 Some(Err(failure)) => Err(load_error(&name, failure)),
-                _ if door.catalog.load().versions(&name).is_empty() => {
+                None => {
                     let text = format!("failed to load '{name}', no version is available");
                     Err(Error::internal(text))
                 }
-                _ => Ok(()),
             }
         })
     }

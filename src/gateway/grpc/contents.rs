@@ -162,7 +162,7 @@ mod tests {
         check(Contents { uint64_contents: vec![1], ..none() }, Uint64, &[1, 0, 0, 0, 0, 0, 0, 0]);
         check(Contents { fp32_contents: vec![1.0], ..none() }, Fp32, &1f32.to_le_bytes());
         check(Contents { fp64_contents: vec![1.0], ..none() }, Fp64, &1f64.to_le_bytes());
-        let texts = vec![Bytes::from_static(b"a\0"), Bytes::new()];
+        let texts = vec![bytes::Bytes::from_static(b"a\0"), bytes::Bytes::new()];
         let bytes = Contents { bytes_contents: texts, ..none() };
         check(bytes, DataType::Bytes, b"\x02\0\0\0a\0\0\0\0\0");
         check(none(), Fp32, &[]);
