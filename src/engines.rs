@@ -7,7 +7,7 @@ use std::sync::{
 
 use actix_rt::ArbiterHandle;
 
-/// Handles of the engine arbiters, given out in turn.
+/// Handles of the engine arbiters, given out in turn; clones share them.
 #[derive(Clone)]
 pub struct Engines {
     arbiters: Arc<[ArbiterHandle]>,

@@ -1,5 +1,12 @@
 //! troupe: a model server for ensembles. Modules in the order a request meets them.
 
+pub mod server;
+
+pub mod log;
+pub mod table;
+
+pub mod gateway;
+
 pub mod repository;
 
 pub mod batcher;

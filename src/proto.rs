@@ -10,6 +10,7 @@ use prost_reflect::{DescriptorPool, MessageDescriptor};
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
+    clippy::allow_attributes_without_reason,
     clippy::unwrap_used,
     reason = "generated code"
 )]

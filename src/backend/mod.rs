@@ -143,3 +143,8 @@ const KINDS: &[Kind] =
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|it| it.name == name)
 }
+
+/// What configs may name, for messages.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|it| it.name)
+}

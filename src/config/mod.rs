@@ -166,3 +166,6 @@ impl ModelConfig {
         batch.into_iter().chain(dims.iter().copied()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,10 +28,10 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &Options) {
                 }
             }
         }
-        Some(SchedulingChoice::DynamicBatching(batching)) => {
-            if batching.preferred_batch_size.is_empty() && max_batch_size > 0 {
-                batching.preferred_batch_size.push(max_batch_size);
-            }
+        Some(SchedulingChoice::DynamicBatching(batching))
+            if batching.preferred_batch_size.is_empty() && max_batch_size > 0 =>
+        {
+            batching.preferred_batch_size.push(max_batch_size);
         }
         _ => {}
     }

@@ -6,8 +6,7 @@ use std::{
 };
 
 use crate::{
-    config::{EnsembleConfig, ModelConfig, StepConfig},
-    model::Model,
+    config::{EnsembleConfig, ModelConfig, Problem, StepConfig},
     tensor::{DataType, shape_text},
 };
 
@@ -20,12 +19,13 @@ struct Declared {
     full: Vec<i64>,
 }
 
-/// Every disagreement, in Triton's words.
-pub(super) fn check(
+/// Every disagreement, in Triton's words and where it was written; steps whose model's config is
+/// not known agree.
+pub fn check(
     config: &ModelConfig,
     ensemble: &EnsembleConfig,
-    steps: &[Arc<Model>],
-) -> Vec<String> {
+    models: &[Option<&ModelConfig>],
+) -> Vec<Problem> {
     let mut found = Found { config, tensors: HashMap::new(), problems: Vec::new() };
     for it in &config.inputs {
         found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
@@ -33,12 +33,17 @@ pub(super) fn check(
     for it in &config.outputs {
         found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
     }
-    for (step, model) in ensemble.steps.iter().zip(steps) {
-        found.batch_size(&model.config);
-        found.inputs(step, &model.config);
-        found.outputs(step, &model.config);
+    let mut problems = Vec::new();
+    for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
+        let Some(model) = model else { continue };
+        found.batch_size(model);
+        found.inputs(step, model);
+        found.outputs(step, model);
+        let path = format!("ensemble_scheduling.step[{index}]");
+        let texts = found.problems.drain(..);
+        problems.extend(texts.map(|it| config.places.problem(&path, it)));
     }
-    found.problems
+    problems
 }
 
 struct Found<'a> {

@@ -6,19 +6,22 @@ pub mod graph;
 mod plan;
 mod run;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::VecDeque, sync::Arc};
 
 use actix::Actor;
 use tokio::sync::oneshot;
 
+pub use self::check::check;
 use self::{
     plan::Plan,
     run::Run,
     step::{Step, Team},
 };
 use crate::{
-    config::ModelConfig,
+    config::{ModelConfig, Problem},
     engines::Engines,
     metrics::Metrics,
     model::{Infer, Model},
@@ -48,9 +51,10 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
     let Some(ensemble) = &config.ensemble else {
         return Err(vec![format!("model '{}' is no ensemble", config.name)]);
     };
-    let problems = check::check(&config, ensemble, &models);
+    let configs: Vec<_> = models.iter().map(|it| Some(&*it.config)).collect();
+    let problems = check(&config, ensemble, &configs);
     if !problems.is_empty() {
-        return Err(problems);
+        return Err(problems.iter().map(told).collect());
     }
     let waits_for_itself = |step: usize| {
         let model = &ensemble.steps[step].model;
@@ -76,6 +80,14 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
     let gone = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
     let team = team.await.map_err(gone)?.into();
     Ok(Arc::new(Ensemble { plan, stats, team }))
+}
+
+/// Triton's text first, then where the step was written.
+fn told(problem: &Problem) -> String {
+    match problem.place.line {
+        0 => problem.text.clone(),
+        _ => format!("{} ({})", problem.text, problem.place),
+    }
 }
 
 struct Ensemble {

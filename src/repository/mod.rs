@@ -1,13 +1,37 @@
 //! How models come and go: scan, load, publish.
 
+mod actor;
 mod catalog;
+mod check;
+mod control;
+mod definition;
+mod graph;
+mod load;
+mod node;
+mod operation;
+mod overlay;
+mod poll;
+mod publish;
+mod scan;
+mod settings;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod visit;
+mod world;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
-pub use self::catalog::{Catalog, Entry, State, Version};
+pub use self::{
+    catalog::{Catalog, Entry, State, Version},
+    check::check,
+    control::{Started, start},
+    settings::{Mode, Settings},
+    summary::{Row, Summary},
+};
 use crate::error::Result;
 
 /// What the load API may replace for one load.

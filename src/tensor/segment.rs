@@ -187,7 +187,7 @@ impl Home for SegmentPool {
     fn give_back(&self, segment: Segment) {
         let mut idle = self.idle.lock();
         idle.push(segment);
-        while self.limit < idle.iter().map(Segment::size).sum() {
+        while self.limit < idle.iter().map(Segment::size).sum::<usize>() {
             idle.remove(0);
         }
     }

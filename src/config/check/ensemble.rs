@@ -36,8 +36,10 @@ pub(super) fn check(
     let steps = steps(ensembling, report.places);
     if report.problems.len() == before && !steps.is_empty() {
         written_once(&steps, report);
-        mapped_once(ensembling, conflicts, report);
-        flow::check(config, &steps, report);
+        // Where an entry has been lost, every further problem would be a consequence.
+        if mapped_once(ensembling, conflicts, report) {
+            flow::check(config, &steps, report);
+        }
     }
     let max_inflight_requests = ensembling.max_inflight_requests;
     Some(EnsembleConfig { steps, max_inflight_requests })
@@ -104,9 +106,16 @@ fn written_once(steps: &[StepConfig], report: &mut Report<'_>) {
     }
 }
 
+/// Whether no entry of a map hides another.
+///
 /// Protobuf would keep the last of two entries and forget the first without a word.
-fn mapped_once(ensembling: &ModelEnsembling, conflicts: &[Conflict], report: &mut Report<'_>) {
+fn mapped_once(
+    ensembling: &ModelEnsembling,
+    conflicts: &[Conflict],
+    report: &mut Report<'_>,
+) -> bool {
     let m = report.model;
+    let mut once = true;
     for (index, step) in ensembling.step.iter().enumerate() {
         let (n, path) = (&step.model_name, step_path(index));
         for Conflict { map, key, at } in conflicts {
@@ -120,6 +129,8 @@ fn mapped_once(ensembling: &ModelEnsembling, conflicts: &[Conflict], report: &mu
                  ensemble '{m}' step {index}"
             );
             report.problems.push(Problem { place: report.places.at(*at), text });
+            once = false;
         }
     }
+    once
 }

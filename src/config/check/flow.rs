@@ -8,6 +8,9 @@ use crate::config::StepConfig;
 use crate::config::problem::suggesting;
 use crate::proto::inference::ModelConfig;
 
+/// With more problems than this nobody reads the guesses, and each takes a look at every name.
+const MAX_GUESSES: usize = 100;
+
 /// A name that appears in a map of some step.
 struct Tensor<'a> {
     name: &'a str,
@@ -152,7 +155,7 @@ impl<'a> Flow<'a> {
                 continue;
             }
             let mut text = format!("ensemble tensor '{}' is unused in ensemble '{m}'", tensor.name);
-            if nobody_writes {
+            if nobody_writes && report.problems.len() < MAX_GUESSES {
                 text = suggesting(text, tensor.name, known.iter().copied());
             }
             report.add(&tensor.path, text);

@@ -7,9 +7,9 @@ use prost_reflect::{
     Value as Bindable,
 };
 
-use super::Conflict;
 use super::syntax::{Field, Node, Value};
 use super::value;
+use super::{Conflict, MAX_PROBLEMS};
 use crate::config::problem::{Places, Position, suggesting};
 
 /// A message, where its fields stood, and what was wrong with the text.
@@ -40,8 +40,8 @@ impl Bound {
         for field in fields {
             let descriptor = match self.find(field, &kind) {
                 Ok(descriptor) => descriptor,
-                Err(problem) => {
-                    self.problems.push(problem);
+                Err((at, text)) => {
+                    self.problem(at, text);
                     continue;
                 }
             };
@@ -55,14 +55,20 @@ impl Bound {
             } else if !seen.insert(field.name.as_str()) {
                 let name = &field.name;
                 let text = format!("Non-repeated field \"{name}\" is specified multiple times.");
-                self.problems.push((field.at, text));
+                self.problem(field.at, text);
             } else if let Some(text) = excluded(&descriptor, &message) {
-                self.problems.push((field.at, text));
+                self.problem(field.at, text);
             } else if let Some(value) = self.read_one(&field.node, &descriptor, &path) {
                 message.set_field(&descriptor, value);
             }
         }
         message
+    }
+
+    fn problem(&mut self, at: Position, text: String) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push((at, text));
+        }
     }
 
     fn find(
@@ -154,7 +160,7 @@ impl Bound {
         match value::scalar(node, &descriptor.kind(), descriptor.name()) {
             Ok(value) => Some(value),
             Err(text) => {
-                self.problems.push((node.at, text));
+                self.problem(node.at, text);
                 None
             }
         }

@@ -13,6 +13,9 @@ use super::problem::{Places, Position, Problem};
 /// Larger texts are not read.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
+/// More problems of one kind are not kept: a file that is no configuration has millions.
+const MAX_PROBLEMS: usize = 1000;
+
 /// A text that has been understood.
 pub(super) struct Parsed {
     pub(super) message: DynamicMessage,

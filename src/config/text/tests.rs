@@ -1,3 +1,5 @@
+//! Texts, what they mean, and what is wrong with them.
+
 use super::*;
 use crate::proto;
 
@@ -248,4 +250,28 @@ fn the_last_of_two_values_for_a_key_is_kept_and_the_conflict_is_known() {
     assert_eq!(found, [("metric_tags", "a", (2, 1))]);
     let again = "metric_tags { key: 'a' value: '1' }".repeat(2);
     assert!(parse(&again).is_ok_and(|parsed| parsed.conflicts.is_empty()));
+}
+
+/// Panics are what it looks for; that a stray bracket is never overlooked is checked on the way.
+#[test]
+fn a_damaged_text_is_a_problem_and_never_a_panic() {
+    let text = r#"name: "m\x41é" 'n' max_batch_size: 0x1F # é
+        input [ { name: "a", dims: [ -1, 3 ] optional: t }, < data_type: 11 > ];
+        sequence_batching { direct { minimum_slot_utilization: 1.5e-3f } }
+        parameters { key: "k" value: { string_value: "v" } }"#;
+    assert!(parse(text).is_ok());
+    let comment = text.find('#').unwrap()..=text.find('\n').unwrap();
+    for (index, old) in text.char_indices() {
+        let (before, after) = (&text[..index], &text[index + old.len_utf8()..]);
+        drop(parse(before));
+        for new in
+            ["{", "}", "[", "]", "<", ">", ":", ",", "-", "\"", "'", "\\", "#", "\0", "é", ""]
+        {
+            drop(parse(&format!("{before}{new}{after}")));
+        }
+        let quotes = before.matches(['"', '\'']).count();
+        if quotes % 2 == 0 && !comment.contains(&index) {
+            assert!(parse(&format!("{before} ] {old}{after}")).is_err(), "{before} ] {old}{after}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Cuts protobuf text format into tokens.
 
-use super::literal;
+use super::{MAX_PROBLEMS, literal};
 use crate::config::problem::Position;
 
 /// What a token is made of.
@@ -161,7 +161,9 @@ impl<'a> Lexer<'a> {
     }
 
     fn problem(&mut self, at: Position, text: &str) {
-        self.problems.push((at, text.into()));
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push((at, text.into()));
+        }
     }
 
     /// Walks over `length` bytes.

@@ -1,0 +1,304 @@
+//! What is said about models that run themselves.
+
+use std::time::Duration;
+
+use super::super::{Batching, DynamicBatching, InstanceGroup, InstanceKind, VersionPolicy};
+use super::{Options, check, good, read_text};
+use crate::tensor::DataType;
+
+/// A sound Python model on line 1, and more on line 2.
+fn python(more: &str) -> String {
+    format!("name: 'm' backend: 'python'\n{more}")
+}
+
+/// An input on line 2 of a model that does not batch.
+fn input(fields: &str) -> String {
+    python(&format!("input {{ {fields} }}"))
+}
+
+#[test]
+fn a_minimal_model_gets_every_default() {
+    let config = good(&python(""));
+    assert_eq!(&*config.name, "m");
+    assert_eq!(config.max_batch_size, 0);
+    assert_eq!(config.version_policy, VersionPolicy::Latest(1));
+    assert_eq!(config.batching, Batching::Direct);
+    assert_eq!(config.default_model_filename, "model.py");
+    let group = InstanceGroup {
+        name: "m".into(),
+        count: 1,
+        kind: InstanceKind::Cpu,
+        gpus: vec![],
+        passive: false,
+    };
+    assert_eq!(config.instance_groups, [group]);
+    assert!(config.ensemble.is_none() && !config.decoupled);
+}
+
+#[test]
+fn a_full_model_is_read() {
+    let config = good(
+        r#"
+        name: "m" platform: "onnxruntime_onnx" max_batch_size: 8
+        input [ { name: "a" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, -1, -1 ] optional: true } ]
+        output { name: "b" data_type: TYPE_STRING dims: 1 reshape { } label_filename: "labels/b.txt" }
+        version_policy { specific { versions: [ 1, 3 ] } }
+        dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 100 preserve_ordering: true }
+        instance_group [ { count: 3 }, { kind: KIND_MODEL passive: true name: "x" } ]
+        parameters { key: "k" value { string_value: "v" } }
+        metric_tags { key: "t" value: "1" }
+        model_transaction_policy { decoupled: false }
+        response_cache { enable: false }
+        optimization { priority: PRIORITY_MAX eager_batching: true input_pinned_memory { enable: false } graph { } cuda { graphs: false } }"#,
+    );
+    assert_eq!(config.backend, "onnxruntime");
+    assert_eq!(config.default_model_filename, "model.onnx");
+    assert_eq!((config.input_index("a"), config.input_index("b")), (Some(0), None));
+    assert_eq!((config.output_index("b"), config.output_index("a")), (Some(0), None));
+    assert_eq!(config.full_dims(&config.inputs[0]), [-1, 3, -1, -1]);
+    assert!(config.inputs[0].optional);
+    assert_eq!(config.outputs[0].dtype, DataType::Bytes);
+    assert_eq!(config.outputs[0].reshape, Some(vec![]));
+    assert_eq!(config.outputs[0].label_filename, "labels/b.txt");
+    assert_eq!(config.version_policy, VersionPolicy::Specific(vec![1, 3]));
+    let batching = DynamicBatching {
+        preferred: vec![4, 8],
+        max_queue_delay: Duration::from_micros(100),
+        preserve_ordering: true,
+    };
+    assert_eq!(config.batching, Batching::Dynamic(batching));
+    let groups: Vec<_> = config
+        .instance_groups
+        .iter()
+        .map(|it| (&*it.name, it.count, it.kind, it.passive))
+        .collect();
+    assert_eq!(groups, [("m_0", 3, InstanceKind::Cpu, false), ("x", 1, InstanceKind::Model, true)]);
+    assert_eq!(config.parameters["k"], "v");
+    assert_eq!(config.metric_tags["t"], "1");
+    assert_eq!(config.places.place("parameters[\"k\"]").line, 8);
+}
+
+#[test]
+fn a_batching_model_prefers_full_batches_and_onnx_runs_twice_on_a_cpu() {
+    let text = "name: 'm' backend: 'onnxruntime' max_batch_size: 8 dynamic_batching { }";
+    let config = good(text);
+    assert!(matches!(config.batching, Batching::Dynamic(it) if it.preferred == [8]));
+    assert_eq!(config.instance_groups[0].count, 2);
+    assert_eq!(config.platform, "onnxruntime_onnx");
+    let config = good(&python("dynamic_batching { }"));
+    assert!(matches!(config.batching, Batching::Dynamic(it) if it.preferred.is_empty()));
+}
+
+#[test]
+fn a_model_has_a_name_and_someone_who_runs_it() {
+    check("backend: 'python'", &["f: model configuration must specify 'name'"]);
+    check("name: 'm'", &["f: must specify 'platform' or 'backend' for 'm'"]);
+    check("name: 'm' platform: 'caffe'", &["1:11: unexpected platform type 'caffe' for m"]);
+    check(
+        "name: 'm' platform: 'onnxruntim' backend: 'onnxruntime'",
+        &["1:11: unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime"],
+    );
+    check(
+        "name: 'm' platform: 'onnxruntime_onnx' backend: 'python'",
+        &["1:11: unexpected 'platform' and 'backend' pair, got:onnxruntime_onnx, python"],
+    );
+    check("name: 'm' backend: 'mine'", &[]);
+    check("name: 'm' backend: 'mine' platform: 'my_own'", &[]);
+}
+
+#[test]
+fn batch_sizes_are_sound() {
+    check(
+        &python("max_batch_size: -1"),
+        &["2:1: 'max_batch_size' must be non-negative value for m"],
+    );
+    check(
+        &python("max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 0, 2, 8 ] }"),
+        &[
+            "2:38: dynamic batching preferred size must be positive for m",
+            "2:38: dynamic batching preferred size must be <= max batch size for m",
+        ],
+    );
+}
+
+#[test]
+fn tensors_say_what_they_are() {
+    check(&input("data_type: TYPE_FP32 dims: 1"), &["2:1: model input must specify 'name' for m"]);
+    check(
+        &input("name: 'x'"),
+        &[
+            "2:1: model input 'x' must specify 'data_type' for m",
+            "2:1: model input 'x' must specify 'dims' for m",
+        ],
+    );
+    check(
+        &input("name: 'x' data_type: TYPE_INVALID dims: [ 1, 0 ]"),
+        &[
+            "2:19: model input 'x' must specify 'data_type' for m",
+            "2:43: model input 'x' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
+        ],
+    );
+    check(
+        &input("name: 'x' data_type: TYPE_FP32 dims: 1 format: FORMAT_NHWC"),
+        &["2:48: model input NHWC/NCHW require 3 dims for m"],
+    );
+    check(
+        &input("name: 'x' data_type: TYPE_FP32 dims: 1 is_shape_tensor: true"),
+        &["2:48: shape tensors are only supported for TensorRT platform for m"],
+    );
+    check(
+        &python("output { name: 'y' dims: -2 is_non_linear_format_io: true }"),
+        &[
+            "2:1: model output 'y' must specify 'data_type' for m",
+            "2:20: model output 'y' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
+            "2:29: Non-linear IO format is only supported for the TensorRT platform for m",
+        ],
+    );
+    let twice = "input { name: 'x' data_type: TYPE_FP32 dims: 1 }".repeat(2);
+    check(&python(&twice), &["2:57: model input 'x' is specified more than once for m"]);
+}
+
+#[test]
+fn a_reshape_keeps_the_elements() {
+    let reshape = |dims: &str, shape: &str, max_batch_size: u32| {
+        let tensor = format!("name: 'x' data_type: TYPE_FP32 dims: [{dims}]");
+        python(&format!(
+            "output {{ {tensor}\nreshape {{ shape: [{shape}] }} }} max_batch_size: {max_batch_size}"
+        ))
+    };
+    for (dims, shape, batch) in [
+        ("4", "2,2", 0),
+        ("2,2", "4", 8),
+        ("1", "", 8),
+        ("2,4,-1,6", "8,-1,1,6", 0),
+        ("-1", "-1,1", 0),
+    ] {
+        check(&reshape(dims, shape, batch), &[]);
+    }
+    let size = "3:1: model output 'x' has different size for dims and reshape for m";
+    for (dims, shape) in
+        [("4", "5"), ("4", "-1"), ("-1", "4"), ("2,-1", "-1,2"), ("9223372036854775807,2", "1")]
+    {
+        check(&reshape(dims, shape, 8), &[size]);
+    }
+    check(
+        &reshape("-1,-1", "-1", 8),
+        &[
+            "3:1: model output 'x' has different number of variable-size dimensions for dims and reshape for m",
+        ],
+    );
+    check(
+        &reshape("1", "", 0),
+        &[
+            "3:1: model output 'x' cannot have empty reshape for non-batching model as scalar tensors are not supported for m",
+        ],
+    );
+    check(
+        &reshape("4", "0", 0),
+        &[
+            "3:11: model output 'x' reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension for m",
+        ],
+    );
+}
+
+#[test]
+fn labels_stay_inside_the_model() {
+    let labels = |file: &str| {
+        let tensor = "name: 'y' data_type: TYPE_FP32 dims: 1";
+        python(&format!("output {{ {tensor}\nlabel_filename: '{file}' }}"))
+    };
+    for file in ["", "labels.txt", "a/../b.txt", "./a.txt"] {
+        check(&labels(file), &[]);
+    }
+    for file in ["/etc/passwd", "../labels.txt", "a/../../b.txt"] {
+        let text = format!(
+            "3:1: label file path '{file}' for output 'y' in model 'm' is outside model directory"
+        );
+        check(&labels(file), &[&text]);
+    }
+}
+
+#[test]
+fn instances_run_on_what_the_server_has() {
+    check(
+        &python("instance_group { kind: KIND_GPU }"),
+        &["2:18: instance group m_0 of model m has kind KIND_GPU but server does not support GPUs"],
+    );
+    check(
+        &python("instance_group { kind: KIND_CPU gpus: 0 }"),
+        &["2:33: instance group m_0 of model m has kind KIND_CPU but specifies one or more GPUs"],
+    );
+    check(
+        &python("instance_group { name: 'g' kind: KIND_MODEL gpus: 0 }"),
+        &["2:45: instance group g of model m has kind KIND_MODEL but specifies one or more GPUs"],
+    );
+    let two = Options { gpus: vec![0, 1] };
+    let finish = |group: &str| read_text(&python(group), "f").unwrap().finish(&two);
+    for (group, kind, gpus) in [
+        ("", InstanceKind::Gpu, vec![0, 1]),
+        ("instance_group { gpus: 1 }", InstanceKind::Gpu, vec![1]),
+        ("instance_group { kind: KIND_CPU }", InstanceKind::Cpu, vec![]),
+    ] {
+        let config = finish(group).unwrap();
+        assert_eq!(
+            (config.instance_groups[0].kind, &config.instance_groups[0].gpus),
+            (kind, &gpus)
+        );
+    }
+    let problems = finish("instance_group { kind: KIND_GPU gpus: [ 1, 7 ] }").unwrap_err();
+    assert_eq!(
+        problems[0].text,
+        "instance group m_0 of model m specifies invalid or unsupported gpu id 7, GPUs are: 0 1"
+    );
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_by_name() {
+    for (field, name) in [
+        ("sequence_batching { }", "sequence_batching"),
+        ("dynamic_batching { priority_levels: 2 }", "dynamic_batching.priority_levels"),
+        (
+            "dynamic_batching { default_priority_level: 2 }",
+            "dynamic_batching.default_priority_level",
+        ),
+        (
+            "dynamic_batching { default_queue_policy { max_queue_size: 3 } }",
+            "dynamic_batching.default_queue_policy",
+        ),
+        (
+            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
+            "dynamic_batching.priority_queue_policy",
+        ),
+        ("model_warmup { name: 'w' }", "model_warmup"),
+        ("batch_input { kind: BATCH_ELEMENT_COUNT }", "batch_input"),
+        ("batch_output { target_name: 'x' }", "batch_output"),
+        (
+            "input { name: 'x' data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }",
+            "input.allow_ragged_batch",
+        ),
+        ("response_cache { enable: true }", "response_cache"),
+        ("model_repository_agents { agents { name: 'x' } }", "model_repository_agents"),
+        ("model_operations { op_library_filename: 'x' }", "model_operations"),
+        ("model_metrics { metric_control { } }", "model_metrics"),
+        ("optimization { graph { level: 1 } }", "optimization.graph"),
+        ("optimization { cuda { graphs: true } }", "optimization.cuda"),
+        (
+            "optimization { execution_accelerators { gpu_execution_accelerator { name: 'tensorrt' } } }",
+            "optimization.execution_accelerators",
+        ),
+        ("instance_group { rate_limiter { priority: 1 } }", "instance_group.rate_limiter"),
+        ("instance_group { profile: '1' }", "instance_group.profile"),
+        (
+            "instance_group { secondary_devices { device_id: 1 } }",
+            "instance_group.secondary_devices",
+        ),
+        ("instance_group { host_policy: 'x' }", "instance_group.host_policy"),
+        ("runtime: 'x'", "runtime"),
+        ("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames"),
+        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
+    ] {
+        let problems = super::finish(&python(field)).unwrap_err();
+        let texts: Vec<_> = problems.iter().map(|it| (it.place.line, &*it.text)).collect();
+        assert_eq!(texts, [(2, &*format!("`{name}` is not supported yet"))], "{field}");
+    }
+}

@@ -1,0 +1,249 @@
+//! What the server says about itself and its models, the same in every protocol.
+
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use serde::Serialize;
+
+use super::Gate;
+use crate::{
+    config::{Input, ModelConfig, Output},
+    error::{Error, ErrorKind, Result},
+    model::Model,
+    repository::{Entry, State},
+    statistics::{BatchTotal, Statistics, Total},
+};
+
+/// The release of Triton whose behaviour this server follows: clients look at the major number.
+pub const VERSION: &str = "2.73.0";
+
+/// What of the protocol is served.
+pub const EXTENSIONS: &[&str] = &[
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+];
+
+/// What `GET /v2` answers.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct ServerMetadata {
+    pub name: String,
+    pub version: &'static str,
+    pub extensions: &'static [&'static str],
+}
+
+/// Describes the server.
+pub fn server(gate: &Gate) -> ServerMetadata {
+    ServerMetadata {
+        name: gate.settings.server_id.clone(),
+        version: VERSION,
+        extensions: EXTENSIONS,
+    }
+}
+
+/// A model's interface.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct ModelMetadata {
+    pub name: String,
+    pub versions: Vec<String>,
+    pub platform: String,
+    pub inputs: Vec<TensorMetadata>,
+    pub outputs: Vec<TensorMetadata>,
+}
+
+/// One input or output.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct TensorMetadata {
+    pub name: String,
+    pub datatype: &'static str,
+    pub shape: Vec<i64>,
+}
+
+/// Describes a model: all its ready versions, or the one asked for.
+pub fn model(gate: &Gate, name: &str, version: Option<i64>) -> Result<ModelMetadata> {
+    let catalog = gate.repository.catalog.load();
+    let model = catalog.get(name, version)?;
+    let versions = match version {
+        Some(number) => vec![number.to_string()],
+        None => catalog.versions(name).iter().map(|it| it.version.to_string()).collect(),
+    };
+    let config = &model.config;
+    let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
+    Ok(ModelMetadata {
+        name: config.name.to_string(),
+        versions,
+        platform: platform.clone(),
+        inputs: config.inputs.iter().map(|it| input(config, it)).collect(),
+        outputs: config.outputs.iter().map(|it| output(config, it)).collect(),
+    })
+}
+
+fn input(config: &ModelConfig, it: &Input) -> TensorMetadata {
+    let shape = with_batch(config, &it.dims);
+    TensorMetadata { name: it.name.to_string(), datatype: it.dtype.as_str(), shape }
+}
+
+fn output(config: &ModelConfig, it: &Output) -> TensorMetadata {
+    let shape = with_batch(config, &it.dims);
+    TensorMetadata { name: it.name.to_string(), datatype: it.dtype.as_str(), shape }
+}
+
+fn with_batch(config: &ModelConfig, dims: &[i64]) -> Vec<i64> {
+    let batch = (0 < config.max_batch_size).then_some(-1);
+    batch.into_iter().chain(dims.iter().copied()).collect()
+}
+
+/// One line of the repository index.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct IndexEntry {
+    pub name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub state: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Every model of the repository, or only the ready ones.
+pub fn index(gate: &Gate, only_ready: bool) -> Result<Vec<IndexEntry>> {
+    gate.lifecycle.check_serving()?;
+    let catalog = gate.repository.catalog.load();
+    let lines = catalog.entries.iter().flat_map(|(name, entry)| index_of(name, entry));
+    let ready = State::Ready.as_str();
+    Ok(lines.filter(|it| !only_ready || it.state == ready).collect())
+}
+
+fn index_of(name: &Arc<str>, entry: &Entry) -> Vec<IndexEntry> {
+    if entry.versions.is_empty() {
+        let state = if entry.reason.is_empty() { "" } else { State::Unavailable.as_str() };
+        let reason = entry.reason.clone();
+        return vec![IndexEntry { name: name.to_string(), version: String::new(), state, reason }];
+    }
+    let versions = entry.versions.iter();
+    let line = |(number, version): (&i64, &crate::repository::Version)| IndexEntry {
+        name: name.to_string(),
+        version: number.to_string(),
+        state: version.state.as_str(),
+        reason: version.reason.clone(),
+    };
+    versions.map(line).collect()
+}
+
+/// How often and how long in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct Duration {
+    pub count: u64,
+    pub ns: u64,
+}
+
+/// Where the time of requests went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct InferStatistics {
+    pub success: Duration,
+    pub fail: Duration,
+    pub queue: Duration,
+    pub compute_input: Duration,
+    pub compute_infer: Duration,
+    pub compute_output: Duration,
+    pub cache_hit: Duration,
+    pub cache_miss: Duration,
+}
+
+/// Executions of one batch size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct BatchStatistics {
+    pub batch_size: u64,
+    pub compute_input: Duration,
+    pub compute_infer: Duration,
+    pub compute_output: Duration,
+}
+
+/// Everything counted about one version of a model.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct ModelStatistics {
+    pub name: String,
+    pub version: String,
+    pub last_inference: u64,
+    pub inference_count: u64,
+    pub execution_count: u64,
+    pub inference_stats: InferStatistics,
+    pub batch_stats: Vec<BatchStatistics>,
+}
+
+/// Statistics of all ready models (`""`), of a model's ready versions, or of one version.
+pub fn statistics(gate: &Gate, name: &str, version: Option<i64>) -> Result<Vec<ModelStatistics>> {
+    let catalog = gate.repository.catalog.load();
+    if name.is_empty() {
+        return Ok(catalog.ready_models().map(|it| statistics_of(it)).collect());
+    }
+    let versions = catalog.versions(name);
+    if versions.is_empty() {
+        return Err(Error::invalid(format!("requested model '{name}' is not available")));
+    }
+    let asked = versions.iter().filter(|it| version.is_none_or(|number| number == it.version));
+    let found: Vec<_> = asked.map(|it| statistics_of(it)).collect();
+    if found.is_empty() {
+        return Err(Error::invalid(format!(
+            "requested model version is not available for model '{name}'"
+        )));
+    }
+    Ok(found)
+}
+
+fn statistics_of(model: &Model) -> ModelStatistics {
+    let stats = &*model.stats;
+    ModelStatistics {
+        name: model.name().to_string(),
+        version: model.version.to_string(),
+        last_inference: stats.last_inference.load(Relaxed),
+        inference_count: stats.inference_count.load(Relaxed),
+        execution_count: stats.execution_count.load(Relaxed),
+        inference_stats: infer_statistics(stats),
+        batch_stats: stats.batches().into_iter().map(batch_statistics).collect(),
+    }
+}
+
+fn infer_statistics(stats: &Statistics) -> InferStatistics {
+    let of = |total: &Total| Duration { count: total.count(), ns: total.ns() };
+    InferStatistics {
+        success: of(&stats.success),
+        fail: of(&stats.fail),
+        queue: of(&stats.queue),
+        compute_input: of(&stats.compute_input),
+        compute_infer: of(&stats.compute_infer),
+        compute_output: of(&stats.compute_output),
+        cache_hit: Duration::default(),
+        cache_miss: Duration::default(),
+    }
+}
+
+fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {
+    let of = |ns| Duration { count: total.count, ns };
+    BatchStatistics {
+        batch_size: u64::from(rows),
+        compute_input: of(total.compute_input_ns),
+        compute_infer: of(total.compute_infer_ns),
+        compute_output: of(total.compute_output_ns),
+    }
+}
+
+/// Can a model be asked? Unknown ones are an error.
+pub fn is_model_ready(gate: &Gate, name: &str, version: Option<i64>) -> Result<bool> {
+    gate.lifecycle.check_serving()?;
+    match gate.model(name, version) {
+        Ok(model) => Ok(model.is_ready()),
+        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(false),
+        Err(error) => Err(error),
+    }
+}

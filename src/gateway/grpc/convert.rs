@@ -1,0 +1,127 @@
+//! Turns `ModelInferRequest` into a request and a response into `ModelInferResponse`.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::{
+    contents::{About, pack},
+    mismatch::explain,
+    parameters,
+};
+use crate::{
+    config::ModelConfig,
+    error::{Error, Result},
+    gateway::named::NamedRequest,
+    model::Model,
+    proto::inference::{
+        ModelInferRequest, ModelInferResponse, model_infer_request::InferInputTensor,
+        model_infer_response::InferOutputTensor,
+    },
+    request::{Request, Response},
+    tensor::{DataType, Shape, Tensor},
+};
+
+/// Raw contents stay slices of the received message; typed ones are packed.
+pub fn request(message: ModelInferRequest, config: &ModelConfig) -> Result<Request> {
+    let mut named = NamedRequest {
+        parameters: parameters::read(message.parameters)?,
+        ..NamedRequest::default()
+    };
+    let mut raw = Raw {
+        any: !message.raw_input_contents.is_empty(),
+        left: message.raw_input_contents.into_iter(),
+    };
+    for input in message.inputs {
+        let tensor = tensor(
+            &input,
+            &mut raw,
+            &About { input: &input.name, model: &config.name, id: &message.id },
+            config,
+        )?;
+        named.inputs.push((Cow::Owned(input.name), tensor));
+    }
+    if raw.left.next().is_some() {
+        return Err(Error::invalid(format!(
+            "unexpected additional input data for model '{}'",
+            config.name
+        )));
+    }
+    for output in message.outputs {
+        parameters::check_tensor(&output.parameters, &output.name)?;
+        named.outputs.push(Cow::Owned(output.name));
+    }
+    named.id = Cow::Owned(message.id);
+    named.resolve(config)
+}
+
+/// What `raw_input_contents` still holds.
+struct Raw {
+    any: bool,
+    left: std::vec::IntoIter<Bytes>,
+}
+
+fn tensor(
+    input: &InferInputTensor,
+    raw: &mut Raw,
+    about: &About,
+    config: &ModelConfig,
+) -> Result<Tensor> {
+    parameters::check_tensor(&input.parameters, &input.name)?;
+    let dtype = data_type(input, about, config)?;
+    let About { input: name, model, .. } = about;
+    let data = match &input.contents {
+        Some(_) if raw.any => {
+            return Err(Error::invalid(format!(
+                "contents field must not be specified when using raw_input_contents for '{name}' \
+                 for model '{model}'"
+            )));
+        }
+        Some(contents) => pack(contents, dtype, about)?,
+        None => raw.left.next().ok_or_else(|| {
+            Error::invalid(format!(
+                "unable to find data for input tensor '{name}' for model '{model}' in request."
+            ))
+        })?,
+    };
+    Tensor::new(dtype, Shape::from_slice(&input.shape), data.clone())
+        .map_err(|_| explain(dtype, &input.shape, &data, about))
+}
+
+fn data_type(input: &InferInputTensor, about: &About, config: &ModelConfig) -> Result<DataType> {
+    DataType::parse(&input.datatype).ok_or_else(|| match config.input_index(&input.name) {
+        Some(index) => about.tagged(&format!(
+            "inference input '{}' data-type is '<invalid>', but model '{}' expects '{}'",
+            input.name,
+            config.name,
+            config.inputs[index].dtype.as_str()
+        )),
+        None => about.tagged(&format!(
+            "unexpected inference input '{}' for model '{}'",
+            input.name, config.name
+        )),
+    })
+}
+
+/// Outputs in the order of the config, their bytes shared with the response.
+pub fn response(model: &Model, id: String, response: Response) -> ModelInferResponse {
+    let mut message = ModelInferResponse {
+        model_name: model.name().to_string(),
+        model_version: model.version.to_string(),
+        id,
+        parameters: parameters::write(response.parameters),
+        outputs: Vec::with_capacity(response.outputs.len()),
+        raw_output_contents: Vec::with_capacity(response.outputs.len()),
+    };
+    for (output, tensor) in model.config.outputs.iter().zip(response.outputs) {
+        let Some(tensor) = tensor else { continue };
+        message.outputs.push(InferOutputTensor {
+            name: output.name.to_string(),
+            datatype: tensor.dtype().as_str().to_owned(),
+            shape: tensor.shape().to_vec(),
+            ..InferOutputTensor::default()
+        });
+        message.raw_output_contents.push(tensor.data().clone());
+    }
+    message
+}

@@ -1,0 +1,91 @@
+//! Leads a call to its service: inference straight, everything else by tonic's router.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tonic::{
+    body::Body,
+    codec::CompressionEncoding,
+    codegen::{
+        BoxFuture, Service,
+        http::{Request, Response},
+    },
+    service::Routes,
+};
+use tonic_health::pb::health_server::HealthServer;
+use tonic_reflection::server::Builder;
+
+use super::{frames::Watched, health::WholeServer, service::Inference};
+use crate::{
+    gateway::Gate, proto,
+    proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer,
+};
+
+/// Triton's limit on messages, in both directions.
+const MAX_MESSAGE: usize = i32::MAX as usize;
+
+/// Serves one connection after the other; a clone for each.
+#[derive(Clone)]
+pub struct Doors {
+    inference: GrpcInferenceServiceServer<Inference>,
+    /// The same for requests that say they are compressed: they may inflate to less.
+    inflating: GrpcInferenceServiceServer<Inference>,
+    others: Routes,
+}
+
+impl Doors {
+    /// All services of the gateway.
+    pub fn new(gate: Gate, inference: Inference) -> Doors {
+        let inference = Arc::new(inference);
+        let server = |limit| {
+            GrpcInferenceServiceServer::from_arc(inference.clone())
+                .accept_compressed(CompressionEncoding::Gzip)
+                .accept_compressed(CompressionEncoding::Deflate)
+                .max_decoding_message_size(limit)
+                .max_encoding_message_size(MAX_MESSAGE)
+        };
+        Doors {
+            inference: server(MAX_MESSAGE),
+            inflating: server(gate.settings.max_input_size),
+            others: others(gate),
+        }
+    }
+}
+
+/// Health and reflection.
+fn others(gate: Gate) -> Routes {
+    const VALID: &str = "the descriptors are generated";
+    let reflection = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    Routes::new(HealthServer::new(WholeServer(gate)))
+        .add_service(reflection().build_v1().expect(VALID))
+        .add_service(reflection().build_v1alpha().expect(VALID))
+        .prepare()
+}
+
+impl Service<Request<Body>> for Doors {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // None of the services has a queue.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if !request.uri().path().starts_with("/inference.GRPCInferenceService/") {
+            return Box::pin(self.others.call(request));
+        }
+        let is_compressed =
+            request.headers().get("grpc-encoding").is_some_and(|it| it != "identity");
+        let server = if is_compressed { &mut self.inflating } else { &mut self.inference };
+        server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)))
+    }
+}

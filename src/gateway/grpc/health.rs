@@ -1,0 +1,31 @@
+//! The standard health service: it speaks for the whole server, whatever service is asked for.
+
+use tokio_stream::Pending;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+    health_server::Health,
+};
+
+use super::refusal::not_supported;
+use crate::gateway::Gate;
+
+/// Answers for the server behind the gate.
+pub struct WholeServer(pub Gate);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Health for WholeServer {
+    async fn check(&self, _: Request<HealthCheckRequest>) -> Answer<HealthCheckResponse> {
+        let status =
+            if self.0.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        Ok(Response::new(HealthCheckResponse { status: status.into() }))
+    }
+
+    type WatchStream = Pending<Result<HealthCheckResponse, Status>>;
+
+    async fn watch(&self, _: Request<HealthCheckRequest>) -> Answer<Self::WatchStream> {
+        Err(not_supported("`Watch`"))
+    }
+}

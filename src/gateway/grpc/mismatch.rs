@@ -1,0 +1,136 @@
+//! Says, in Triton's words, why the bytes of an input are not what its shape promises.
+
+use super::contents::About;
+use crate::{
+    error::Error,
+    tensor::{DataType, element_count},
+};
+
+/// The error for `data`, which `Tensor::new` refused.
+pub fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &About) -> Error {
+    let About { input, model, .. } = about;
+    let count = match element_count(shape) {
+        Ok(count) => count,
+        Err(error) => {
+            return about.tagged(&format!("invalid shape for input '{input}': {error}"));
+        }
+    };
+    let Some(size) = dtype.size() else {
+        return about.tagged(&explain_strings(count, data, about));
+    };
+    match count.checked_mul(size) {
+        Some(expected) => about.tagged(&format!(
+            "input byte size mismatch for input '{input}' for model '{model}'. Expected \
+             {expected}, got {}",
+            data.len()
+        )),
+        None => about.tagged(&format!(
+            "byte size overflow for input '{input}': element count ({count}) * data type size \
+             ({size}) exceeds maximum allowed size ({})",
+            isize::MAX
+        )),
+    }
+}
+
+fn explain_strings(expected: usize, data: &[u8], about: &About) -> String {
+    let at = format!("inference input '{}' for model '{}'", about.input, about.model);
+    let mut rest = data;
+    let mut found = 0;
+    while !rest.is_empty() {
+        if found == expected {
+            return format!(
+                "unexpected number of string elements {} for {at}, expecting {expected}",
+                found + 1
+            );
+        }
+        let Some((length, tail)) = rest.split_first_chunk::<4>() else {
+            return format!(
+                "incomplete string length indicator for {at}, expecting 4 bytes but only {} bytes \
+                 available. Please make sure the string length indicator is in one buffer.",
+                rest.len()
+            );
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        let Some(tail) = tail.get(length..) else {
+            return format!(
+                "incomplete string data for {at}, expecting string of length {length} but only {} \
+                 bytes available.",
+                tail.len()
+            );
+        };
+        rest = tail;
+        found += 1;
+    }
+    format!("expected {expected} string elements for {at}, got {found}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mismatch_has_tritons_text() {
+        let about = About { input: "i", model: "m", id: "7" };
+        let huge: &[i64] = &[1 << 40, 1 << 21];
+        let cases: [(DataType, &[i64], &[u8], &str); 8] = [
+            (
+                DataType::Fp32,
+                &[2],
+                b"1234",
+                "input byte size mismatch for input 'i' for model 'm'. Expected 8, got 4",
+            ),
+            (
+                DataType::Fp32,
+                &[-2],
+                b"",
+                "invalid shape for input 'i': shape [-2] contains one or more invalid dimensions",
+            ),
+            (
+                DataType::Fp32,
+                &[1 << 40, 1 << 40],
+                b"",
+                "invalid shape for input 'i': shape [1099511627776,1099511627776] causes total \
+                 element count to exceed maximum size of 9223372036854775807",
+            ),
+            (
+                DataType::Fp64,
+                huge,
+                b"",
+                "byte size overflow for input 'i': element count (2305843009213693952) * data \
+                 type size (8) exceeds maximum allowed size (9223372036854775807)",
+            ),
+            (
+                DataType::Bytes,
+                &[1],
+                b"\x01\0",
+                "incomplete string length indicator for inference input 'i' for model 'm', \
+                 expecting 4 bytes but only 2 bytes available. Please make sure the string length \
+                 indicator is in one buffer.",
+            ),
+            (
+                DataType::Bytes,
+                &[1],
+                b"\xff\0\0\0a",
+                "incomplete string data for inference input 'i' for model 'm', expecting string of \
+                 length 255 but only 1 bytes available.",
+            ),
+            (
+                DataType::Bytes,
+                &[2],
+                b"\x01\0\0\0a",
+                "expected 2 string elements for inference input 'i' for model 'm', got 1",
+            ),
+            (
+                DataType::Bytes,
+                &[1],
+                b"\0\0\0\0\0\0\0\0",
+                "unexpected number of string elements 2 for inference input 'i' for model 'm', \
+                 expecting 1",
+            ),
+        ];
+        for (dtype, shape, data, expected) in cases {
+            let error = explain(dtype, shape, data, &about).to_string();
+            assert_eq!(error, format!("[request id: 7] {expected}"));
+        }
+    }
+}

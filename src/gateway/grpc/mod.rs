@@ -1,0 +1,123 @@
+//! The gRPC gateway: tonic inside the engine's arbiters, all of them accepting from one socket.
+
+mod contents;
+mod control;
+mod convert;
+mod doors;
+mod frames;
+mod health;
+mod infer;
+mod listen;
+mod messages;
+mod mismatch;
+mod parameters;
+mod refusal;
+mod service;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use actix_rt::ArbiterHandle;
+use tokio::sync::{oneshot, watch};
+use tonic::transport::Server;
+
+use self::{doors::Doors, listen::Listener, service::Inference};
+use crate::gateway::Gate;
+
+/// Flow control of a stream and of a connection: what may be on its way unread.
+const STREAM_WINDOW: u32 = 8 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+const FRAME: u32 = 1 << 20;
+
+/// Calls of one connection at a time; gRPC clients put all of theirs on one.
+const CALLS_PER_CONNECTION: u32 = 1 << 14;
+
+/// Calls a client may take back before they were looked at: bursts of cancels are no attack yet.
+const CANCELLED_UNSEEN: usize = 1 << 10;
+
+/// The listeners of the gateway and their connections. Dropping it stops accepting.
+pub struct GrpcGateway {
+    addresses: Vec<SocketAddr>,
+    stopping: watch::Sender<bool>,
+    servers: Vec<oneshot::Receiver<()>>,
+}
+
+impl GrpcGateway {
+    /// Listens on every address and serves on every arbiter. Port 0 takes a free one.
+    pub fn start(
+        gate: &Gate,
+        addresses: &[SocketAddr],
+        arbiters: &[ArbiterHandle],
+    ) -> io::Result<GrpcGateway> {
+        let (stopping, stop) = watch::channel(false);
+        let mut gateway = GrpcGateway { addresses: Vec::new(), stopping, servers: Vec::new() };
+        let bound: Vec<_> =
+            addresses.iter().map(|it| Listener::bind(*it)).collect::<io::Result<_>>()?;
+        for listener in bound {
+            gateway.addresses.push(listener.address()?);
+            for arbiter in arbiters {
+                let doors = Doors::new(gate.clone(), Inference::new(gate.clone(), stop.clone()));
+                let ended = serve(arbiter, listener.share()?, doors, stop.clone());
+                gateway.servers.push(ended);
+            }
+        }
+        Ok(gateway)
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Stops accepting and ends streams after their requests in flight; returns once every
+    /// connection is closed. Dropping the future leaves the rest to the arbiters' end.
+    pub async fn stop(self) {
+        // Nobody listening means that every server has ended.
+        let _ = self.stopping.send(true);
+        for ended in self.servers {
+            let _ = ended.await;
+        }
+    }
+}
+
+/// Answers when the last connection is closed.
+fn serve(
+    arbiter: &ArbiterHandle,
+    listener: Listener,
+    doors: Doors,
+    mut stop: watch::Receiver<bool>,
+) -> oneshot::Receiver<()> {
+    let (ended, end) = oneshot::channel();
+    // An arbiter that has stopped drops the future, and with it `ended`.
+    arbiter.spawn(async move {
+        let stopped = async move {
+            // An error means that the gateway was dropped.
+            let _ = stop.changed().await;
+        };
+        let served = match listener.incoming() {
+            Ok(incoming) => {
+                let server = server().serve_with_incoming_shutdown(doors, incoming, stopped);
+                server.await.map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = served {
+            tracing::error!(error, "the gRPC gateway stopped");
+        }
+        let _ = ended.send(());
+    });
+    end
+}
+
+fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_concurrent_streams(CALLS_PER_CONNECTION)
+        .http2_max_pending_accept_reset_streams(Some(CANCELLED_UNSEEN))
+        .http2_keepalive_interval(Some(Duration::from_secs(7200)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+}

@@ -1,0 +1,218 @@
+//! The methods of `GRPCInferenceService`.
+
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use tokio::sync::watch;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::{
+    control, infer, messages,
+    refusal::{not_supported, refuse, shutting_down},
+    stream::{Opening, answers},
+};
+use crate::{
+    error::{Error, Result},
+    gateway::{Gate, describe, parse_version},
+    proto::inference::{grpc_inference_service_server::GrpcInferenceService, *},
+};
+
+/// Answers for the server behind the gate.
+pub struct Inference {
+    gate: Arc<Gate>,
+    stopping: watch::Receiver<bool>,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Inference {
+    /// `stopping` becomes true when the gateway stops.
+    pub fn new(gate: Gate, stopping: watch::Receiver<bool>) -> Inference {
+        Inference { gate: Arc::new(gate), stopping }
+    }
+
+    fn check_health(&self) -> Result<()> {
+        if self.gate.lifecycle.is_exiting() {
+            return Err(Error::unavailable("Server exiting"));
+        }
+        Ok(())
+    }
+
+    /// New calls are refused once the server is exiting.
+    fn admit(&self) -> Result<&Gate> {
+        if self.gate.lifecycle.is_exiting() { Err(shutting_down()) } else { Ok(&self.gate) }
+    }
+
+    fn model_is_ready(&self, asked: &ModelReadyRequest) -> Result<bool> {
+        let gate = self.admit()?;
+        gate.lifecycle.check_serving()?;
+        Ok(gate.model(&asked.name, parse_version(&asked.version)?)?.is_ready())
+    }
+
+    fn metadata(&self, asked: &ModelMetadataRequest) -> Result<ModelMetadataResponse> {
+        let version = parse_version(&asked.version)?;
+        describe::model(self.admit()?, &asked.name, version).map(messages::model)
+    }
+
+    fn config(&self, asked: &ModelConfigRequest) -> Result<ModelConfigResponse> {
+        let model = self.admit()?.model(&asked.name, parse_version(&asked.version)?)?;
+        Ok(ModelConfigResponse { config: Some(model.config.proto.clone()) })
+    }
+
+    fn statistics(&self, asked: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
+        let version = parse_version(&asked.version)?;
+        let found = describe::statistics(self.admit()?, &asked.name, version)?;
+        let model_stats = found.into_iter().map(messages::statistics).collect();
+        Ok(ModelStatisticsResponse { model_stats })
+    }
+
+    fn index(&self, asked: &RepositoryIndexRequest) -> Result<RepositoryIndexResponse> {
+        control::check_repository(&asked.repository_name)?;
+        let lines = describe::index(self.admit()?, asked.ready)?;
+        Ok(RepositoryIndexResponse { models: lines.into_iter().map(messages::index).collect() })
+    }
+
+    async fn load(&self, asked: RepositoryModelLoadRequest) -> Result<RepositoryModelLoadResponse> {
+        let gate = self.admit()?;
+        control::check_repository(&asked.repository_name)?;
+        gate.lifecycle.check_serving()?;
+        let overrides = control::overrides(asked.parameters)?;
+        gate.repository.control.load(asked.model_name, overrides).await?;
+        Ok(RepositoryModelLoadResponse {})
+    }
+
+    async fn unload(
+        &self,
+        asked: RepositoryModelUnloadRequest,
+    ) -> Result<RepositoryModelUnloadResponse> {
+        let gate = self.admit()?;
+        control::check_repository(&asked.repository_name)?;
+        gate.lifecycle.check_serving()?;
+        let dependents = control::unload_dependents(&asked.parameters)?;
+        gate.repository.control.unload(asked.model_name, dependents).await?;
+        Ok(RepositoryModelUnloadResponse {})
+    }
+}
+
+fn reply<T>(result: Result<T>) -> Answer<T> {
+    result.map(Response::new).map_err(refuse)
+}
+
+#[tonic::async_trait]
+impl GrpcInferenceService for Inference {
+    async fn model_infer(&self, it: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
+        reply(infer::infer(&self.gate, it.into_inner()).await)
+    }
+
+    type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;
+
+    async fn model_stream_infer(
+        &self,
+        it: Request<Streaming<ModelInferRequest>>,
+    ) -> Answer<Self::ModelStreamInferStream> {
+        self.admit().map_err(refuse)?;
+        let ends_on_error =
+            it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
+        Ok(Response::new(answers(Opening {
+            gate: self.gate.clone(),
+            requests: it.into_inner(),
+            stopping: self.stopping.clone(),
+            ends_on_error,
+        })))
+    }
+
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
+        let live = self.gate.is_live();
+        reply(self.check_health().map(|()| ServerLiveResponse { live }))
+    }
+    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
+        let ready = self.gate.is_ready();
+        reply(self.check_health().map(|()| ServerReadyResponse { ready }))
+    }
+    async fn model_ready(&self, it: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
+        reply(self.model_is_ready(it.get_ref()).map(|ready| ModelReadyResponse { ready }))
+    }
+    async fn server_metadata(
+        &self,
+        _: Request<ServerMetadataRequest>,
+    ) -> Answer<ServerMetadataResponse> {
+        reply(Ok(messages::server(describe::server(&self.gate))))
+    }
+    async fn model_metadata(
+        &self,
+        it: Request<ModelMetadataRequest>,
+    ) -> Answer<ModelMetadataResponse> {
+        reply(self.metadata(it.get_ref()))
+    }
+    async fn model_config(&self, it: Request<ModelConfigRequest>) -> Answer<ModelConfigResponse> {
+        reply(self.config(it.get_ref()))
+    }
+    async fn model_statistics(
+        &self,
+        it: Request<ModelStatisticsRequest>,
+    ) -> Answer<ModelStatisticsResponse> {
+        reply(self.statistics(it.get_ref()))
+    }
+
+    async fn repository_index(
+        &self,
+        it: Request<RepositoryIndexRequest>,
+    ) -> Answer<RepositoryIndexResponse> {
+        reply(self.index(it.get_ref()))
+    }
+    async fn repository_model_load(
+        &self,
+        it: Request<RepositoryModelLoadRequest>,
+    ) -> Answer<RepositoryModelLoadResponse> {
+        reply(self.load(it.into_inner()).await)
+    }
+    async fn repository_model_unload(
+        &self,
+        it: Request<RepositoryModelUnloadRequest>,
+    ) -> Answer<RepositoryModelUnloadResponse> {
+        reply(self.unload(it.into_inner()).await)
+    }
+
+    async fn system_shared_memory_status(
+        &self,
+        _: Request<SystemSharedMemoryStatusRequest>,
+    ) -> Answer<SystemSharedMemoryStatusResponse> {
+        Err(not_supported("system shared memory"))
+    }
+    async fn system_shared_memory_register(
+        &self,
+        _: Request<SystemSharedMemoryRegisterRequest>,
+    ) -> Answer<SystemSharedMemoryRegisterResponse> {
+        Err(not_supported("system shared memory"))
+    }
+    async fn system_shared_memory_unregister(
+        &self,
+        _: Request<SystemSharedMemoryUnregisterRequest>,
+    ) -> Answer<SystemSharedMemoryUnregisterResponse> {
+        Err(not_supported("system shared memory"))
+    }
+    async fn cuda_shared_memory_status(
+        &self,
+        _: Request<CudaSharedMemoryStatusRequest>,
+    ) -> Answer<CudaSharedMemoryStatusResponse> {
+        Err(not_supported("CUDA shared memory"))
+    }
+    async fn cuda_shared_memory_register(
+        &self,
+        _: Request<CudaSharedMemoryRegisterRequest>,
+    ) -> Answer<CudaSharedMemoryRegisterResponse> {
+        Err(not_supported("CUDA shared memory"))
+    }
+    async fn cuda_shared_memory_unregister(
+        &self,
+        _: Request<CudaSharedMemoryUnregisterRequest>,
+    ) -> Answer<CudaSharedMemoryUnregisterResponse> {
+        Err(not_supported("CUDA shared memory"))
+    }
+    async fn trace_setting(&self, _: Request<TraceSettingRequest>) -> Answer<TraceSettingResponse> {
+        Err(not_supported("`TraceSetting`"))
+    }
+    async fn log_settings(&self, _: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {
+        Err(not_supported("`LogSettings`"))
+    }
+}

@@ -1,0 +1,217 @@
+//! Receives request bodies: bounded, once, and where their tensors will stay.
+
+use std::{ops::Range, sync::Arc};
+
+use actix_web::{
+    HttpRequest,
+    dev::Payload,
+    http::header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    web,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+
+use super::{coding, refusal::Refusal};
+use crate::{
+    error::{Error, Result},
+    tensor::{DataType, Lease, SegmentMut, SegmentPool, Shape, Tensor},
+};
+
+const MAX_CHUNKS: usize = 65_536;
+/// A refused body is read to its end so that the client sees the answer, up to this.
+const MAX_DRAINED: usize = 1 << 30;
+/// Work on more bytes than this would hold up the thread's other connections.
+pub(super) const BIG: usize = 256 << 10;
+/// Bodies below this are cheaper to copy to a worker process than to map.
+const SHARED_FROM: usize = 64 << 10;
+/// Where the first binary tensor begins in a segment is a multiple of this.
+const ALIGNMENT: usize = 64;
+
+/// A received body.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    /// All of it.
+    pub(super) bytes: Bytes,
+    /// The segment it lies in and where, if worker processes can map it.
+    lease: Option<(Arc<Lease>, usize)>,
+}
+
+impl Body {
+    /// A body in ordinary memory.
+    pub(super) fn plain(bytes: Bytes) -> Body {
+        Body { bytes, lease: None }
+    }
+
+    /// A tensor over part of the body, never a copy.
+    pub(super) fn tensor(
+        &self,
+        dtype: DataType,
+        shape: Shape,
+        range: Range<usize>,
+    ) -> Result<Tensor> {
+        match &self.lease {
+            Some((lease, start)) => {
+                Tensor::in_segment(dtype, shape, lease, start + range.start..start + range.end)
+            }
+            None => Tensor::new(dtype, shape, self.bytes.slice(range)),
+        }
+    }
+}
+
+/// How a body is to be received.
+pub(super) struct Plan<'a> {
+    /// Most bytes it may have.
+    pub(super) limit: usize,
+    /// The text if it has more: what it is called, and what the limit.
+    pub(super) too_big: fn(usize, usize) -> Error,
+    /// A big body goes here, its tensors beginning after so many bytes.
+    pub(super) shared: Option<(&'a Arc<SegmentPool>, usize)>,
+}
+
+/// Receives the body as `plan` says; what is compressed is not yet inflated.
+pub(super) async fn receive(
+    http: &HttpRequest,
+    payload: &mut Payload,
+    plan: &Plan<'_>,
+) -> Result<Body, Refusal> {
+    let is_chunked = http.headers().contains_key(TRANSFER_ENCODING);
+    let length = http.headers().get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+    let length: usize = length.unwrap_or(0);
+    if plan.limit < length {
+        return Err((plan.too_big)(length, plan.limit).into());
+    }
+    let mut sink = match plan.shared {
+        Some((pool, header)) if SHARED_FROM <= length => shared(pool, header, length)?,
+        _ => Sink::First,
+    };
+    let mut received = 0;
+    let mut chunks = 0;
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|error| truncated(&error, length, received))?;
+        received += chunk.len();
+        chunks += usize::from(is_chunked);
+        if MAX_CHUNKS < chunks {
+            return Err(Refusal::Chunks);
+        }
+        if plan.limit < received {
+            return Err((plan.too_big)(received, plan.limit).into());
+        }
+        sink = sink.push(chunk, length);
+    }
+    Ok(sink.finish(received)?)
+}
+
+fn truncated(error: &dyn std::fmt::Display, length: usize, received: usize) -> Error {
+    if received < length {
+        let missing = length - received;
+        return Error::invalid(format!(
+            "unexpected size for request JSON, expecting {missing} more bytes"
+        ));
+    }
+    Error::invalid(format!("failed to read the request body: {error}"))
+}
+
+/// Where the chunks of a body go.
+enum Sink {
+    /// Nothing came yet.
+    First,
+    /// All that came, and the body may well be just this.
+    One(Bytes),
+    Many(BytesMut),
+    /// A segment, and where the next chunk goes.
+    Shared(SegmentMut, Range<usize>),
+}
+
+fn shared(pool: &Arc<SegmentPool>, header: usize, length: usize) -> Result<Sink> {
+    let start = header.next_multiple_of(ALIGNMENT) - header;
+    Ok(Sink::Shared(pool.take(start + length)?, start..start))
+}
+
+impl Sink {
+    fn push(self, chunk: Bytes, length: usize) -> Sink {
+        match self {
+            Sink::First => Sink::One(chunk),
+            Sink::One(first) => {
+                let mut all = BytesMut::with_capacity(length.max(first.len() + chunk.len()));
+                all.extend_from_slice(&first);
+                all.extend_from_slice(&chunk);
+                Sink::Many(all)
+            }
+            Sink::Many(mut all) => {
+                all.extend_from_slice(&chunk);
+                Sink::Many(all)
+            }
+            Sink::Shared(mut segment, range) => {
+                let end = range.end + chunk.len();
+                // The protocol's decoder never yields more than the announced length.
+                if let Some(place) = segment.bytes_mut().get_mut(range.end..end) {
+                    place.copy_from_slice(&chunk);
+                }
+                Sink::Shared(segment, range.start..end)
+            }
+        }
+    }
+
+    fn finish(self, received: usize) -> Result<Body> {
+        Ok(match self {
+            Sink::First => Body::plain(Bytes::new()),
+            Sink::One(all) => Body::plain(all),
+            Sink::Many(all) => Body::plain(all.freeze()),
+            Sink::Shared(segment, range) => {
+                let lease = segment.freeze();
+                let bytes = Lease::bytes(&lease, range.start..range.start + received)?;
+                Body { bytes, lease: Some((lease, range.start)) }
+            }
+        })
+    }
+}
+
+/// Reads the rest of a body that nobody wants.
+pub(super) async fn drain(payload: &mut Payload) {
+    let mut drained = 0;
+    while let Some(Ok(chunk)) = payload.next().await {
+        drained += chunk.len();
+        if MAX_DRAINED < drained {
+            return;
+        }
+    }
+}
+
+/// The whole body of a request without tensors, inflated.
+pub(super) async fn receive_all(
+    http: &HttpRequest,
+    payload: web::Payload,
+    limit: usize,
+) -> Result<Bytes, Refusal> {
+    let mut payload = payload.into_inner();
+    let plan = Plan { limit, too_big: json_too_big, shared: None };
+    let body = receive(http, &mut payload, &plan).await;
+    let refusal = match body {
+        Ok(body) => return coding::inflate(http.headers(), body.bytes, &plan).await,
+        Err(refusal) => refusal,
+    };
+    if !matches!(refusal, Refusal::Chunks) {
+        drain(&mut payload).await;
+    }
+    Err(refusal)
+}
+
+/// Triton's text for a JSON body over the limit.
+pub(super) fn json_too_big(size: usize, limit: usize) -> Error {
+    Error::invalid(format!(
+        "request JSON size of {size} bytes exceeds the maximum allowed input size of {limit} \
+         bytes. Use --http-max-input-size to increase the limit."
+    ))
+}
+
+/// Runs `work` here if it is about few bytes, else on a thread that may be held up.
+pub(super) async fn off_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    if bytes <= BIG {
+        return work();
+    }
+    let done = web::block(work).await;
+    done.map_err(|_| Error::unavailable("no thread is left for a big request"))?
+}

@@ -1,0 +1,139 @@
+//! Content codings: inflating requests up to a limit, compressing answers for those who ask.
+
+use std::io::{Read, Write};
+
+use actix_web::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap};
+use bytes::Bytes;
+use flate2::{
+    Compression,
+    read::{MultiGzDecoder, ZlibDecoder},
+    write::{GzEncoder, ZlibEncoder},
+};
+
+use super::{
+    body::{self, Plan},
+    refusal::Refusal,
+};
+use crate::error::{Error, Result};
+
+/// Even a small body may inflate a thousandfold, so it is not done on this thread.
+const SMALL: usize = 1 << 10;
+
+/// How a body is coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+}
+
+impl Coding {
+    /// As headers spell it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Coding::Identity => "identity",
+            Coding::Gzip => "gzip",
+            Coding::Deflate => "deflate",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Coding> {
+        [Coding::Identity, Coding::Gzip, Coding::Deflate]
+            .into_iter()
+            .find(|it| it.as_str().eq_ignore_ascii_case(name))
+    }
+}
+
+/// How the request's body is coded.
+pub(super) fn of_request(headers: &HeaderMap) -> Result<Coding, Refusal> {
+    let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(Coding::Identity) };
+    let name = value.to_str().map_err(|_| Refusal::Coding)?.trim();
+    if name.is_empty() { Ok(Coding::Identity) } else { Coding::parse(name).ok_or(Refusal::Coding) }
+}
+
+/// How the answer shall be coded: the highest weight, the first of equals.
+pub(super) fn of_answer(headers: &HeaderMap) -> Coding {
+    let Some(value) = headers.get(ACCEPT_ENCODING) else { return Coding::Identity };
+    let mut best = (Coding::Identity, 0.0);
+    for item in value.to_str().unwrap_or("").split(',') {
+        let mut parts = item.split(';').map(str::trim);
+        let Some(coding) = parts.next().and_then(Coding::parse) else { continue };
+        let weight = parts.find_map(|it| it.strip_prefix("q="));
+        let weight: f32 = weight.map_or(1.0, |it| it.trim().parse().unwrap_or(0.0));
+        if best.1 < weight {
+            best = (coding, weight);
+        }
+    }
+    best.0
+}
+
+/// The body as it was before the client compressed it.
+pub(super) async fn inflate(
+    headers: &HeaderMap,
+    body: Bytes,
+    plan: &Plan<'_>,
+) -> Result<Bytes, Refusal> {
+    let coding = of_request(headers)?;
+    if coding == Coding::Identity {
+        return Ok(body);
+    }
+    let (limit, too_big) = (plan.limit, plan.too_big);
+    let effort = if body.len() <= SMALL { 0 } else { body::BIG + 1 };
+    let work = move || match coding {
+        Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit, too_big),
+        _ => read_all(ZlibDecoder::new(&body[..]), limit, too_big),
+    };
+    Ok(body::off_thread(effort, work).await?)
+}
+
+fn read_all(from: impl Read, limit: usize, too_big: fn(usize, usize) -> Error) -> Result<Bytes> {
+    let mut inflated = Vec::new();
+    let most = (limit as u64).saturating_add(1);
+    from.take(most).read_to_end(&mut inflated).map_err(|error| {
+        Error::invalid(format!("failed to decompress the request body: {error}"))
+    })?;
+    if limit < inflated.len() { Err(too_big(inflated.len(), limit)) } else { Ok(inflated.into()) }
+}
+
+/// All parts, one after the other, compressed; `None` if that fails.
+pub(super) fn deflate(coding: Coding, parts: &[Bytes]) -> Option<Vec<u8>> {
+    let fast = Compression::fast();
+    match coding {
+        Coding::Identity => None,
+        Coding::Gzip => {
+            let mut to = GzEncoder::new(Vec::new(), fast);
+            parts.iter().try_for_each(|it| to.write_all(it)).ok()?;
+            to.finish().ok()
+        }
+        Coding::Deflate => {
+            let mut to = ZlibEncoder::new(Vec::new(), fast);
+            parts.iter().try_for_each(|it| to.write_all(it)).ok()?;
+            to.finish().ok()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_highest_weight_wins() {
+        for (accept, expected) in [
+            ("", Coding::Identity),
+            ("gzip", Coding::Gzip),
+            ("gzip, deflate", Coding::Gzip),
+            ("gzip;q=0.5, deflate;q=1", Coding::Deflate),
+            ("gzip ; q=0.5,identity;q=0.7", Coding::Identity),
+            ("gzip;q=0", Coding::Identity),
+            ("br, *;q=0.1", Coding::Identity),
+            ("gzip;q=nonsense", Coding::Identity),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(accept));
+            assert_eq!(of_answer(&headers), expected, "{accept}");
+        }
+    }
+}

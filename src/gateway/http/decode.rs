@@ -1,0 +1,305 @@
+//! Turns a body into a request for a model: JSON, JSON with binary tensors, or one raw tensor.
+
+use std::{borrow::Cow, ops::Range};
+
+use super::{
+    body::Body,
+    elements,
+    envelope::{Envelope, InputJson, OutputJson},
+    json,
+};
+use crate::{
+    config::ModelConfig,
+    error::{Error, Result},
+    gateway::named::NamedRequest,
+    request::{Request, Wanted},
+    tensor::{DataType, Shape, Tensor, element_count},
+};
+
+/// What `Inference-Header-Content-Length` says about a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// No such header: all of it is JSON.
+    Json,
+    /// So many bytes of JSON, then tensors.
+    Mixed(usize),
+    /// The tensor of the only input, nothing else.
+    Raw,
+}
+
+/// A request, and how its answer is to be written.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) request: Request,
+    /// Outputs to be sent as bytes.
+    pub(super) binary: Wanted,
+}
+
+/// Reads `body` for the model of `config`; no tensor may take more than `limit` bytes.
+pub(super) fn decode(
+    body: &Body,
+    layout: Layout,
+    config: &ModelConfig,
+    limit: usize,
+) -> Result<Asked> {
+    let length = body.bytes.len();
+    match layout {
+        Layout::Raw => raw(body, config),
+        Layout::Json => Reader { body, config, limit, is_mixed: false, at: length }.read(length),
+        Layout::Mixed(header) if header <= length => {
+            Reader { body, config, limit, is_mixed: true, at: header }.read(header)
+        }
+        Layout::Mixed(header) => Err(Error::invalid(format!(
+            "inference header size should be in range (0, {length}), got: {header}"
+        ))),
+    }
+}
+
+struct Reader<'a> {
+    body: &'a Body,
+    config: &'a ModelConfig,
+    limit: usize,
+    /// The client said where the JSON ends.
+    is_mixed: bool,
+    /// Where the next binary tensor begins.
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn read(mut self, header: usize) -> Result<Asked> {
+        let text = &self.body.bytes[..header];
+        match json::parse(text) {
+            Ok(envelope) => self.request(envelope),
+            Err(error) => match json::quote_non_finite(text) {
+                Cow::Borrowed(_) => Err(error),
+                Cow::Owned(text) => self.request(json::parse(&text)?),
+            },
+        }
+    }
+
+    fn request(&mut self, envelope: Envelope<'_>) -> Result<Asked> {
+        let mut named = NamedRequest::default();
+        if envelope.id != super::envelope::Scalar::Absent {
+            named.id = envelope.id.into_text("id")?;
+        }
+        let mut is_binary = false;
+        for (key, value) in envelope.parameters.into_list("parameters")? {
+            if key == "binary_data_output" {
+                is_binary = value.bool(&key)?;
+            } else {
+                let value = value.into_parameter(&key)?;
+                named.parameters.push((key.into_owned(), value));
+            }
+        }
+        for input in envelope.inputs.required("inputs")? {
+            let (name, tensor) = self.input(input)?;
+            named.inputs.push((name, tensor));
+        }
+        if self.at < self.body.bytes.len() {
+            return Err(Error::invalid(format!(
+                "unexpected additional input data for model '{}'",
+                self.config.name
+            )));
+        }
+        let mut as_bytes = Vec::new();
+        for output in envelope.outputs.optional("outputs")? {
+            as_bytes.push(output_as_bytes(&output)?.unwrap_or(is_binary));
+            named.outputs.push(output.name.into_text("name")?);
+        }
+        let request = named.resolve(self.config)?;
+        let binary = pick(&request.wanted, &as_bytes, is_binary);
+        Ok(Asked { request, binary })
+    }
+
+    fn input<'b>(&mut self, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
+        let name = input.name.into_text("name")?;
+        let dtype = parse_dtype(&name, input.datatype.text("datatype")?)?;
+        let shape = input.shape.into_shape()?;
+        let elements = element_count(&shape)
+            .map_err(|it| Error::invalid(format!("invalid shape for input '{name}': {it}")))?;
+        let (mut size, mut is_shared) = (None, false);
+        for (key, value) in input.parameters.list("parameters")? {
+            match &**key {
+                "binary_data_size" => size = Some(value.count(key)?),
+                "shared_memory_region" => is_shared = true,
+                _ => (),
+            }
+        }
+        check_source(input.data.is_some(), size.is_some(), is_shared)?;
+        check_byte_size(&name, elements, dtype)?;
+        let tensor = match (input.data, size) {
+            (Some(data), _) => {
+                let limit = self.limit;
+                let wanted = elements::Wanted { name: &name, dtype, elements, limit };
+                Tensor::new(dtype, shape, elements::read(&wanted, data.get())?.into())?
+            }
+            (None, Some(size)) => {
+                let range = self.next_binary(&name, size)?;
+                let tensor = self.body.tensor(dtype, shape, range);
+                tensor.map_err(|it| self.wrong_bytes(&name, elements, dtype, size, it))?
+            }
+            (None, None) => return Err(Error::unsupported("shared memory is not supported yet")),
+        };
+        Ok((name, tensor))
+    }
+
+    fn next_binary(&mut self, name: &str, size: u64) -> Result<Range<usize>> {
+        if !self.is_mixed && size != 0 {
+            return Err(Error::invalid(
+                "must specify valid 'Infer-Header-Content-Length' in request header and \
+                 'binary_data_size' when passing inputs in binary data format",
+            ));
+        }
+        let left = (self.body.bytes.len() - self.at) as u64;
+        if left < size {
+            return Err(Error::invalid(format!(
+                "unexpected size for input '{name}', expecting {} additional bytes for model '{}'",
+                size - left,
+                self.config.name
+            )));
+        }
+        let start = self.at;
+        self.at += size as usize;
+        Ok(start..self.at)
+    }
+
+    fn wrong_bytes(
+        &self,
+        name: &str,
+        elements: usize,
+        dtype: DataType,
+        size: u64,
+        error: Error,
+    ) -> Error {
+        let model = &self.config.name;
+        Error::invalid(match dtype.size() {
+            Some(each) => format!(
+                "input byte size mismatch for input '{name}' for model '{model}'. Expected {}, \
+                 got {size}",
+                elements * each
+            ),
+            None => format!("inference input '{name}' for model '{model}': {error}"),
+        })
+    }
+}
+
+fn parse_dtype(name: &str, text: &str) -> Result<DataType> {
+    DataType::parse(text).ok_or_else(|| {
+        Error::invalid(format!("unknown datatype '{text}' of inference input '{name}'"))
+    })
+}
+
+fn check_source(has_data: bool, has_size: bool, is_shared: bool) -> Result<()> {
+    let set: Vec<&str> = [
+        (has_data, "'data'"),
+        (has_size, "'binary_data_size'"),
+        (is_shared, "'shared_memory_region'"),
+    ]
+    .into_iter()
+    .filter_map(|(is_set, name)| is_set.then_some(name))
+    .collect();
+    if set.len() == 1 {
+        return Ok(());
+    }
+    let but = if set.is_empty() {
+        "no field is set".to_owned()
+    } else {
+        format!("set {}", set.join(" "))
+    };
+    Err(Error::invalid(format!(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in \
+         'parameters', 'shared_memory_region' in 'parameters'. But {but}"
+    )))
+}
+
+fn check_byte_size(name: &str, elements: usize, dtype: DataType) -> Result<()> {
+    let each = dtype.size().unwrap_or(1);
+    let most = i64::MAX as usize;
+    if elements.checked_mul(each).is_some_and(|it| it <= most) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "byte size overflow for input '{name}': element count ({elements}) * data type size \
+         ({each}) exceeds maximum allowed size ({most})"
+    )))
+}
+
+/// Does the client want this output as bytes? `None`: as the request says for all.
+fn output_as_bytes(output: &OutputJson<'_>) -> Result<Option<bool>> {
+    let mut is_binary = None;
+    for (key, value) in output.parameters.list("parameters")? {
+        match &**key {
+            "binary_data" => is_binary = Some(value.bool(key)?),
+            "classification" if value.count(key)? != 0 => {
+                return Err(Error::unsupported("classification is not supported yet"));
+            }
+            "shared_memory_region" => {
+                return Err(Error::unsupported("shared memory is not supported yet"));
+            }
+            _ => (),
+        }
+    }
+    Ok(is_binary)
+}
+
+fn pick(wanted: &Wanted, as_bytes: &[bool], is_binary: bool) -> Wanted {
+    match wanted {
+        Wanted::All if is_binary => Wanted::All,
+        Wanted::All => Wanted::Only(Default::default()),
+        Wanted::Only(indices) => {
+            let pairs = indices.iter().zip(as_bytes);
+            Wanted::Only(pairs.filter(|it| *it.1).map(|it| *it.0).collect())
+        }
+    }
+}
+
+/// The whole body is the only input; its shape is what the config leaves open.
+fn raw(body: &Body, config: &ModelConfig) -> Result<Asked> {
+    let [input] = &config.inputs[..] else {
+        let count = config.inputs.len();
+        return Err(Error::invalid(format!(
+            "Raw request must only have 1 input (found {count}) to be deduced but got {count} \
+             inputs in '{}' model configuration",
+            config.name
+        )));
+    };
+    let length = body.bytes.len();
+    let batch = (0 < config.max_batch_size).then_some(1);
+    let mut shape: Shape = batch.into_iter().chain(input.dims.iter().copied()).collect();
+    let tensor = if let Some(size) = input.dtype.size() {
+        deduce(&input.name, &mut shape, length / size)?;
+        body.tensor(input.dtype, shape, 0..length)?
+    } else {
+        if !matches!(input.dims[..], [1 | -1]) {
+            return Err(Error::invalid(format!(
+                "For BYTE datatype raw input '{}', the model must have input shape [1]",
+                input.name
+            )));
+        }
+        deduce(&input.name, &mut shape, 1)?;
+        let mut prefixed = Vec::with_capacity(4 + length);
+        prefixed.extend_from_slice(&(length as u32).to_le_bytes());
+        prefixed.extend_from_slice(&body.bytes);
+        Tensor::new(input.dtype, shape, prefixed.into())?
+    };
+    let named = NamedRequest {
+        inputs: [(Cow::Borrowed(&*input.name), tensor)].into_iter().collect(),
+        ..Default::default()
+    };
+    Ok(Asked { request: named.resolve(config)?, binary: Wanted::All })
+}
+
+fn deduce(name: &str, shape: &mut Shape, elements: usize) -> Result<()> {
+    let known = shape.iter().filter(|it| **it != -1).product::<i64>().max(1) as usize;
+    let mut open = shape.iter_mut().filter(|it| **it == -1);
+    if let Some(dim) = open.next() {
+        *dim = (elements / known) as i64;
+    }
+    if open.next().is_some() {
+        return Err(Error::invalid(format!(
+            "The shape of the raw input '{name}' can not be deduced because there are more than \
+             one variable-sized dimension"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Writes an answer: JSON, and behind it the outputs that were asked for as bytes.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use actix_web::{
+    HttpResponse,
+    body::{BodySize, MessageBody},
+    http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue},
+};
+use bytes::Bytes;
+
+use super::{
+    coding::{self, Coding},
+    elements::{append, write},
+};
+use crate::{
+    error::Result,
+    model::Model,
+    request::{Parameter, Response, Wanted},
+    tensor::Tensor,
+};
+
+/// Up to here copying is cheaper than sending in parts.
+const SMALL: usize = 64 << 10;
+/// The connection copies each part it is given, so parts are kept small.
+const PART: usize = 256 << 10;
+
+/// An answer and all that its text depends on.
+pub(super) struct Answer<'a> {
+    pub(super) model: &'a Model,
+    pub(super) id: &'a str,
+    pub(super) response: &'a Response,
+    /// Outputs to write.
+    pub(super) wanted: &'a Wanted,
+    /// Those of them to write as bytes.
+    pub(super) binary: &'a Wanted,
+}
+
+/// An answer as bytes, not yet one body.
+pub(super) struct Encoded {
+    /// The JSON, then the tensors.
+    parts: Vec<Bytes>,
+    /// Bytes of JSON, if there is more than JSON.
+    header: Option<usize>,
+    /// What the parts were made of, if they are compressed.
+    coding: Coding,
+}
+
+impl Answer<'_> {
+    fn outputs(&self) -> impl Iterator<Item = (usize, &str, &Tensor)> {
+        let names = self.model.config.outputs.iter();
+        let tensors = names.zip(&self.response.outputs).enumerate();
+        tensors.filter_map(|(index, (output, tensor))| {
+            let tensor = tensor.as_ref().filter(|_| self.wanted.has(index))?;
+            Some((index, &*output.name, tensor))
+        })
+    }
+
+    /// About how many bytes of tensors have to be turned into text.
+    pub(super) fn text_size(&self) -> usize {
+        let as_text = self.outputs().filter(|it| !self.binary.has(it.0));
+        as_text.map(|(_, _, tensor)| tensor.data().len()).sum()
+    }
+
+    /// Bytes of tensors in all.
+    pub(super) fn size(&self) -> usize {
+        self.outputs().map(|(_, _, tensor)| tensor.data().len()).sum()
+    }
+
+    /// Writes the JSON and lines the binary outputs up behind it.
+    pub(super) fn encode(&self) -> Result<Encoded> {
+        let mut json = Vec::with_capacity(256 + self.id.len() + 4 * self.text_size());
+        let mut parts = Vec::new();
+        json.push(b'{');
+        if !self.id.is_empty() {
+            json.extend_from_slice(b"\"id\":");
+            append(self.id, &mut json);
+            json.push(b',');
+        }
+        json.extend_from_slice(b"\"model_name\":");
+        append(&**self.model.name(), &mut json);
+        json.extend_from_slice(b",\"model_version\":\"");
+        append(&self.model.version, &mut json);
+        json.push(b'"');
+        if !self.response.parameters.is_empty() {
+            self.parameters(&mut json);
+        }
+        json.extend_from_slice(b",\"outputs\":[");
+        let mut has_binary = false;
+        for (position, (index, name, tensor)) in self.outputs().enumerate() {
+            if position != 0 {
+                json.push(b',');
+            }
+            describe(name, tensor, &mut json);
+            if self.binary.has(index) {
+                has_binary = true;
+                json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
+                append(&tensor.data().len(), &mut json);
+                json.extend_from_slice(b"}}");
+                parts.push(tensor.data().clone());
+            } else {
+                json.extend_from_slice(b",\"data\":");
+                write(name, tensor, &mut json)?;
+                json.push(b'}');
+            }
+        }
+        json.extend_from_slice(b"]}");
+        let header = has_binary.then_some(json.len());
+        parts.insert(0, json.into());
+        Ok(Encoded { parts, header, coding: Coding::Identity })
+    }
+
+    fn parameters(&self, json: &mut Vec<u8>) {
+        json.extend_from_slice(b",\"parameters\":{");
+        for (position, (key, value)) in self.response.parameters.iter().enumerate() {
+            if position != 0 {
+                json.push(b',');
+            }
+            append(key, json);
+            json.push(b':');
+            match value {
+                Parameter::Bool(it) => append(it, json),
+                Parameter::Int(it) => append(it, json),
+                Parameter::Uint(it) => append(it, json),
+                Parameter::Double(it) => append(it, json),
+                Parameter::String(it) => append(it, json),
+            }
+        }
+        json.push(b'}');
+    }
+}
+
+fn describe(name: &str, tensor: &Tensor, json: &mut Vec<u8>) {
+    json.extend_from_slice(b"{\"name\":");
+    append(name, json);
+    json.extend_from_slice(b",\"datatype\":\"");
+    json.extend_from_slice(tensor.dtype().as_str().as_bytes());
+    json.extend_from_slice(b"\",\"shape\":");
+    append(tensor.shape(), json);
+}
+
+impl Encoded {
+    /// Compresses the whole body; leaves it as it is if that fails.
+    pub(super) fn compress(mut self, coding: Coding) -> Encoded {
+        if let Some(compressed) = coding::deflate(coding, &self.parts) {
+            self.parts = vec![compressed.into()];
+            self.coding = coding;
+        }
+        self
+    }
+
+    /// 200 with this body.
+    pub(super) fn into_response(self) -> HttpResponse {
+        let mut response = HttpResponse::Ok();
+        let content_type = match self.header {
+            Some(length) => {
+                response.insert_header(("Inference-Header-Content-Length", length));
+                "application/octet-stream"
+            }
+            None => "application/json",
+        };
+        response.insert_header((CONTENT_TYPE, HeaderValue::from_static(content_type)));
+        if self.coding != Coding::Identity {
+            let name = HeaderValue::from_static(self.coding.as_str());
+            response.insert_header((CONTENT_ENCODING, name));
+        }
+        let total: usize = self.parts.iter().map(Bytes::len).sum();
+        match <[Bytes; 1]>::try_from(self.parts) {
+            Ok([only]) if only.len() <= PART => response.body(only),
+            Ok(only) => response.body(Parts { parts: only.into(), total: total as u64 }),
+            Err(parts) if total <= SMALL => response.body(parts.concat()),
+            Err(parts) => response.body(Parts { parts: parts.into(), total: total as u64 }),
+        }
+    }
+}
+
+/// A body that is sent part by part without being joined first.
+struct Parts {
+    parts: VecDeque<Bytes>,
+    total: u64,
+}
+
+impl MessageBody for Parts {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Sized(self.total)
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Infallible>>> {
+        // An empty part would be taken for the end.
+        while self.parts.front().is_some_and(Bytes::is_empty) {
+            self.parts.pop_front();
+        }
+        let Some(front) = self.parts.front_mut() else { return Poll::Ready(None) };
+        let part = front.split_to(front.len().min(PART));
+        Poll::Ready(Some(Ok(part)))
+    }
+}

@@ -1,0 +1,331 @@
+//! The JSON of an inference request as it stands there; what is missing or of another type is told by name.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use crate::{
+    error::{Error, Result},
+    request::Parameter,
+    tensor::Shape,
+};
+
+/// The whole request.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Envelope<'a> {
+    #[serde(borrow)]
+    pub(super) id: Scalar<'a>,
+    #[serde(borrow)]
+    pub(super) parameters: Members<'a>,
+    #[serde(borrow)]
+    pub(super) inputs: List<InputJson<'a>>,
+    #[serde(borrow)]
+    pub(super) outputs: List<OutputJson<'a>>,
+}
+
+/// One input.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct InputJson<'a> {
+    #[serde(borrow)]
+    pub(super) name: Scalar<'a>,
+    #[serde(borrow)]
+    pub(super) datatype: Scalar<'a>,
+    #[serde(borrow)]
+    pub(super) shape: List<Scalar<'a>>,
+    #[serde(borrow)]
+    pub(super) parameters: Members<'a>,
+    /// Read once the type is known, which may stand behind it.
+    #[serde(borrow)]
+    pub(super) data: Option<&'a RawValue>,
+}
+
+/// One requested output.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct OutputJson<'a> {
+    #[serde(borrow)]
+    pub(super) name: Scalar<'a>,
+    #[serde(borrow)]
+    pub(super) parameters: Members<'a>,
+}
+
+/// A member that should be a string, a number or a boolean.
+#[derive(Debug, Default, PartialEq)]
+pub(super) enum Scalar<'a> {
+    #[default]
+    Absent,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Text(Cow<'a, str>),
+    /// null, an array or an object.
+    Other,
+}
+
+/// An object of scalars, in its order.
+#[derive(Debug, Default)]
+pub(super) enum Members<'a> {
+    #[default]
+    Absent,
+    Wrong,
+    Of(Vec<(Cow<'a, str>, Scalar<'a>)>),
+}
+
+/// An array.
+#[derive(Debug, Default)]
+pub(super) enum List<T> {
+    #[default]
+    Absent,
+    Wrong,
+    Of(Vec<T>),
+}
+
+impl<'a> Scalar<'a> {
+    /// The string that member `key` must be.
+    pub(super) fn text(&self, key: &str) -> Result<&str> {
+        match self {
+            Scalar::Text(it) => Ok(it),
+            _ => Err(self.is_no(key, "string")),
+        }
+    }
+
+    /// Gives the string away.
+    pub(super) fn into_text(self, key: &str) -> Result<Cow<'a, str>> {
+        match self {
+            Scalar::Text(it) => Ok(it),
+            _ => Err(self.is_no(key, "string")),
+        }
+    }
+
+    /// The boolean that member `key` must be.
+    pub(super) fn bool(&self, key: &str) -> Result<bool> {
+        match self {
+            Scalar::Bool(it) => Ok(*it),
+            _ => Err(self.is_no(key, "boolean")),
+        }
+    }
+
+    /// The count that member `key` must be.
+    pub(super) fn count(&self, key: &str) -> Result<u64> {
+        match self {
+            Scalar::Uint(it) => Ok(*it),
+            _ => Err(self.is_no(key, "unsigned-integer")),
+        }
+    }
+
+    fn int(&self, key: &str) -> Result<i64> {
+        match self {
+            Scalar::Int(it) => Ok(*it),
+            Scalar::Uint(it) => i64::try_from(*it).map_err(|_| self.is_no(key, "signed-integer")),
+            _ => Err(self.is_no(key, "signed-integer")),
+        }
+    }
+
+    fn is_no(&self, key: &str, expected: &str) -> Error {
+        let why = match self {
+            Scalar::Absent => format!("attempt to access non-existing object member '{key}'"),
+            _ => format!("attempt to access JSON non-{expected} as {expected}"),
+        };
+        Error::invalid(format!("Unable to parse '{key}': {why}"))
+    }
+
+    /// Its type in the words of Triton's parameters.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Scalar::Bool(_) => "BOOL",
+            Scalar::Int(_) | Scalar::Uint(_) => "INT",
+            Scalar::Double(_) => "DOUBLE",
+            Scalar::Text(_) => "STRING",
+            Scalar::Absent | Scalar::Other => "<invalid>",
+        }
+    }
+
+    /// A parameter that the model sees.
+    pub(super) fn into_parameter(self, key: &str) -> Result<Parameter> {
+        Ok(match self {
+            Scalar::Bool(it) => Parameter::Bool(it),
+            Scalar::Int(it) => Parameter::Int(it),
+            Scalar::Uint(it) => i64::try_from(it).map_or(Parameter::Uint(it), Parameter::Int),
+            Scalar::Double(it) => Parameter::Double(it),
+            Scalar::Text(it) => Parameter::String(it.into_owned()),
+            Scalar::Absent | Scalar::Other => {
+                return Err(Error::invalid(format!(
+                    "parameter '{key}' has invalid type. It should be either 'int', 'bool', or \
+                     'string'."
+                )));
+            }
+        })
+    }
+}
+
+impl<'a> Members<'a> {
+    /// The members; none if the object itself is missing.
+    pub(super) fn list(&self, key: &str) -> Result<&[(Cow<'a, str>, Scalar<'a>)]> {
+        match self {
+            Members::Absent => Ok(&[]),
+            Members::Of(members) => Ok(members),
+            Members::Wrong => Err(no_object(key)),
+        }
+    }
+
+    /// Gives the members away.
+    pub(super) fn into_list(self, key: &str) -> Result<Vec<(Cow<'a, str>, Scalar<'a>)>> {
+        match self {
+            Members::Absent => Ok(Vec::new()),
+            Members::Of(members) => Ok(members),
+            Members::Wrong => Err(no_object(key)),
+        }
+    }
+}
+
+fn no_object(key: &str) -> Error {
+    Error::invalid(format!("Unable to parse '{key}': attempt to access JSON non-object as object"))
+}
+
+impl<T> List<T> {
+    /// The items of an array that must be there.
+    pub(super) fn required(self, key: &str) -> Result<Vec<T>> {
+        match self {
+            List::Of(items) => Ok(items),
+            List::Absent => Err(Scalar::Absent.is_no(key, "array")),
+            List::Wrong => Err(Scalar::Other.is_no(key, "array")),
+        }
+    }
+
+    /// The items; none if the array is missing.
+    pub(super) fn optional(self, key: &str) -> Result<Vec<T>> {
+        if matches!(self, List::Absent) { Ok(Vec::new()) } else { self.required(key) }
+    }
+}
+
+impl List<Scalar<'_>> {
+    /// The dimensions that member `shape` must be.
+    pub(super) fn into_shape(self) -> Result<Shape> {
+        self.required("shape")?.iter().map(|it| it.int("shape")).collect()
+    }
+}
+
+/// What a visitor makes of the JSON types it has no use for.
+macro_rules! otherwise {
+    ($wrong:expr; $($visit:ident $type:ty),*) => {$(
+        fn $visit<E>(self, _: $type) -> Result<Self::Value, E> {
+            Ok($wrong)
+        }
+    )*};
+    (unit $wrong:expr) => {
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok($wrong)
+        }
+    };
+    (seq $wrong:expr) => {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok($wrong)
+        }
+    };
+    (map $wrong:expr) => {
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok($wrong)
+        }
+    };
+    (expecting $what:literal) => {
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str($what)
+        }
+    };
+}
+
+struct ScalarVisitor;
+
+impl<'de> Visitor<'de> for ScalarVisitor {
+    type Value = Scalar<'de>;
+
+    fn visit_bool<E>(self, it: bool) -> Result<Scalar<'de>, E> {
+        Ok(Scalar::Bool(it))
+    }
+    fn visit_i64<E>(self, it: i64) -> Result<Scalar<'de>, E> {
+        Ok(Scalar::Int(it))
+    }
+    fn visit_u64<E>(self, it: u64) -> Result<Scalar<'de>, E> {
+        Ok(Scalar::Uint(it))
+    }
+    fn visit_f64<E>(self, it: f64) -> Result<Scalar<'de>, E> {
+        Ok(Scalar::Double(it))
+    }
+    fn visit_borrowed_str<E>(self, it: &'de str) -> Result<Scalar<'de>, E> {
+        Ok(Scalar::Text(Cow::Borrowed(it)))
+    }
+    fn visit_str<E>(self, it: &str) -> Result<Scalar<'de>, E> {
+        Ok(Scalar::Text(Cow::Owned(it.to_owned())))
+    }
+    otherwise!(unit Scalar::Other);
+    otherwise!(seq Scalar::Other);
+    otherwise!(map Scalar::Other);
+    otherwise!(expecting "a scalar");
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members<'de>;
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut members = Vec::new();
+        while let Some((Key(key), value)) = map.next_entry()? {
+            members.push((key, value));
+        }
+        Ok(Members::Of(members))
+    }
+    otherwise!(Members::Wrong; visit_bool bool, visit_i64 i64, visit_u64 u64, visit_f64 f64, visit_str &str);
+    otherwise!(unit Members::Wrong);
+    otherwise!(seq Members::Wrong);
+    otherwise!(expecting "an object");
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(MembersVisitor)
+    }
+}
+
+/// A key that borrows where serde's own would copy.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct ListVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = List<T>;
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(List::Of(items))
+    }
+    otherwise!(List::Wrong; visit_bool bool, visit_i64 i64, visit_u64 u64, visit_f64 f64, visit_str &str);
+    otherwise!(unit List::Wrong);
+    otherwise!(map List::Wrong);
+    otherwise!(expecting "an array");
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ListVisitor(std::marker::PhantomData))
+    }
+}

@@ -1,0 +1,43 @@
+//! Liveness and readiness of the server and of models.
+
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
+
+use super::{
+    Door,
+    metadata::{gate, model_and_version},
+    refusal::Refusal,
+};
+use crate::{
+    error::Error,
+    gateway::{Gate, describe},
+};
+
+type Shared = web::Data<std::sync::OnceLock<Gate>>;
+
+/// The process works, whether or not it has models yet.
+pub(super) async fn live(door: Shared) -> Result<HttpResponse, Refusal> {
+    answer(&door.into_inner(), |gate| gate.is_none_or(Gate::is_live))
+}
+
+/// Models can be asked.
+pub(super) async fn ready(door: Shared) -> Result<HttpResponse, Refusal> {
+    answer(&door.into_inner(), |gate| gate.is_some_and(Gate::is_ready))
+}
+
+/// One model can be asked.
+pub(super) async fn model_ready(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+    let (name, version) = model_and_version(&http)?;
+    if describe::is_model_ready(gate(&http)?, name, version)? {
+        return Ok(HttpResponse::Ok().finish());
+    }
+    Err(Error::invalid("Model version not ready").into())
+}
+
+fn answer(door: &Door, says: impl Fn(Option<&Gate>) -> bool) -> Result<HttpResponse, Refusal> {
+    let gate = door.get();
+    if gate.is_some_and(|it| it.lifecycle.is_exiting()) {
+        return Err(Refusal::Exiting);
+    }
+    let status = if says(gate) { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+    Ok(HttpResponse::new(status))
+}

@@ -1,0 +1,113 @@
+//! Parses JSON that strangers send: bounded depth, and NaN and Infinity as Python writes them.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+const MAX_DEPTH: usize = 100;
+
+/// Reads `text` as a `T` that borrows from it.
+pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T> {
+    check_depth(text)?;
+    serde_json::from_slice(text).map_err(|error| {
+        Error::invalid(format!("failed to parse the request JSON buffer: {error}"))
+    })
+}
+
+/// The same text, or a copy in which bare `NaN` and `Infinity` are strings, which tensors accept.
+pub(super) fn quote_non_finite(text: &[u8]) -> Cow<'_, [u8]> {
+    let mut quoted = Vec::new();
+    let mut copied = 0;
+    let mut at = 0;
+    while at < text.len() {
+        if text[at] == b'"' {
+            at = end_of_string(text, at);
+            continue;
+        }
+        let token = [&b"NaN"[..], b"Infinity", b"-Infinity"];
+        let Some(token) = token.into_iter().find(|it| text[at..].starts_with(it)) else {
+            at += 1;
+            continue;
+        };
+        quoted.extend_from_slice(&text[copied..at]);
+        quoted.push(b'"');
+        quoted.extend_from_slice(token);
+        quoted.push(b'"');
+        at += token.len();
+        copied = at;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    quoted.extend_from_slice(&text[copied..]);
+    Cow::Owned(quoted)
+}
+
+/// Where the string that opens at `start` is over.
+pub(super) fn end_of_string(text: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < text.len() {
+        match text[at] {
+            b'"' => return at + 1,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    text.len()
+}
+
+fn check_depth(text: &[u8]) -> Result<()> {
+    let opens = |it: &u8| matches!(it, b'[' | b'{');
+    // Counting is vectorised; most bodies have too few brackets to be deep.
+    if text.iter().filter(|it| opens(it)).count() <= MAX_DEPTH {
+        return Ok(());
+    }
+    let mut depth = 0usize;
+    let mut at = 0;
+    while at < text.len() {
+        match text[at] {
+            b'"' => {
+                at = end_of_string(text, at);
+                continue;
+            }
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        if MAX_DEPTH < depth {
+            return Err(Error::invalid(format!(
+                "JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
+            )));
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn non_finite_numbers_become_strings_outside_strings() {
+        for (text, expected) in [
+            (r#"{"data":[1,2]}"#, r#"{"data":[1,2]}"#),
+            (r#"[NaN,-Infinity,Infinity]"#, r#"["NaN","-Infinity","Infinity"]"#),
+            (r#"["a\"NaN",NaN]"#, r#"["a\"NaN","NaN"]"#),
+            (r#"["NaN"#, r#"["NaN"#),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&quote_non_finite(text.as_bytes())), expected);
+        }
+    }
+
+    #[test]
+    fn depth_is_counted_outside_strings() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(check_depth(nested(100).as_bytes()).is_ok());
+        assert!(check_depth(nested(101).as_bytes()).is_err());
+        assert!(check_depth(format!("[\"{}\"]", nested(500)).as_bytes()).is_ok());
+        assert!(check_depth("[]".repeat(500).as_bytes()).is_ok());
+    }
+}

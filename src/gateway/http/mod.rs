@@ -1,0 +1,139 @@
+//! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's threads.
+
+mod body;
+mod coding;
+mod decode;
+mod elements;
+mod encode;
+mod envelope;
+mod health;
+mod infer;
+mod json;
+mod metadata;
+mod refusal;
+mod repository;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::HashMap,
+    io,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    thread::ThreadId,
+    time::Duration,
+};
+
+use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
+use actix_rt::{Arbiter, ArbiterHandle};
+use actix_web::{
+    App, HttpServer,
+    dev::{Server, ServerHandle},
+    web,
+};
+use tokio::sync::mpsc;
+
+use super::Gate;
+
+/// The gate, once there is one: the threads that serve exist before the repository they run.
+pub type Door = Arc<OnceLock<Gate>>;
+
+/// Clients keep idle connections; closing them first would fail their next request.
+const KEEP_ALIVE: Duration = Duration::from_secs(3600);
+const BACKLOG: u32 = 4096;
+
+/// Where to listen, and with how many threads.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Port 0 picks a free one.
+    pub addresses: Vec<SocketAddr>,
+    /// Threads that serve connections, and run the engine.
+    pub workers: usize,
+    /// How long `Stop { graceful: true }` waits for connections.
+    pub exit_timeout: Duration,
+}
+
+/// Owns the running server; it keeps listening until told to stop.
+pub struct HttpGateway {
+    server: ServerHandle,
+}
+
+/// A gateway that listens.
+pub struct Started {
+    /// To stop it.
+    pub gateway: Addr<HttpGateway>,
+    /// What it is bound to.
+    pub addresses: Vec<SocketAddr>,
+    /// One per worker: their threads are the engine's. They end with the gateway.
+    pub workers: Vec<ArbiterHandle>,
+}
+
+/// Stops listening; gracefully: after the answers under way are written. Ends the workers' threads.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Stop {
+    /// Wait for answers under way.
+    pub graceful: bool,
+}
+
+impl Actor for HttpGateway {
+    type Context = Context<Self>;
+}
+
+impl Handler<Stop> for HttpGateway {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, stop: Stop, _: &mut Self::Context) -> Self::Result {
+        Box::pin(self.server.stop(stop.graceful))
+    }
+}
+
+/// Listens at once; answers for models as soon as `door` holds a gate. Must run in an actix system.
+pub async fn start(door: Door, listen: Listen) -> io::Result<Started> {
+    let (arrive, mut arrivals) = mpsc::unbounded_channel();
+    let (server, addresses) = bind(door, &listen, arrive)?;
+    let gateway = HttpGateway { server: server.handle() }.start();
+    let mut running = actix_rt::spawn(server);
+    let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
+    while workers.len() < listen.workers.max(1) {
+        tokio::select! {
+            Some((thread, handle)) = arrivals.recv() => drop(workers.insert(thread, handle)),
+            ended = &mut running => {
+                ended.map_err(io::Error::other)??;
+                return Err(io::Error::other("the HTTP server ended while it started"));
+            }
+        }
+    }
+    Ok(Started { gateway, addresses, workers: workers.into_values().collect() })
+}
+
+type Arrival = (ThreadId, ArbiterHandle);
+
+fn bind(
+    door: Door,
+    listen: &Listen,
+    arrive: mpsc::UnboundedSender<Arrival>,
+) -> io::Result<(Server, Vec<SocketAddr>)> {
+    let mut server = HttpServer::new(move || {
+        // Called on each worker's own thread, once per address.
+        let _ = arrive.send((std::thread::current().id(), Arbiter::current()));
+        App::new()
+            .app_data(web::Data::from(door.clone()))
+            .configure(routes::configure)
+            .default_service(web::to(refusal::not_found))
+    })
+    .workers(listen.workers.max(1))
+    .backlog(BACKLOG)
+    .keep_alive(KEEP_ALIVE)
+    .tcp_nodelay(true)
+    // A client that closes its end has gone: its request is dropped, and so cancelled.
+    .h1_allow_half_closed(false)
+    .shutdown_timeout(listen.exit_timeout.as_secs())
+    .disable_signals();
+    for address in &listen.addresses {
+        server = server.bind(address)?;
+    }
+    let addresses = server.addrs();
+    Ok((server.run(), addresses))
+}

@@ -1,0 +1,101 @@
+//! Failures as HTTP says them: a status and `{"error": …}`.
+
+use std::fmt;
+
+use actix_web::{
+    HttpRequest, HttpResponse, ResponseError,
+    http::{StatusCode, header},
+};
+
+use crate::{error::Error, gateway::status::status};
+
+/// Why a request is not answered with what it asked.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// One of the errors all protocols share.
+    Error(Error),
+    /// A `Content-Encoding` nobody here can read.
+    Coding,
+    /// The body comes in so many pieces that the rest is not read.
+    Chunks,
+    /// The process is about to end.
+    Exiting,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Error(error)
+    }
+}
+
+impl Refusal {
+    fn text(&self) -> String {
+        match self {
+            Refusal::Error(error) => error.to_string(),
+            Refusal::Coding => "Unsupported compression type".to_owned(),
+            Refusal::Chunks => "Chunked request body exceeds maximum of 65536 non-empty chunks. \
+                                Send fewer or larger HTTP chunks."
+                .to_owned(),
+            Refusal::Exiting => "Server exiting".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl ResponseError for Refusal {
+    fn status_code(&self) -> StatusCode {
+        let code = match self {
+            Refusal::Error(error) => status(error.kind()).http,
+            Refusal::Coding => 501,
+            Refusal::Chunks => 400,
+            Refusal::Exiting => 503,
+        };
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status_code());
+        if matches!(self, Refusal::Coding) {
+            response.insert_header((header::ACCEPT_ENCODING, "gzip, deflate"));
+        }
+        if matches!(self, Refusal::Chunks) {
+            response.force_close();
+        }
+        response.content_type("application/json").body(error_json(&self.text()))
+    }
+}
+
+fn error_json(text: &str) -> String {
+    let text = serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned());
+    format!("{{\"error\":{text}}}")
+}
+
+/// No such path.
+pub(super) async fn not_found() -> HttpResponse {
+    HttpResponse::NotFound().content_type("application/json").body(error_json("Not Found"))
+}
+
+/// A known path, another method.
+pub(super) async fn method_not_allowed() -> HttpResponse {
+    let mut response = HttpResponse::MethodNotAllowed();
+    response.content_type("application/json").body(error_json("Method Not Allowed"))
+}
+
+/// A path of a part of the protocol that is not built.
+pub(super) async fn not_built(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+    const PARTS: &[(&str, &str)] = &[
+        ("/generate", "the generate extension"),
+        ("/trace/setting", "the trace extension"),
+        ("/logging", "the logging extension"),
+        ("systemsharedmemory", "the system shared memory extension"),
+        ("cudasharedmemory", "the CUDA shared memory extension"),
+    ];
+    let part = PARTS.iter().find(|(path, _)| http.path().contains(path));
+    let name = part.map_or("this part of the protocol", |(_, name)| name);
+    Err(Error::unsupported(format!("{name} is not supported yet")).into())
+}

@@ -1,0 +1,121 @@
+//! The model repository extension: index, load and unload.
+
+use std::collections::BTreeMap;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::Deserialize;
+
+use super::{
+    body,
+    envelope::{Members, Scalar},
+    json,
+    metadata::{self, gate},
+    refusal::Refusal,
+};
+use crate::{
+    error::{Error, Result},
+    gateway::describe,
+    repository::Overrides,
+};
+
+/// What the bodies of these requests may hold.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Asked<'a> {
+    #[serde(borrow)]
+    ready: Scalar<'a>,
+    #[serde(borrow)]
+    parameters: Members<'a>,
+}
+
+/// Every model and its state.
+pub(super) async fn index(
+    http: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, Refusal> {
+    let gate = gate(&http)?;
+    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
+    let only_ready = match parse(&text)?.ready {
+        Scalar::Absent => false,
+        Scalar::Bool(it) => it,
+        _ => return Err(Error::invalid("Invalid value for 'ready': expected a boolean").into()),
+    };
+    metadata::json(&describe::index(gate, only_ready)?)
+}
+
+/// Repositories have no names here, nor in Triton.
+pub(super) async fn index_of_one() -> Result<HttpResponse, Refusal> {
+    Err(Error::unsupported("'repository_name' specification is not supported").into())
+}
+
+/// Loads or reloads a model.
+pub(super) async fn load(
+    http: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, Refusal> {
+    let gate = gate(&http)?;
+    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
+    gate.lifecycle.check_serving()?;
+    // Files may be big, and decoding them is not what this thread is for.
+    let overrides = body::off_thread(text.len(), move || overrides(&text)).await?;
+    let name = http.match_info().query("model").to_owned();
+    finish(gate.repository.control.load(name, overrides)).await
+}
+
+/// Takes a model out.
+pub(super) async fn unload(
+    http: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, Refusal> {
+    let gate = gate(&http)?;
+    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
+    gate.lifecycle.check_serving()?;
+    let dependents = unload_dependents(&parse(&text)?)?;
+    let name = http.match_info().query("model").to_owned();
+    finish(gate.repository.control.unload(name, dependents)).await
+}
+
+/// Runs a change to its end even if the client does not wait for it.
+async fn finish(
+    change: futures_util::future::BoxFuture<'static, Result<()>>,
+) -> Result<HttpResponse, Refusal> {
+    let done = actix_rt::spawn(change).await;
+    done.map_err(|it| Error::internal(format!("the change was given up: {it}")))??;
+    Ok(HttpResponse::Ok().finish())
+}
+
+fn parse(text: &[u8]) -> Result<Asked<'_>> {
+    if text.is_empty() { Ok(Asked::default()) } else { json::parse(text) }
+}
+
+fn unload_dependents(asked: &Asked<'_>) -> Result<bool> {
+    let members = asked.parameters.list("parameters")?;
+    let found = members.iter().find(|(key, _)| key == "unload_dependents");
+    found.map_or(Ok(false), |(key, value)| value.bool(key))
+}
+
+fn overrides(text: &[u8]) -> Result<Overrides> {
+    let asked = parse(text)?;
+    let mut config = None;
+    let mut files = BTreeMap::new();
+    for (key, value) in asked.parameters.list("parameters")? {
+        if key == "config" {
+            config = Some(value.text(key)?.to_owned());
+        } else if let Some(path) = key.strip_prefix("file:") {
+            files.insert(path.to_owned(), contents(key, value)?);
+        } else {
+            return Err(Error::invalid(format!(
+                "Unrecognized load parameter '{key}' with type '{}'",
+                value.type_name()
+            )));
+        }
+    }
+    Ok(Overrides { config, files })
+}
+
+fn contents(key: &str, value: &Scalar<'_>) -> Result<Vec<u8>> {
+    BASE64_STANDARD
+        .decode(value.text(key)?)
+        .map_err(|it| Error::invalid(format!("Unable to parse '{key}': not base64: {it}")))
+}

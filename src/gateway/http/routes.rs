@@ -1,0 +1,51 @@
+//! Which handler answers which path.
+
+use actix_web::{Route, web};
+
+use super::{health, infer, metadata, refusal, repository};
+
+/// Paths are tried in this order: the busiest come first.
+pub(super) fn configure(app: &mut web::ServiceConfig) {
+    let mut on = |path: &str, route: Route| {
+        let others = web::to(refusal::method_not_allowed);
+        app.service(web::resource(path).route(route).default_service(others));
+    };
+    on("/v2/models/{model}/infer", web::post().to(infer::infer));
+    on("/v2/models/{model}/versions/{version}/infer", web::post().to(infer::infer));
+    on("/v2/health/live", web::get().to(health::live));
+    on("/v2/health/ready", web::get().to(health::ready));
+    on("/v2", web::get().to(metadata::server));
+    on("/v2/", web::get().to(metadata::server));
+    on("/v2/models/stats", web::get().to(metadata::statistics));
+    on("/v2/models/{model}", web::get().to(metadata::model));
+    on("/v2/models/{model}/versions/{version}", web::get().to(metadata::model));
+    on("/v2/models/{model}/ready", web::get().to(health::model_ready));
+    on("/v2/models/{model}/versions/{version}/ready", web::get().to(health::model_ready));
+    on("/v2/models/{model}/config", web::get().to(metadata::model_config));
+    on("/v2/models/{model}/versions/{version}/config", web::get().to(metadata::model_config));
+    on("/v2/models/{model}/stats", web::get().to(metadata::statistics));
+    on("/v2/models/{model}/versions/{version}/stats", web::get().to(metadata::statistics));
+    on("/v2/repository/index", web::post().to(repository::index));
+    on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
+    on("/v2/repository/models/{model}/load", web::post().to(repository::load));
+    on("/v2/repository/models/{model}/unload", web::post().to(repository::unload));
+    for path in NOT_BUILT {
+        app.route(path, web::to(refusal::not_built));
+    }
+}
+
+const NOT_BUILT: &[&str] = &[
+    "/v2/models/{model}/generate",
+    "/v2/models/{model}/generate_stream",
+    "/v2/models/{model}/versions/{version}/generate",
+    "/v2/models/{model}/versions/{version}/generate_stream",
+    "/v2/trace/setting",
+    "/v2/models/{model}/trace/setting",
+    "/v2/logging",
+    "/v2/systemsharedmemory/status",
+    "/v2/systemsharedmemory/unregister",
+    "/v2/systemsharedmemory/region/{region}/{what}",
+    "/v2/cudasharedmemory/status",
+    "/v2/cudasharedmemory/unregister",
+    "/v2/cudasharedmemory/region/{region}/{what}",
+];

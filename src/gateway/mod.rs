@@ -1,0 +1,67 @@
+//! The doors: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire, status codes.
+
+pub mod ask;
+pub mod describe;
+pub mod grpc;
+pub mod http;
+pub mod metrics;
+pub mod named;
+pub mod settings;
+pub mod status;
+
+use std::sync::Arc;
+
+use self::settings::{Lifecycle, Settings};
+use crate::{
+    error::{Error, Result},
+    model::Model,
+    repository::Repository,
+};
+
+/// What every gateway holds of the server.
+#[derive(Clone)]
+pub struct Gate {
+    /// Models, and how to change them.
+    pub repository: Repository,
+    /// The command line's part.
+    pub settings: Settings,
+    /// Starting, serving or exiting; and what is in flight.
+    pub lifecycle: Arc<Lifecycle>,
+}
+
+impl Gate {
+    /// A ready model; `None` is its highest ready version.
+    pub fn model(&self, name: &str, version: Option<i64>) -> Result<Arc<Model>> {
+        self.repository.catalog.load().get(name, version)
+    }
+
+    /// What `health/ready` and `ServerReady` say while the server is not exiting.
+    pub fn is_ready(&self) -> bool {
+        self.lifecycle.check_serving().is_ok()
+            && (!self.settings.strict_readiness || self.repository.catalog.load().is_ready())
+    }
+
+    /// What `health/live` and `ServerLive` say while the server is not exiting.
+    pub fn is_live(&self) -> bool {
+        self.lifecycle.stage() != settings::Stage::Failed
+    }
+}
+
+/// A version as clients write it; empty means the highest ready one.
+pub fn parse_version(text: &str) -> Result<Option<i64>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number: i64 = text.parse().map_err(|_| {
+        Error::invalid(format!(
+            "failed to get model version from specified version string '{text}' (details: stol), \
+             version should be an integral value > 0"
+        ))
+    })?;
+    if number <= 0 {
+        return Err(Error::invalid(format!(
+            "invalid model version specified '{text}' , version should be an integral value > 0"
+        )));
+    }
+    Ok(Some(number))
+}

@@ -1,0 +1,143 @@
+//! A request as clients write it, with names, turned into one with positions.
+
+use std::{borrow::Cow, sync::Arc};
+
+use smallvec::SmallVec;
+
+use crate::{
+    config::ModelConfig,
+    error::{Error, Result},
+    request::{Context, Correlation, Parameter, Parameters, Request, Wanted},
+    tensor::Tensor,
+};
+
+/// Bit 0 of `Context::flags`.
+pub const SEQUENCE_START: u32 = 1;
+/// Bit 1 of `Context::flags`.
+pub const SEQUENCE_END: u32 = 2;
+
+/// What a client asks, in its names.
+#[derive(Debug, Default)]
+pub struct NamedRequest<'a> {
+    /// Empty if the client sent none.
+    pub id: Cow<'a, str>,
+    /// All of them; `resolve` takes out the reserved ones.
+    pub parameters: Parameters,
+    /// In the client's order.
+    pub inputs: SmallVec<[(Cow<'a, str>, Tensor); 4]>,
+    /// Empty: all of the model's.
+    pub outputs: SmallVec<[Cow<'a, str>; 4]>,
+}
+
+impl NamedRequest<'_> {
+    /// Finds every name in the model's config.
+    pub fn resolve(self, config: &ModelConfig) -> Result<Request> {
+        let mut context = context(self.parameters)?;
+        context.id = self.id.into_owned();
+        let inputs = place_inputs(config, self.inputs, &context)?;
+        let wanted = pick_outputs(config, &self.outputs, &context)?;
+        Ok(Request { context: Arc::new(context), inputs, wanted, batch: 0 })
+    }
+}
+
+fn place_inputs(
+    config: &ModelConfig,
+    inputs: SmallVec<[(Cow<'_, str>, Tensor); 4]>,
+    context: &Context,
+) -> Result<Vec<Option<Tensor>>> {
+    let mut places: Vec<Option<Tensor>> = vec![None; config.inputs.len()];
+    for (name, tensor) in inputs {
+        let index = config.inputs.iter().position(|it| *it.name == *name).ok_or_else(|| {
+            tagged(
+                context,
+                &format!("unexpected inference input '{name}' for model '{}'", config.name),
+            )
+        })?;
+        if places[index].replace(tensor).is_some() {
+            return Err(tagged(context, &format!("input '{name}' already exists in request")));
+        }
+    }
+    Ok(places)
+}
+
+fn pick_outputs(config: &ModelConfig, names: &[Cow<'_, str>], context: &Context) -> Result<Wanted> {
+    if names.is_empty() {
+        return Ok(Wanted::All);
+    }
+    let mut picked = SmallVec::new();
+    for name in names {
+        let found = config.outputs.iter().position(|it| *it.name == **name);
+        let index = found.and_then(|it| u16::try_from(it).ok()).ok_or_else(|| {
+            tagged(
+                context,
+                &format!("unexpected inference output '{name}' for model '{}'", config.name),
+            )
+        })?;
+        if picked.contains(&index) {
+            return Err(tagged(context, &format!("output '{name}' already exists in request")));
+        }
+        picked.push(index);
+    }
+    Ok(Wanted::Only(picked))
+}
+
+fn tagged(context: &Context, text: &str) -> Error {
+    Error::invalid(format!("{}{text}", context.tag()))
+}
+
+/// Sorts the reserved parameters out; everything else is the model's to see.
+fn context(parameters: Parameters) -> Result<Context> {
+    let mut context = Context::default();
+    for (key, value) in parameters {
+        match key.as_str() {
+            "sequence_id" => context.correlation = correlation(value)?,
+            "sequence_start" => context.flags |= SEQUENCE_START * truth(&key, &value)?,
+            "sequence_end" => context.flags |= SEQUENCE_END * truth(&key, &value)?,
+            "priority" => context.priority = count(&key, value)?,
+            "timeout" => context.timeout_us = count(&key, value)?,
+            _ if key.starts_with("triton_") => return Err(reserved()),
+            _ => context.parameters.push((key, value)),
+        }
+    }
+    Ok(context)
+}
+
+fn reserved() -> Error {
+    Error::invalid(
+        "parameter keys starting with 'triton_' are reserved for Triton usage and should not be \
+         specified.",
+    )
+}
+
+fn correlation(value: Parameter) -> Result<Correlation> {
+    match value {
+        Parameter::String(text) if text.is_empty() => Ok(Correlation::None),
+        Parameter::String(text) => Ok(Correlation::Text(text)),
+        Parameter::Int(_) | Parameter::Uint(_) => match count("sequence_id", value)? {
+            0 => Ok(Correlation::None),
+            number => Ok(Correlation::Number(number)),
+        },
+        _ => Err(wrong_type("sequence_id", "int64_param or string_param")),
+    }
+}
+
+fn truth(key: &str, value: &Parameter) -> Result<u32> {
+    match value {
+        Parameter::Bool(it) => Ok(u32::from(*it)),
+        _ => Err(wrong_type(key, "bool_param")),
+    }
+}
+
+fn count(key: &str, value: Parameter) -> Result<u64> {
+    match value {
+        Parameter::Uint(it) => Ok(it),
+        Parameter::Int(it) => u64::try_from(it).map_err(|_| {
+            Error::invalid(format!("invalid value {it} for '{key}' parameter, expected >= 0"))
+        }),
+        _ => Err(wrong_type(key, "int64_param")),
+    }
+}
+
+fn wrong_type(key: &str, expected: &str) -> Error {
+    Error::invalid(format!("invalid value type for '{key}' parameter, expected {expected}."))
+}

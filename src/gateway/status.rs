@@ -1,0 +1,27 @@
+//! The one table from error kinds to the codes of the two protocols.
+
+use crate::error::ErrorKind;
+
+/// How the protocols say that a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// HTTP status.
+    pub http: u16,
+    /// gRPC status code.
+    pub grpc: i32,
+}
+
+/// Triton's codes for a kind of error.
+pub fn status(kind: ErrorKind) -> Status {
+    let (http, grpc) = match kind {
+        ErrorKind::Unknown => (400, 2),
+        ErrorKind::Internal => (500, 13),
+        ErrorKind::NotFound => (404, 5),
+        ErrorKind::InvalidArg => (400, 3),
+        ErrorKind::Unavailable => (503, 14),
+        ErrorKind::Unsupported => (501, 12),
+        ErrorKind::AlreadyExists => (400, 6),
+        ErrorKind::Cancelled => (400, 1),
+    };
+    Status { http, grpc }
+}

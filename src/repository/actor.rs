@@ -1,0 +1,159 @@
+//! Takes turns: operations on related models run one after another, others beside each other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+};
+
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use tokio::{
+    sync::oneshot,
+    task::{JoinError, spawn_blocking},
+};
+
+use super::{
+    node::Node,
+    operation::{self, Nodes, Results},
+    poll::{Action, Kept, Polled, poll},
+    world::World,
+};
+use crate::error::{Error, Result};
+
+/// Asks for an operation.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Do {
+    /// What to do.
+    pub(super) action: Action,
+    /// Told at the end, even if it failed in part.
+    pub(super) reply: oneshot::Sender<Result<Done>>,
+}
+
+/// How an operation ended.
+pub(super) struct Done {
+    /// By model.
+    pub(super) results: Results,
+    /// Repositories that cannot be read.
+    pub(super) problems: Vec<String>,
+    /// What was asked for.
+    pub(super) targets: BTreeSet<Arc<str>>,
+}
+
+/// Owns what is known of all models; an operation is lent the ones it may touch.
+pub(super) struct Keeper {
+    world: Rc<World>,
+    /// Those that are not lent.
+    nodes: Nodes,
+    waiting: BTreeMap<Number, Waiting>,
+    /// Names lent to operations that run; also those that have no node yet.
+    lent: BTreeMap<Number, BTreeSet<Arc<str>>>,
+    next: Number,
+}
+
+/// Operations in the order they came.
+type Number = u64;
+
+struct Waiting {
+    action: Action,
+    reply: oneshot::Sender<Result<Done>>,
+    /// What it touches, as of its last look at the disk.
+    scope: Option<BTreeSet<Arc<str>>>,
+}
+
+impl Keeper {
+    /// Knows no model yet.
+    pub(super) fn new(world: World) -> Keeper {
+        Keeper {
+            world: Rc::new(world),
+            nodes: Nodes::new(),
+            waiting: BTreeMap::new(),
+            lent: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    fn look(&self, number: Number, ctx: &mut Context<Self>) {
+        let Some(waiting) = self.waiting.get(&number) else { return };
+        let (settings, action) = (self.world.settings.clone(), waiting.action.clone());
+        let overridden = |node: &Node| node.definition.clone().filter(|it| it.is_override);
+        let kept: Kept = self
+            .nodes
+            .iter()
+            .filter_map(|(name, node)| Some((name.clone(), overridden(node)?)))
+            .collect();
+        let polled = spawn_blocking(move || poll(&settings, &action, &kept));
+        let polled = polled.into_actor(self);
+        ctx.spawn(polled.map(move |polled, keeper, ctx| keeper.looked(number, polled, ctx)));
+    }
+
+    fn looked(
+        &mut self,
+        number: Number,
+        polled: Result<Polled, JoinError>,
+        ctx: &mut Context<Self>,
+    ) {
+        let mut polled = match polled {
+            Ok(polled) => polled,
+            Err(_) => {
+                let error = Error::internal("reading the model repository panicked");
+                if let Some(waiting) = self.waiting.remove(&number) {
+                    // A client that has gone needs no answer.
+                    let _ = waiting.reply.send(Err(error));
+                }
+                return;
+            }
+        };
+        let scope = polled.scope(&self.nodes);
+        let earlier = self.waiting.range(..number).filter_map(|(_, it)| it.scope.as_ref());
+        let is_free = self.lent.values().chain(earlier).all(|it| it.is_disjoint(&scope));
+        let Some(waiting) = self.waiting.get_mut(&number) else { return };
+        waiting.scope = Some(scope.clone());
+        if !is_free {
+            return;
+        }
+        let Some(Waiting { action, reply, .. }) = self.waiting.remove(&number) else { return };
+        let lend = |name: &Arc<str>| self.nodes.remove_entry(name);
+        let nodes: Nodes = scope.iter().filter_map(lend).collect();
+        polled.keep_overrides(&nodes);
+        self.lent.insert(number, scope);
+        let world = self.world.clone();
+        let run = async move {
+            let (problems, targets) = (polled.problems.clone(), polled.targets.clone());
+            let (nodes, results) = operation::run(&world, nodes, polled, &action).await;
+            (nodes, Done { results, problems, targets }, reply)
+        };
+        let run = run.into_actor(self).map(move |(nodes, done, reply), keeper: &mut Keeper, ctx| {
+            keeper.nodes.extend(nodes);
+            keeper.lent.remove(&number);
+            // A client that has gone needs no answer.
+            let _ = reply.send(Ok(done));
+            keeper.look_again(ctx);
+        });
+        ctx.spawn(run);
+    }
+
+    /// The disk may have changed while an operation waited.
+    fn look_again(&mut self, ctx: &mut Context<Self>) {
+        let waited = self.waiting.iter_mut().filter(|it| it.1.scope.is_some());
+        let waited: Vec<Number> = waited.map(|(number, _)| *number).collect();
+        for number in waited {
+            self.look(number, ctx);
+        }
+    }
+}
+
+impl Actor for Keeper {
+    type Context = Context<Self>;
+}
+
+impl Handler<Do> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, Do { action, reply }: Do, ctx: &mut Context<Self>) {
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, Waiting { action, reply, scope: None });
+        self.look(number, ctx);
+    }
+}

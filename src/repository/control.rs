@@ -1,0 +1,151 @@
+//! The door of the repository: starts it, loads what the command line asks for, answers the load API.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use actix::{Actor, Addr};
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+use tokio::{
+    sync::{Semaphore, oneshot},
+    task::spawn_blocking,
+};
+
+use super::{
+    Catalog, Control, Mode, Overrides, Repository, Settings, Summary,
+    actor::{Do, Done, Keeper},
+    load::{Open, Opener},
+    node::Failure,
+    overlay,
+    poll::Action,
+    publish::Publisher,
+    scan, summary,
+    world::World,
+};
+use crate::{
+    engines::Engines,
+    error::{Error, Result},
+    metrics::Metrics,
+};
+
+/// A repository that has begun to load.
+pub struct Started {
+    /// Answers at once, with what is loaded so far.
+    pub repository: Repository,
+    /// Ends when everything asked for at the start is loaded or has failed.
+    pub initial: BoxFuture<'static, Summary>,
+}
+
+/// Starts the repository on the arbiter of the calling thread.
+///
+/// It ends when the last clone of what it returned is dropped, and its models when their last
+/// request is answered.
+pub fn start(settings: Settings, engines: Engines, metrics: Metrics) -> Started {
+    let settings = Arc::new(Settings { repositories: distinct(&settings), ..settings });
+    let opener = Opener { settings: settings.clone(), engines, metrics };
+    start_with(settings, Box::new(opener))
+}
+
+pub(super) fn start_with(settings: Arc<Settings>, open: Box<dyn Open>) -> Started {
+    let publisher = Publisher::default();
+    let catalog = publisher.catalog.clone();
+    let permits = Semaphore::new(settings.threads.clamp(1, Semaphore::MAX_PERMITS));
+    let world = World { settings: settings.clone(), open, publisher, permits };
+    let mode = settings.mode;
+    let door =
+        Door { keeper: Keeper::new(world).start(), mode, catalog: catalog.clone() };
+    let initial = door.clone();
+    let initial = Box::pin(async move {
+        let scratch = settings.scratch.clone();
+        let swept = spawn_blocking(move || overlay::sweep(&scratch)).await;
+        swept.unwrap_or_else(|error| tracing::warn!("old files of load requests stay: {error}"));
+        match initial.ask(at_start(&settings)).await {
+            Ok(done) => summary::summary(&initial.catalog.load(), &done),
+            Err(error) => Summary { rows: Vec::new(), problems: vec![error.to_string()] },
+        }
+    });
+    Started { repository: Repository { catalog, control: Arc::new(door) }, initial }
+}
+
+/// A repository given twice is meant once; otherwise none of its models would be unique.
+fn distinct(settings: &Settings) -> Vec<std::path::PathBuf> {
+    let mut seen = BTreeSet::new();
+    let mut repositories = settings.repositories.clone();
+    repositories.retain(|it| seen.insert(it.canonicalize().unwrap_or_else(|_| it.clone())));
+    repositories
+}
+
+fn at_start(settings: &Settings) -> Action {
+    let is_all = settings.load_models.iter().any(|it| it == "*");
+    if settings.mode == Mode::None || is_all {
+        return Action::LoadAll;
+    }
+    let models = settings.load_models.iter();
+    Action::Load(models.map(|it| (it.as_str().into(), Overrides::default())).collect())
+}
+
+#[derive(Clone)]
+struct Door {
+    keeper: Addr<Keeper>,
+    mode: Mode,
+    catalog: Arc<ArcSwap<Catalog>>,
+}
+
+impl Door {
+    async fn ask(&self, action: Action) -> Result<Done> {
+        let (reply, answer) = oneshot::channel();
+        self.keeper.do_send(Do { action, reply });
+        let stopping = |_| Error::unavailable("Server is stopping, models are not loaded any more");
+        answer.await.map_err(stopping)?
+    }
+
+    fn check(&self, name: &str) -> Result<()> {
+        if self.mode == Mode::None {
+            let text = "explicit model load / unload is not allowed if polling is enabled";
+            return Err(Error::unavailable(text));
+        }
+        scan::check_name(name)
+    }
+}
+
+impl Control for Door {
+    fn load(&self, name: String, overrides: Overrides) -> BoxFuture<'static, Result<()>> {
+        let door = self.clone();
+        Box::pin(async move {
+            door.check(&name)?;
+            let name: Arc<str> = name.into();
+            let done = door.ask(Action::Load(vec![(name.clone(), overrides)])).await?;
+            match done.results.get(&name) {
+                Some(Err(failure)) => Err(load_error(&name, failure)),
+                _ if door.catalog.load().versions(&name).is_empty() => {
+                    let text = format!("failed to load '{name}', no version is available");
+                    Err(Error::internal(text))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn unload(&self, name: String, dependents: bool) -> BoxFuture<'static, Result<()>> {
+        let door = self.clone();
+        Box::pin(async move {
+            door.check(&name)?;
+            door.ask(Action::Unload { name: name.into(), dependents }).await?;
+            Ok(())
+        })
+    }
+}
+
+/// Triton's text for a load that failed, then ours.
+fn load_error(name: &str, failure: &Failure) -> Error {
+    let poll = format!("failed to load '{name}', failed to poll from model repository");
+    match failure {
+        Failure::Missing => Error::internal(poll),
+        Failure::Duplicate | Failure::Unreadable(_) => {
+            Error::internal(format!("{poll}: {}", failure.reason()))
+        }
+        Failure::Refused(text) => Error::invalid(text.as_str()),
+        Failure::Invalid(text) | Failure::NotLoaded(text) => {
+            Error::invalid(format!("load failed for model '{name}': {text}\n"))
+        }
+    }
+}

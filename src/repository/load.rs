@@ -1,0 +1,167 @@
+//! Brings one version of a model up: complete its config, check it, open it.
+
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use tokio::task::spawn_blocking;
+
+use super::{
+    Settings,
+    definition::{Content, Definition, reason},
+};
+use crate::{
+    backend::{self, Backend, Place},
+    batcher,
+    config::{self, Draft, ModelConfig, json},
+    engines::Engines,
+    ensemble,
+    error::{Error, Result},
+    metrics::Metrics,
+    model::{Health, Infer, Model, Parts},
+    proto::inference::model_config::SchedulingChoice,
+    request::{Reply, Request},
+    statistics::Statistics,
+};
+
+/// Makes models answer; tests have one that opens nothing.
+pub(super) trait Open {
+    /// A model that its backend runs.
+    fn single(
+        &self,
+        definition: Arc<Definition>,
+        version: i64,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
+
+    /// An ensemble of models that are loaded; on failure every problem.
+    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
+}
+
+/// Opens models for good.
+pub(super) struct Opener {
+    /// Shared with the blocking threads that read it.
+    pub(super) settings: Arc<Settings>,
+    /// Where models live.
+    pub(super) engines: Engines,
+    /// Where steps of ensembles are measured.
+    pub(super) metrics: Metrics,
+}
+
+impl Open for Opener {
+    fn single(
+        &self,
+        definition: Arc<Definition>,
+        version: i64,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
+        let (settings, engines) = (self.settings.clone(), self.engines.clone());
+        Box::pin(async move {
+            let name = definition.name.clone();
+            let read = definition.clone();
+            let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
+            let (config, backend) = prepared.map_err(|_| {
+                Error::internal(format!("the backend of '{name}' panicked while it loaded"))
+            })??;
+            let parts = parts(config, version);
+            let answers = batcher::start(batcher::Setup {
+                config: parts.config.clone(),
+                stats: parts.stats.clone(),
+                health: parts.health.clone(),
+                backend,
+                engines,
+            });
+            let mut answers = answers.await?;
+            if definition.is_override {
+                answers = Arc::new(WithFiles { answers, _files: definition });
+            }
+            Ok(Arc::new(Model::new(parts, answers)))
+        })
+    }
+
+    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+        let setup = ensemble::Setup {
+            config: parts.config.clone(),
+            stats: parts.stats.clone(),
+            steps: parts.steps.clone(),
+            engines: self.engines.clone(),
+            metrics: self.metrics.clone(),
+        };
+        Box::pin(async move {
+            let answers = ensemble::start(setup).await?;
+            Ok(Arc::new(Model::new(parts, answers)))
+        })
+    }
+}
+
+/// A model that counts from zero.
+pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> Parts {
+    let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
+    Parts { config, version, stats, health, steps: Vec::new() }
+}
+
+/// The finished config of one version, and what opens it. Blocks.
+fn prepare(
+    settings: &Settings,
+    definition: &Definition,
+    version: i64,
+) -> Result<(Arc<ModelConfig>, Backend)> {
+    let Content::Single(draft) = &definition.content else {
+        return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
+    };
+    let mut draft = Draft::clone(draft);
+    let place = Place {
+        name: definition.name.to_string(),
+        model_dir: definition.model_dir.clone(),
+        version,
+    };
+    let kind = backend::kind(&draft.proto.backend);
+    if let (Some(kind), true) = (kind, settings.auto_complete) {
+        let written = json::print(&draft.proto);
+        if let Some(completed) = (kind.complete)(&settings.backend, &place, &written)? {
+            merge(&mut draft, &completed)?;
+        }
+    }
+    let config = draft.finish(&settings.config).map_err(|it| Error::invalid(reason(&it)))?;
+    let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
+    let config = Arc::new(config);
+    let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
+    Ok((config, backend))
+}
+
+/// Takes over what a backend may fill in, and nothing else.
+fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
+    let model = &draft.proto.name;
+    let wrong = |it: &[config::Problem]| {
+        let texts: Vec<_> = it.iter().map(|it| it.text.as_str()).collect();
+        Error::internal(format!("the backend completed '{model}' wrongly: {}", texts.join("; ")))
+    };
+    let found = config::read_json(completed, "the completed config").map_err(|it| wrong(&it))?;
+    let found = found.proto;
+    draft.proto.input = found.input;
+    draft.proto.output = found.output;
+    draft.proto.max_batch_size = found.max_batch_size;
+    draft.proto.model_transaction_policy = found.model_transaction_policy;
+    if let Some(SchedulingChoice::DynamicBatching(_)) = found.scheduling_choice {
+        draft.proto.scheduling_choice = found.scheduling_choice;
+    }
+    Ok(())
+}
+
+fn unknown_backend(name: &str) -> Error {
+    let known: Vec<_> = backend::names().collect();
+    Error::invalid(format!(
+        "unable to find backend library for backend '{name}', try specifying runtime on the model \
+         configuration. troupe has: {}",
+        known.join(", ")
+    ))
+}
+
+/// Keeps the files of a load request as long as the model: a worker may be started anew.
+struct WithFiles {
+    answers: Arc<dyn Infer>,
+    _files: Arc<Definition>,
+}
+
+impl Infer for WithFiles {
+    fn infer(&self, request: Request, reply: Reply) {
+        self.answers.infer(request, reply);
+    }
+}

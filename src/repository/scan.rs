@@ -1,0 +1,170 @@
+//! Looks at the folders of repositories: which models and versions there are, and whether they changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    fs::{self, File, Metadata},
+    hash::{Hash, Hasher},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::UNIX_EPOCH,
+};
+
+use crate::error::{Error, Result};
+
+/// Larger configs are refused unread.
+pub(super) const CONFIG_LIMIT: u64 = 16 << 20;
+
+/// Files looked at to tell whether a model changed; beyond that a change may go unseen.
+const STAMP_LIMIT: usize = 100_000;
+
+/// Two stamps differ when a file was added, removed or written in between.
+pub(super) type Stamp = u64;
+
+/// Model folders by name; a name with several folders cannot be served.
+pub(super) type Folders = BTreeMap<Arc<str>, Vec<PathBuf>>;
+
+/// Finds the model folders of all repositories, and says which repositories cannot be read.
+pub(super) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
+    let mut folders = Folders::new();
+    let mut problems = Vec::new();
+    for repository in repositories {
+        match folders_of(repository) {
+            Ok(found) => {
+                for (name, folder) in found {
+                    folders.entry(name).or_default().push(folder);
+                }
+            }
+            Err(problem) => {
+                let at = repository.display();
+                problems.push(format!("failed to read model repository '{at}': {problem}"));
+            }
+        }
+    }
+    (folders, problems)
+}
+
+/// Version folders of a model, ascending, each with its stamp.
+pub(super) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
+    let mut versions = BTreeMap::new();
+    for entry in fs::read_dir(model_dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|it| is_digits(it)) else { continue };
+        if !is_folder(&entry.path()) {
+            continue;
+        }
+        if name.starts_with('0') {
+            tracing::warn!(
+                "ignore version directory '{name}' which contains leading zeros in its directory \
+                 name"
+            );
+        } else if let Ok(number) = name.parse() {
+            versions.insert(number, stamp(&entry.path(), &|_| true));
+        }
+    }
+    Ok(versions)
+}
+
+/// The stamp of everything in a model's folder but its versions.
+pub(super) fn common_stamp(model_dir: &Path) -> Stamp {
+    stamp(model_dir, &|name| !is_digits(name))
+}
+
+/// The text of a file of at most `limit` bytes.
+pub(super) fn read_text(path: &Path, limit: u64) -> Result<String> {
+    let failed = |what: &dyn std::fmt::Display| {
+        Error::internal(format!("failed to read '{}': {what}", path.display()))
+    };
+    // Opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(|it| failed(&it))?.is_file() {
+        return Err(failed(&"not a regular file"));
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(|it| failed(&it))?;
+    let size = file.take(limit + 1).read_to_string(&mut text).map_err(|it| failed(&it))?;
+    if limit < size as u64 {
+        return Err(failed(&format_args!("larger than {limit} bytes")));
+    }
+    Ok(text)
+}
+
+/// Refuses what cannot be the name of a folder in a repository.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.trim().is_empty() {
+        let text = "Model name cannot be empty. Please enter a valid name to deploy.";
+        return Err(Error::invalid(text));
+    }
+    if matches!(name, "." | "..") || name.contains(['/', '\\', '\0']) {
+        return Err(Error::invalid(format!(
+            "invalid model name '{}', model name must not contain path traversal characters",
+            name.escape_debug()
+        )));
+    }
+    Ok(())
+}
+
+/// Follows symbolic links: repositories are often made of them.
+fn is_folder(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|it| it.is_dir())
+}
+
+fn is_digits(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit())
+}
+
+fn folders_of(repository: &Path) -> io::Result<Vec<(Arc<str>, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(repository)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else {
+            tracing::warn!("ignore model directory {name:?} whose name is not UTF-8");
+            continue;
+        };
+        let is_model = !name.starts_with('.') && name != "__pycache__" && is_folder(&entry.path());
+        if is_model && check_name(name).is_ok() {
+            found.push((name.into(), entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+fn stamp(folder: &Path, is_counted: &dyn Fn(&str) -> bool) -> Stamp {
+    let mut files = BTreeMap::new();
+    collect(folder, is_counted, &mut files, &mut BTreeSet::new());
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A folder is entered once, so links that lead back end somewhere.
+fn collect(
+    folder: &Path,
+    is_counted: &dyn Fn(&str) -> bool,
+    files: &mut BTreeMap<PathBuf, (u128, u64)>,
+    entered: &mut BTreeSet<(u64, u64)>,
+) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        // Python writes its caches while the model runs.
+        let is_cache = name == "__pycache__";
+        if is_cache || !name.to_str().is_none_or(is_counted) || STAMP_LIMIT <= files.len() {
+            continue;
+        }
+        let path = entry.path();
+        let Ok(metadata) = fs::metadata(&path) else { continue };
+        if !metadata.is_dir() {
+            files.insert(path, written(&metadata));
+        } else if entered.len() < STAMP_LIMIT && entered.insert((metadata.dev(), metadata.ino())) {
+            collect(&path, &|_| true, files, entered);
+        }
+    }
+}
+
+fn written(metadata: &Metadata) -> (u128, u64) {
+    let modified = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+    (modified.unwrap_or_default().as_nanos(), metadata.len())
+}

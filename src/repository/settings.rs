@@ -1,0 +1,57 @@
+//! What the command line says about models.
+
+use std::path::PathBuf;
+
+use crate::{backend, config};
+
+/// Who decides which models are loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// All of them, at the start; nothing changes later.
+    #[default]
+    None,
+    /// Clients, and the command line at the start.
+    Explicit,
+}
+
+/// What the command line says about models.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Folders of model folders.
+    pub repositories: Vec<PathBuf>,
+    /// Who decides which models are loaded.
+    pub mode: Mode,
+    /// Loaded at the start in `Explicit` mode; `*` is all.
+    pub load_models: Vec<String>,
+    /// Backends may complete configs, and a model may have none.
+    pub auto_complete: bool,
+    /// `configs/NAME.pbtxt` goes before `config.pbtxt`.
+    pub config_name: Option<String>,
+    /// Versions that load at the same time.
+    pub threads: usize,
+    /// How often a load is tried again.
+    pub retry_count: u32,
+    /// Where the files of load requests are kept while their models live.
+    pub scratch: PathBuf,
+    /// For the backends.
+    pub backend: backend::Settings,
+    /// What the server has that a config may ask for.
+    pub config: config::Options,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            repositories: Vec::new(),
+            mode: Mode::None,
+            load_models: Vec::new(),
+            auto_complete: true,
+            config_name: None,
+            threads: 4,
+            retry_count: 0,
+            scratch: std::env::temp_dir(),
+            backend: backend::Settings::default(),
+            config: config::Options::default(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! How the start went: the rows of the startup table, and what failed.
+
+use std::sync::Arc;
+
+use super::{
+    actor::Done,
+    catalog::{Catalog, State},
+    node::{Failure, NO_VERSION},
+};
+
+/// One row of the startup table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The model.
+    pub model: Arc<str>,
+    /// `None` is shown as `-`.
+    pub version: Option<i64>,
+    /// `READY`, or why not.
+    pub status: String,
+}
+
+/// How the start went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// One per version, or per model without one.
+    pub rows: Vec<Row>,
+    /// What failed; empty if all is well.
+    pub problems: Vec<String>,
+}
+
+/// What became of the models asked for at the start.
+pub(super) fn summary(catalog: &Catalog, done: &Done) -> Summary {
+    let mut rows = rows(catalog);
+    let mut problems = done.problems.clone();
+    for name in &done.targets {
+        let Some(Err(failure)) = done.results.get(name) else { continue };
+        problems.push(format!("failed to load '{name}': {}", failure.reason()));
+        if *failure == Failure::Missing {
+            let status = format!("Not loaded: {}", failure.reason());
+            rows.push(Row { model: name.clone(), version: None, status });
+        }
+    }
+    Summary { rows, problems }
+}
+
+/// The table of all models somebody tried to load, in Triton's words.
+pub(super) fn rows(catalog: &Catalog) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, entry) in &catalog.entries {
+        let row = |version, status| Row { model: name.clone(), version, status };
+        if entry.versions.is_empty() && entry.reason.starts_with(NO_VERSION) {
+            rows.push(row(None, "Not loaded: No model version was found".to_owned()));
+        } else if entry.versions.is_empty() && !entry.reason.is_empty() {
+            rows.push(row(None, format!("Not loaded: {}", entry.reason)));
+        }
+        for (number, version) in &entry.versions {
+            let status = match version.state {
+                State::Ready => State::Ready.as_str().to_owned(),
+                state => format!("{}: {}", state.as_str(), version.reason),
+            };
+            rows.push(row(Some(*number), status));
+        }
+    }
+    rows
+}

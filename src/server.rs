@@ -1,0 +1,322 @@
+//! One server from start to end: doors open, models load, requests run, everything ends.
+
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use actix::Addr;
+use actix_rt::{Arbiter, ArbiterHandle, System};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{timeout, timeout_at},
+};
+
+use crate::{
+    backend::{self, python},
+    engines::Engines,
+    gateway::{
+        Gate,
+        grpc::GrpcGateway,
+        http::{self, HttpGateway},
+        metrics::MetricsGateway,
+        settings::{Lifecycle, Settings},
+    },
+    metrics::Metrics,
+    options::{ControlMode, Serve},
+    repository::{self, Mode, Summary},
+    table::table,
+    tensor::SegmentPool,
+};
+
+/// Idle bytes of shared memory kept for large bodies to come.
+const IDLE_SEGMENTS: usize = 256 << 20;
+/// What is left of a server that was told twice to end.
+const LAST_GRACE: Duration = Duration::from_millis(500);
+
+/// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
+pub fn run(options: Serve) -> ExitCode {
+    let system = System::new();
+    let code = system.block_on(async {
+        match serve(options).await {
+            Ok(code) => code,
+            Err(error) => {
+                tracing::error!("{error}");
+                ExitCode::FAILURE
+            }
+        }
+    });
+    // Dropping the runtime would wait for whatever still blocks one of its threads.
+    std::mem::forget(system);
+    code
+}
+
+async fn serve(options: Serve) -> Result<ExitCode, String> {
+    let mut told = Told::new()?;
+    for flag in options.without_effect.given() {
+        tracing::warn!("{flag} has no effect here");
+    }
+    let metrics = Metrics::new();
+    let door = http::Door::default();
+    let mut doors = Doors::default();
+    let engines = Engines::new(doors.open_http(&options, &door).await?);
+    let started = repository::start(settings(&options), engines.clone(), metrics.clone());
+    let gate = Gate {
+        repository: started.repository,
+        settings: Settings {
+            server_id: options.id.clone(),
+            max_input_size: options.doors.http_max_input_size,
+            strict_readiness: options.strict_readiness,
+            segments: SegmentPool::new(IDLE_SEGMENTS),
+        },
+        lifecycle: Arc::new(Lifecycle::default()),
+    };
+    let _ = door.set(gate.clone());
+    doors.open_others(&options, &gate, (&engines, &metrics))?;
+    doors.announce();
+
+    let loaded = tokio::select! {
+        summary = started.initial => loaded(&summary, &options),
+        () = told.to_end() => {
+            python::wait_for_workers(Instant::now());
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    gate.lifecycle.started(loaded);
+    if !loaded && options.exit_on_error {
+        tracing::error!("error: creating server: Internal - failed to load all models");
+        python::wait_for_workers(Instant::now() + LAST_GRACE);
+        return Ok(ExitCode::FAILURE);
+    }
+
+    told.to_end().await;
+    tokio::select! {
+        code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
+        () = told.to_end() => {
+            tracing::warn!("told to end again: not waiting any longer");
+            python::wait_for_workers(Instant::now());
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Told(Signal, Signal);
+
+impl Told {
+    fn new() -> Result<Told, String> {
+        let on = |kind| signal(kind).map_err(|error| format!("cannot watch signals: {error}"));
+        Ok(Told(on(SignalKind::terminate())?, on(SignalKind::interrupt())?))
+    }
+
+    async fn to_end(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => (),
+            _ = self.1.recv() => (),
+        }
+    }
+}
+
+fn settings(options: &Serve) -> repository::Settings {
+    let mut repositories = options.model_repository.clone();
+    if repositories.is_empty() {
+        repositories.push("model_repository".into());
+    }
+    repository::Settings {
+        repositories,
+        mode: match options.model_control_mode {
+            ControlMode::None => Mode::None,
+            ControlMode::Explicit => Mode::Explicit,
+        },
+        load_models: options.load_model.clone(),
+        auto_complete: options.auto_complete(),
+        threads: options.model_load_thread_count as usize,
+        retry_count: options.model_load_retry_count,
+        backend: backend::Settings {
+            options: options.backend_settings(),
+            provision: options.provision,
+        },
+        ..repository::Settings::default()
+    }
+}
+
+/// What is open. What is not allowed is not there.
+#[derive(Default)]
+struct Doors {
+    http: Option<(Addr<HttpGateway>, Vec<SocketAddr>)>,
+    grpc: Option<GrpcGateway>,
+    metrics: Option<MetricsGateway>,
+}
+
+impl Doors {
+    /// The workers of the HTTP gateway are the engine's threads; without it there are others.
+    async fn open_http(
+        &mut self,
+        options: &Serve,
+        door: &http::Door,
+    ) -> Result<Vec<ArbiterHandle>, String> {
+        let workers =
+            options.doors.http_thread_count.map_or_else(default_threads, |it| it as usize);
+        if !options.doors.allow_http {
+            return Ok((0..workers).map(|_| Arbiter::new().handle()).collect());
+        }
+        let addresses = addresses(&options.doors.http_address, options.doors.http_port)?;
+        let exit_timeout = Duration::from_secs(options.exit_timeout_secs);
+        let listen = http::Listen { addresses: addresses.clone(), workers, exit_timeout };
+        let started = http::start(door.clone(), listen).await;
+        let started = started.map_err(|error| cannot_listen("HTTP", &addresses, &error))?;
+        self.http = Some((started.gateway, started.addresses));
+        Ok(started.workers)
+    }
+
+    fn open_others(
+        &mut self,
+        options: &Serve,
+        gate: &Gate,
+        (engines, metrics): (&Engines, &Metrics),
+    ) -> Result<(), String> {
+        let doors = &options.doors;
+        if doors.allow_grpc {
+            let at = addresses(&doors.grpc_address, doors.grpc_port)?;
+            let opened = GrpcGateway::start(gate, &at, engines.all());
+            self.grpc = Some(opened.map_err(|error| cannot_listen("gRPC", &at, &error))?);
+        }
+        if doors.allow_metrics {
+            let address = doors.metrics_address.as_ref().unwrap_or(&doors.http_address);
+            let at = addresses(address, doors.metrics_port)?;
+            let opened = MetricsGateway::start(gate, metrics, &at);
+            self.metrics = Some(opened.map_err(|error| cannot_listen("metrics", &at, &error))?);
+        }
+        Ok(())
+    }
+
+    fn announce(&self) {
+        let told = |service: &str, addresses: &[SocketAddr]| {
+            for address in addresses {
+                tracing::info!("Started {service} at {address}");
+            }
+        };
+        if let Some(grpc) = &self.grpc {
+            told("GRPCInferenceService", grpc.addresses());
+        }
+        if let Some((_, addresses)) = &self.http {
+            told("HTTPService", addresses);
+        }
+        if let Some(metrics) = &self.metrics {
+            told("Metrics Service", metrics.addresses());
+        }
+    }
+
+    async fn close(self) {
+        let http = async {
+            if let Some((http, _)) = self.http {
+                // An actor that is gone has closed its door.
+                let _ = http.send(http::Stop { graceful: true }).await;
+            }
+        };
+        let grpc = async {
+            if let Some(grpc) = self.grpc {
+                grpc.stop().await;
+            }
+        };
+        tokio::join!(http, grpc);
+        if let Some(metrics) = self.metrics {
+            metrics.stop().await;
+        }
+    }
+}
+
+/// Half the cores: the other half is for the models.
+fn default_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    (cores / 2).clamp(1, 8)
+}
+
+fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let resolved = (host, port).to_socket_addrs();
+    let resolved = resolved.map_err(|error| format!("cannot resolve address {host}: {error}"))?;
+    // One listener a name: `localhost` may mean two.
+    Ok(resolved.take(1).collect())
+}
+
+fn cannot_listen(service: &str, addresses: &[SocketAddr], error: &io::Error) -> String {
+    let at: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    format!("failed to listen for {service} requests at {}: {error}", at.join(", "))
+}
+
+/// Prints the tables. `false` when something failed.
+fn loaded(summary: &Summary, options: &Serve) -> bool {
+    let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let row = |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
+    let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
+    print(&table(&["Model", "Version", "Status"], &rows));
+    print(&table(&["Option", "Value"], &option_rows(options)));
+    summary.problems.iter().for_each(|problem| tracing::error!("{problem}"));
+    summary.problems.is_empty()
+}
+
+fn option_rows(options: &Serve) -> Vec<Vec<String>> {
+    let mut rows = vec![
+        ("server_id".to_owned(), options.id.clone()),
+        ("server_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    for (index, path) in settings(options).repositories.iter().enumerate() {
+        rows.push((format!("model_repository_path[{index}]"), path.display().to_string()));
+    }
+    let mode = match options.model_control_mode {
+        ControlMode::None => "MODE_NONE",
+        ControlMode::Explicit => "MODE_EXPLICIT",
+    };
+    rows.push(("model_control_mode".to_owned(), mode.to_owned()));
+    for (index, model) in options.load_model.iter().enumerate() {
+        rows.push((format!("startup_models_{index}"), model.clone()));
+    }
+    let number = |it: bool| u8::from(it).to_string();
+    rows.push(("strict_model_config".to_owned(), number(!options.auto_complete())));
+    rows.push(("strict_readiness".to_owned(), number(options.strict_readiness)));
+    rows.push(("exit_timeout".to_owned(), options.exit_timeout_secs.to_string()));
+    rows.push(("provision".to_owned(), number(options.provision)));
+    rows.into_iter().map(|(name, value)| vec![name, value]).collect()
+}
+
+/// For people at a terminal; the log has the same facts line by line.
+fn print(text: &str) {
+    eprintln!("\n{}", text.trim_end());
+}
+
+/// Refuses new requests, lets accepted ones finish all their steps, ends workers.
+async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
+    let deadline = Instant::now() + grace;
+    tracing::info!("Waiting for in-flight requests to complete.");
+    gate.lifecycle.exit();
+    let is_finished = timeout_at(deadline.into(), finish(&gate, deadline)).await.is_ok();
+    if is_finished {
+        // Answers that are ready are still written; idle connections are not waited for.
+        let last = deadline.min(Instant::now() + LAST_GRACE);
+        let _ = timeout_at(last.into(), doors.close()).await;
+    } else {
+        tracing::error!("Exit timeout expired. Exiting immediately.");
+    }
+    // Models go with their last owner, and their workers with them.
+    gate.repository.catalog.store(Arc::default());
+    drop(gate);
+    let deadline = if is_finished { deadline } else { Instant::now() };
+    let _ = tokio::task::spawn_blocking(move || python::wait_for_workers(deadline)).await;
+    if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says once a second what is waited for.
+async fn finish(gate: &Gate, deadline: Instant) {
+    let mut idle = std::pin::pin!(gate.lifecycle.wait_idle());
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).as_secs();
+        let count = gate.lifecycle.in_flight();
+        tracing::info!("Timeout {left}: Found {count} inferences in flight");
+        if timeout(Duration::from_secs(1), &mut idle).await.is_ok() {
+            return;
+        }
+    }
+}
