@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    backend::{self, python},
+    backend,
     engines::Engines,
     gateway::{
         Gate,
@@ -81,14 +81,12 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     let loaded = tokio::select! {
         summary = started.initial => loaded(&summary, &options),
         () = told.to_end() => {
-            python::wait_for_workers(Instant::now());
             return Ok(ExitCode::SUCCESS);
         }
     };
     gate.lifecycle.started(loaded);
     if !loaded && options.exit_on_error {
         tracing::error!("error: creating server: Internal - failed to load all models");
-        python::wait_for_workers(Instant::now() + LAST_GRACE);
         return Ok(ExitCode::FAILURE);
     }
 
@@ -97,7 +95,6 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
         code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
         () = told.to_end() => {
             tracing::warn!("told to end again: not waiting any longer");
-            python::wait_for_workers(Instant::now());
             Ok(ExitCode::FAILURE)
         }
     }
@@ -250,7 +247,8 @@ fn cannot_listen(service: &str, addresses: &[SocketAddr], error: &io::Error) -> 
 /// Prints the tables. `false` when something failed.
 fn loaded(summary: &Summary, options: &Serve) -> bool {
     let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
-    let row = |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
+    let row =
+        |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
     print(&table(&["Model", "Version", "Status"], &rows));
     print(&table(&["Option", "Value"], &option_rows(options)));
@@ -303,8 +301,6 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     // Models go with their last owner, and their workers with them.
     gate.repository.catalog.store(Arc::default());
     drop(gate);
-    let deadline = if is_finished { deadline } else { Instant::now() };
-    let _ = tokio::task::spawn_blocking(move || python::wait_for_workers(deadline)).await;
     if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -123,13 +123,14 @@ impl Keeper {
             let (nodes, results) = operation::run(&world, nodes, polled, &action).await;
             (nodes, Done { results, problems, targets }, reply)
         };
-        let run = run.into_actor(self).map(move |(nodes, done, reply), keeper: &mut Keeper, ctx| {
-            keeper.nodes.extend(nodes);
-            keeper.lent.remove(&number);
-            // A client that has gone needs no answer.
-            let _ = reply.send(Ok(done));
-            keeper.look_again(ctx);
-        });
+        let run =
+            run.into_actor(self).map(move |(nodes, done, reply), keeper: &mut Keeper, ctx| {
+                keeper.nodes.extend(nodes);
+                keeper.lent.remove(&number);
+                // A client that has gone needs no answer.
+                let _ = reply.send(Ok(done));
+                keeper.look_again(ctx);
+            });
         ctx.spawn(run);
     }
 

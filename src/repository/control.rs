@@ -51,8 +51,7 @@ pub(super) fn start_with(settings: Arc<Settings>, open: Box<dyn Open>) -> Starte
     let permits = Semaphore::new(settings.threads.clamp(1, Semaphore::MAX_PERMITS));
     let world = World { settings: settings.clone(), open, publisher, permits };
     let mode = settings.mode;
-    let door =
-        Door { keeper: Keeper::new(world).start(), mode, catalog: catalog.clone() };
+    let door = Door { keeper: Keeper::new(world).start(), mode, catalog: catalog.clone() };
     let initial = door.clone();
     let initial = Box::pin(async move {
         let scratch = settings.scratch.clone();

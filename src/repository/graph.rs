@@ -87,7 +87,12 @@ impl Graph {
     /// All names, steps before the ensembles that run them; those of a ring in any order.
     pub(super) fn order(&self) -> Vec<Arc<str>> {
         // Tarjan's algorithm hands out successors first.
-        tarjan_scc(&self.graph).into_iter().rev().flatten().map(|it| self.graph[it].clone()).collect()
+        tarjan_scc(&self.graph)
+            .into_iter()
+            .rev()
+            .flatten()
+            .map(|it| self.graph[it].clone())
+            .collect()
     }
 
     /// Models that need themselves, each with Triton's text for its ring.
@@ -278,12 +283,15 @@ mod tests {
         };
         check("e: ok ok/1 ok/3", &[]);
         check("e: ok/2", &["ensemble 'e' depends on 'ok' whose required version 2 is not loaded."]);
-        check("e: y idle x y broken bad", &[
-            "ensemble e contains models that are not available or ambiguous: x, y",
-            "ensemble 'e' depends on 'bad' which is not valid. Model 'bad' failed with error: no input",
-            "ensemble 'e' depends on 'broken' which has no loaded version. Model 'broken' loading \
+        check(
+            "e: y idle x y broken bad",
+            &[
+                "ensemble e contains models that are not available or ambiguous: x, y",
+                "ensemble 'e' depends on 'bad' which is not valid. Model 'bad' failed with error: no input",
+                "ensemble 'e' depends on 'broken' which has no loaded version. Model 'broken' loading \
              failed with error: it raised",
-            "ensemble 'e' depends on 'idle' which has no loaded version.",
-        ]);
+                "ensemble 'e' depends on 'idle' which has no loaded version.",
+            ],
+        );
     }
 }

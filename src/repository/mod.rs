@@ -2,7 +2,6 @@
 
 mod actor;
 mod catalog;
-mod check;
 mod control;
 mod definition;
 mod graph;
@@ -15,8 +14,6 @@ mod publish;
 mod scan;
 mod settings;
 mod summary;
-#[cfg(test)]
-mod tests;
 mod visit;
 mod world;
 
@@ -27,7 +24,6 @@ use futures_util::future::BoxFuture;
 
 pub use self::{
     catalog::{Catalog, Entry, State, Version},
-    check::check,
     control::{Started, start},
     settings::{Mode, Settings},
     summary::{Row, Summary},

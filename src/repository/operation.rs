@@ -103,7 +103,8 @@ impl Run {
     ) -> Working<'a> {
         let steps = self.graph.steps(&name).into_iter().chain(node.running());
         let steps: BTreeSet<_> = steps.collect();
-        let served = |it: &Arc<str>| self.served.get(it).cloned().map(|served| (it.clone(), served));
+        let served =
+            |it: &Arc<str>| self.served.get(it).cloned().map(|served| (it.clone(), served));
         let this = Visit {
             name: name.clone(),
             read,

@@ -140,7 +140,8 @@ mod tests {
     }
 
     fn parent(name: &str) -> PathBuf {
-        let parent = std::env::temp_dir().join(format!("troupe-test-{}-{name}", std::process::id()));
+        let parent =
+            std::env::temp_dir().join(format!("troupe-test-{}-{name}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
         parent
     }

@@ -15,7 +15,11 @@ use super::{
     node::{Failure, Loaded, NO_VERSION, Node, UNLOADED},
     world::World,
 };
-use crate::{config::ModelConfig, error::Result, model::{Model, Parts}};
+use crate::{
+    config::ModelConfig,
+    error::Result,
+    model::{Model, Parts},
+};
 
 /// Everything a visit needs beside the node.
 pub(super) struct Visit {
@@ -125,8 +129,7 @@ async fn single(
         let stamp = (definition.stamp, **stamp);
         node.loaded.get(number).is_none_or(|it| it.stamp != stamp)
     };
-    let changed: Vec<i64> =
-        definition.versions.iter().filter(is_changed).map(|it| *it.0).collect();
+    let changed: Vec<i64> = definition.versions.iter().filter(is_changed).map(|it| *it.0).collect();
     if changed.is_empty() {
         return Ok(Vec::new());
     }
