@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod repository;
 
 pub mod batcher;
+pub mod draw;
 pub mod ensemble;
 
 pub mod instance;

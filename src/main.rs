@@ -1,12 +1,17 @@
 //! The command: serves, checks a repository, or draws an ensemble.
 
-use std::process::ExitCode;
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use troupe::{
-    log,
-    options::{self, Command, Options},
-    server,
+    draw, log,
+    options::{self, Command, GraphFormat, Options},
+    repository, server,
 };
 
 #[global_allocator]
@@ -35,7 +40,43 @@ fn main() -> ExitCode {
             log::start(&options.serve.log);
             server::run(options.serve)
         }
-        Some(Command::Check { .. } | Command::Graph { .. }) => fail("not wired yet"),
+        Some(Command::Check { repositories }) => check(repositories),
+        Some(Command::Graph { model, model_repository, format, output }) => {
+            let config = model_repository.join(model).join("config.pbtxt");
+            match graph(&config, format, output.as_deref()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(text) => fail(&text),
+            }
+        }
+    }
+}
+
+/// Prints every problem; fails if there is one.
+fn check(repositories: Vec<PathBuf>) -> ExitCode {
+    let settings = repository::Settings { repositories, ..repository::Settings::default() };
+    let problems = repository::check(&settings);
+    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    match problems.len() {
+        0 => {
+            eprintln!("no problems");
+            ExitCode::SUCCESS
+        }
+        1 => fail("1 problem"),
+        count => fail(&format!("{count} problems")),
+    }
+}
+
+fn graph(config: &Path, format: GraphFormat, output: Option<&Path>) -> Result<(), String> {
+    let label = config.display().to_string();
+    let text = fs::read_to_string(config).map_err(|error| format!("{label}: {error}"))?;
+    let picture = draw::command(&text, &label, format).map_err(|problems| {
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    })?;
+    match output {
+        Some(path) => {
+            fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        None => io::stdout().write_all(picture.as_bytes()).map_err(|error| error.to_string()),
     }
 }
 

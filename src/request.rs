@@ -57,7 +57,8 @@ pub struct Context {
     pub correlation: Correlation,
     /// Bit 0: sequence start, bit 1: sequence end.
     pub flags: u32,
-    cancelled: AtomicBool,
+    /// Shared with the contexts made from this one.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 impl Context {
@@ -68,6 +69,18 @@ impl Context {
     /// Skips what has not started yet.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
+    }
+    /// The same request seen as part of a sequence; cancelling one cancels both.
+    pub fn in_sequence(&self, correlation: Correlation, flags: u32) -> Context {
+        Context {
+            id: self.id.clone(),
+            parameters: self.parameters.clone(),
+            priority: self.priority,
+            timeout_us: self.timeout_us,
+            correlation,
+            flags,
+            cancelled: self.cancelled.clone(),
+        }
     }
     /// `[request id: 7] `, as Triton begins its messages about a request.
     pub fn tag(&self) -> String {

@@ -4,7 +4,7 @@ use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
     process::ExitCode,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,11 +12,12 @@ use actix::Addr;
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    task::spawn_blocking,
     time::{timeout, timeout_at},
 };
 
 use crate::{
-    backend,
+    backend::{self, python},
     engines::Engines,
     gateway::{
         Gate,
@@ -34,8 +35,8 @@ use crate::{
 
 /// Idle bytes of shared memory kept for large bodies to come.
 const IDLE_SEGMENTS: usize = 256 << 20;
-/// What is left of a server that was told twice to end.
-const LAST_GRACE: Duration = Duration::from_millis(500);
+/// What a door has at the end to write answers that are ready.
+const LAST_GRACE: Duration = Duration::from_millis(200);
 
 /// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
 pub fn run(options: Serve) -> ExitCode {
@@ -81,12 +82,14 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     let loaded = tokio::select! {
         summary = started.initial => loaded(&summary, &options),
         () = told.to_end() => {
+            python::wait_for_workers(Instant::now());
             return Ok(ExitCode::SUCCESS);
         }
     };
     gate.lifecycle.started(loaded);
     if !loaded && options.exit_on_error {
         tracing::error!("error: creating server: Internal - failed to load all models");
+        python::wait_for_workers(Instant::now() + LAST_GRACE);
         return Ok(ExitCode::FAILURE);
     }
 
@@ -95,6 +98,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
         code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
         () = told.to_end() => {
             tracing::warn!("told to end again: not waiting any longer");
+            python::wait_for_workers(Instant::now());
             Ok(ExitCode::FAILURE)
         }
     }
@@ -207,21 +211,16 @@ impl Doors {
         }
     }
 
-    async fn close(self) {
-        let http = async {
-            if let Some((http, _)) = self.http {
-                // An actor that is gone has closed its door.
-                let _ = http.send(http::Stop { graceful: true }).await;
-            }
-        };
-        let grpc = async {
-            if let Some(grpc) = self.grpc {
-                grpc.stop().await;
-            }
-        };
-        tokio::join!(http, grpc);
+    /// Each door has `grace` to write what is ready and say goodbye.
+    async fn close(self, grace: Duration) {
         if let Some(metrics) = self.metrics {
-            metrics.stop().await;
+            let _ = timeout(grace, metrics.stop()).await;
+        }
+        if let Some(grpc) = self.grpc {
+            let _ = timeout(grace, grpc.stop()).await;
+        }
+        if let Some((http, _)) = self.http {
+            let _ = timeout(grace, http.send(http::Stop { graceful: true })).await;
         }
     }
 }
@@ -291,16 +290,17 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     tracing::info!("Waiting for in-flight requests to complete.");
     gate.lifecycle.exit();
     let is_finished = timeout_at(deadline.into(), finish(&gate, deadline)).await.is_ok();
-    if is_finished {
-        // Answers that are ready are still written; idle connections are not waited for.
-        let last = deadline.min(Instant::now() + LAST_GRACE);
-        let _ = timeout_at(last.into(), doors.close()).await;
-    } else {
+    if !is_finished {
         tracing::error!("Exit timeout expired. Exiting immediately.");
     }
     // Models go with their last owner, and their workers with them.
     gate.repository.catalog.store(Arc::default());
     drop(gate);
+    let workers_until = if is_finished { deadline } else { Instant::now() };
+    let _ = spawn_blocking(move || python::wait_for_workers(workers_until)).await;
+    // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
+    // still written; idle connections are not waited for.
+    doors.close(if is_finished { LAST_GRACE } else { Duration::ZERO }).await;
     if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -1,6 +1,7 @@
 //! What a model is made of; knows tensors and requests, nothing above.
 
 pub mod native;
+pub mod python;
 
 use std::{collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc};
 
@@ -136,8 +137,10 @@ pub struct Kind {
     pub prepare: fn(&Settings, &Place, Arc<ModelConfig>) -> Result<Backend>,
 }
 
-const KINDS: &[Kind] =
-    &[Kind { name: "native", complete: |_, _, _| Ok(None), prepare: native::prepare }];
+const KINDS: &[Kind] = &[
+    Kind { name: "native", complete: |_, _, _| Ok(None), prepare: native::prepare },
+    Kind { name: "python", complete: python::complete, prepare: python::prepare },
+];
 
 /// The kind called `name`.
 pub fn kind(name: &str) -> Option<&'static Kind> {

@@ -5,6 +5,7 @@ mod check;
 pub mod graph;
 mod plan;
 mod run;
+mod sequence;
 mod step;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{
     batch,
     plan::{Plan, Slot},
+    sequence,
     step::Team,
 };
 use crate::{
@@ -42,10 +43,13 @@ struct State {
     reply: Option<Reply>,
 }
 
-/// A tensor, and the batch size of the request that made it (0: it does not batch).
+/// A tensor on its way.
 struct Held {
     tensor: Tensor,
+    /// The batch size of the request that made it; 0: its maker does not batch.
     batch: u32,
+    /// What its maker said of sequences.
+    sequence: Option<Arc<Context>>,
 }
 
 impl Run {
@@ -64,7 +68,7 @@ impl Run {
         for (slot, tensor) in plan.inputs.iter().zip(inputs) {
             // A tensor nobody reads is not kept.
             if route.counters[steps + slot] != 0 {
-                slots[*slot] = tensor.map(|tensor| Held { tensor, batch });
+                slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence: None });
             }
         }
         let ready: Ready =
@@ -91,16 +95,20 @@ impl Run {
         let mut state = self.state.lock();
         state.reply.as_ref()?;
         let mut inputs = Vec::with_capacity(step.inputs.len());
+        let mut sequence = None;
         for (position, slot) in step.inputs.iter().enumerate() {
             let held = slot.and_then(|slot| self.read(&mut state, slot));
             let config = &step.model.config;
-            inputs.push(held.map(|Held { tensor, batch }| {
+            inputs.push(held.map(|Held { tensor, batch, sequence: said }| {
+                // When several producers say something, the first counts.
+                sequence = sequence.take().or(said);
                 let dims = &config.inputs[position].dims;
                 batch::adapt(tensor, batch, 0 < config.max_batch_size, dims)
             }));
         }
         let wanted = step.wanted.clone();
-        Some(Request { context: self.context.clone(), inputs, wanted, batch: 0 })
+        let context = sequence.unwrap_or_else(|| self.context.clone());
+        Some(Request { context, inputs, wanted, batch: 0 })
     }
 
     /// The last reader takes a tensor, earlier ones share it.
@@ -110,14 +118,20 @@ impl Run {
         if *readers == 0 {
             return state.slots[slot].take();
         }
-        state.slots[slot].as_ref().map(|it| Held { tensor: it.tensor.clone(), batch: it.batch })
+        let held = state.slots[slot].as_ref()?;
+        let (tensor, sequence) = (held.tensor.clone(), held.sequence.clone());
+        Some(Held { tensor, batch: held.batch, sequence })
     }
 
     /// Takes in what a step answered. Says which steps can start now.
     pub(super) fn step_done(&self, index: usize, batch: u32, result: Result<Response>) -> Ready {
         let mut state = self.state.lock();
-        let response = match result {
-            Ok(response) => response,
+        let result = result.and_then(|response| {
+            let sequence = sequence::of_step(&self.context, &response.parameters)?;
+            Ok((response, sequence))
+        });
+        let (response, sequence) = match result {
+            Ok(it) => it,
             Err(source) => {
                 self.fail(&mut state, index, source);
                 return Ready::new();
@@ -130,7 +144,8 @@ impl Run {
             // What the step did not give stays empty, and so is left out downstream.
             let tensor = outputs.get_mut(*output).and_then(Option::take);
             if state.counters[self.plan.steps.len() + slot] != 0 {
-                state.slots[*slot] = tensor.map(|tensor| Held { tensor, batch });
+                let sequence = sequence.clone();
+                state.slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence });
             }
         }
         state.left -= 1;
@@ -167,13 +182,20 @@ impl Run {
         let Some(reply) = state.reply.take() else { return };
         let mut slots = mem::take(&mut state.slots);
         let config = &self.plan.config;
+        let mut sequence = None;
         let outputs = self.plan.outputs.iter().enumerate().map(|(index, slot)| {
-            let held = slots[*slot].take().filter(|_| state.wanted.has(index))?;
+            let held = slots[*slot].take().filter(|_| state.wanted.has(index));
             let output = &config.outputs[index];
+            if held.is_none() && state.wanted.has(index) {
+                tracing::debug!("Composing models did not output tensor {}", output.name);
+            }
+            let held = held?;
+            sequence = sequence.take().or(held.sequence);
             let dims = output.reshape.as_ref().unwrap_or(&output.dims);
             Some(batch::adapt(held.tensor, held.batch, 0 < config.max_batch_size, dims))
         });
         let outputs = outputs.collect();
-        reply.answer(Ok(Response { outputs, parameters: Vec::new(), timing: state.timing }));
+        let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
+        reply.answer(Ok(Response { outputs, parameters, timing: state.timing }));
     }
 }

@@ -216,3 +216,6 @@ fn family((name, help): (&str, &str), kind: MetricType, series: Vec<Metric>) -> 
     family.set_metric(series);
     family
 }
+
+#[cfg(test)]
+mod tests;

@@ -141,3 +141,68 @@ fn count(key: &str, value: Parameter) -> Result<u64> {
 fn wrong_type(key: &str, expected: &str) -> Error {
     Error::invalid(format!("invalid value type for '{key}' parameter, expected {expected}."))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(key: &str, value: Parameter) -> Result<Context, String> {
+        context(vec![(key.to_owned(), value)]).map_err(|it| it.to_string())
+    }
+
+    #[test]
+    fn reserved_parameters_are_not_shown_to_the_model() {
+        let text = || Parameter::String("s".to_owned());
+        for (key, value, seen) in [
+            ("priority", Parameter::Int(3), "3 0 0 None"),
+            ("timeout", Parameter::Uint(9), "0 9 0 None"),
+            ("sequence_start", Parameter::Bool(true), "0 0 1 None"),
+            ("sequence_end", Parameter::Bool(true), "0 0 2 None"),
+            ("sequence_end", Parameter::Bool(false), "0 0 0 None"),
+            ("sequence_id", Parameter::Int(5), "0 0 0 Number(5)"),
+            ("sequence_id", Parameter::Int(0), "0 0 0 None"),
+            ("sequence_id", text(), "0 0 0 Text(\"s\")"),
+        ] {
+            let it = read(key, value).unwrap();
+            let got =
+                format!("{} {} {} {:?}", it.priority, it.timeout_us, it.flags, it.correlation);
+            assert_eq!((&*got, it.parameters.len()), (seen, 0), "{key}");
+        }
+        assert_eq!(read("mine", text()).unwrap().parameters, [("mine".to_owned(), text())]);
+    }
+
+    #[test]
+    fn reserved_parameters_have_types() {
+        for (key, value, error) in [
+            (
+                "sequence_id",
+                Parameter::Bool(true),
+                "invalid value type for 'sequence_id' parameter, expected int64_param or \
+                 string_param.",
+            ),
+            (
+                "sequence_start",
+                Parameter::Int(1),
+                "invalid value type for 'sequence_start' parameter, expected bool_param.",
+            ),
+            (
+                "timeout",
+                Parameter::Double(1.),
+                "invalid value type for 'timeout' parameter, expected int64_param.",
+            ),
+            (
+                "priority",
+                Parameter::Int(-1),
+                "invalid value -1 for 'priority' parameter, expected >= 0",
+            ),
+            (
+                "triton_x",
+                Parameter::Int(1),
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should \
+                 not be specified.",
+            ),
+        ] {
+            assert_eq!(read(key, value).unwrap_err(), error);
+        }
+    }
+}

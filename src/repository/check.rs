@@ -1,44 +1,138 @@
 //! Says everything that is wrong with the configs of repositories, without loading a model.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::{
     Overrides, Settings,
     definition::{self, Content, Definition, config_file},
-    graph::{Graph, Upstream, unmet},
+    graph::{Graph, Needed, Upstream, unmet},
     node::{Failure, NO_VERSION},
-    scan,
+    scan::{self, Folders},
 };
 use crate::{
     backend,
-    config::{Draft, ModelConfig, Problem},
+    config::{Draft, ModelConfig, Places, Problem},
     ensemble,
 };
 
 /// Every problem, one line each, with its place; empty if all models could be loaded as far as
 /// their configs tell. Blocks.
 pub fn check(settings: &Settings) -> Vec<String> {
-    let (folders, mut problems) = scan::folders(&settings.repositories);
+    let (folders, unreadable) = scan::folders(&settings.repositories);
+    let mut problems = Vec::new();
     let mut models = BTreeMap::new();
-    for (name, places) in &folders {
-        let at = |it: &std::path::PathBuf| config_file(settings, it).unwrap_or(it.clone());
-        match definition::find(settings, &folders, name, &Overrides::default()) {
+    for name in folders.keys() {
+        match definition::read(settings, &folders, name, &Overrides::default()) {
             Ok(definition) => {
-                let at = at(&definition.model_dir);
-                let model = single(settings, definition);
-                problems.extend(model.problems.iter().map(|it| match it {
-                    Said::At(problem) => problem.to_string(),
-                    Said::Of(text) => format!("{}: {text}", at.display()),
-                }));
-                models.insert(name.clone(), model);
+                let file = config_file(settings, &definition.model_dir);
+                let file = file.unwrap_or_else(|| definition.model_dir.clone());
+                let model = Model { config: None, file, definition };
+                models.insert(name.clone(), model.finish(settings, &mut problems));
             }
-            Err(found) => {
-                problems.extend(found.problems.iter().map(Problem::to_string));
-                let elsewhere = if found.problems.is_empty() { places.as_slice() } else { &[] };
-                let reason = found.failure.reason();
-                problems.extend(elsewhere.iter().map(|it| format!("{}: {reason}", at(it).display())));
+            Err(Failure::Unreadable(found)) => problems.extend(found),
+            Err(failure) => {
+                let places = folders[name].iter();
+                problems.extend(places.map(|it| whole(it, failure.reason())));
             }
         }
     }
-    problems
+    let rings = rings(&models);
+    for (name, model) in &models {
+        model.check_steps(&folders, &models, &mut problems);
+        if let Some(ring) = rings.get(name) {
+            problems.push(model.problem("ensemble_scheduling", ring.clone()));
+        }
+    }
+    unreadable.into_iter().chain(problems.iter().map(Problem::to_string)).collect()
+}
+
+type Models = BTreeMap<Arc<str>, Model>;
+
+struct Model {
+    definition: Definition,
+    /// Finished, as far as it is written.
+    config: Option<Arc<ModelConfig>>,
+    file: PathBuf,
+}
+
+impl Model {
+    fn finish(mut self, settings: &Settings, problems: &mut Vec<Problem>) -> Model {
+        match &self.definition.content {
+            Content::Ensemble(config, _) => self.config = Some(config.clone()),
+            Content::Single(draft) => match Draft::clone(draft).finish(&settings.config) {
+                Ok(config) => {
+                    if backend::kind(&config.backend).is_none() {
+                        let text = super::load::unknown_backend(&config.backend);
+                        problems.push(config.places.problem("backend", text.to_string()));
+                    }
+                    self.config = Some(Arc::new(config));
+                }
+                Err(found) => problems.extend(found),
+            },
+        }
+        if self.definition.versions.is_empty() {
+            let name = &self.definition.name;
+            let text = format!("{NO_VERSION} under the version policy of model '{name}'");
+            problems.push(self.problem("version_policy", text));
+        }
+        self
+    }
+
+    fn problem(&self, path: &str, text: String) -> Problem {
+        match &self.config {
+            Some(config) => config.places.problem(path, text),
+            None => whole(&self.file, text),
+        }
+    }
+
+    /// What its steps lack, and where they contradict it.
+    fn check_steps(&self, folders: &Folders, models: &Models, problems: &mut Vec<Problem>) {
+        let Content::Ensemble(config, needed) = &self.definition.content else { return };
+        let upstream = |name: &str| match (folders.get(name).map(Vec::len), models.get(name)) {
+            (Some(1), Some(model)) => model.upstream(),
+            // What is wrong with its config was told.
+            (Some(1), None) => Upstream::Loaded(versions_of(needed, name)),
+            _ => Upstream::Missing,
+        };
+        let unmet = unmet(&config.name, needed, &upstream);
+        problems.extend(unmet.iter().map(|it| it.problem(config)));
+        let Some(ensemble) = &config.ensemble else { return };
+        let written = |it: &Needed| models.get(&it.model)?.written();
+        let steps: Vec<_> = needed.iter().map(written).collect();
+        problems.extend(ensemble::check(config, ensemble, &steps));
+    }
+
+    fn upstream(&self) -> Upstream {
+        let versions = &self.definition.versions;
+        match versions.is_empty() {
+            true => Upstream::NotLoaded(None),
+            false => Upstream::Loaded(versions.keys().copied().collect()),
+        }
+    }
+
+    /// Its config, if inputs and outputs are written: otherwise its backend completes them.
+    fn written(&self) -> Option<&ModelConfig> {
+        let config = self.config.as_deref()?;
+        (!config.inputs.is_empty() && !config.outputs.is_empty()).then_some(config)
+    }
+}
+
+fn whole(file: &Path, text: String) -> Problem {
+    Places::whole_file(&file.to_string_lossy()).problem("", text)
+}
+
+fn versions_of(needed: &[Needed], name: &str) -> std::collections::BTreeSet<i64> {
+    needed.iter().filter(|it| &*it.model == name).map(|it| it.version).collect()
+}
+
+fn rings(models: &Models) -> BTreeMap<Arc<str>, String> {
+    let steps = |model: &Model| -> Vec<Arc<str>> {
+        model.definition.needed().iter().map(|it| it.model.clone()).collect()
+    };
+    let edges: Vec<_> = models.iter().map(|(name, it)| (name, steps(it))).collect();
+    Graph::new(edges.iter().map(|(name, steps)| (*name, steps.as_slice()))).rings()
 }

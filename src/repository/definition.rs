@@ -16,7 +16,7 @@ use super::{
     scan::{self, Folders, Stamp},
 };
 use crate::{
-    config::{self, Draft, ModelConfig, Problem},
+    config::{self, Draft, ModelConfig, Places, Problem},
     proto::inference::{
         ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
     },
@@ -74,9 +74,8 @@ pub(super) fn read(
     };
     // Taken first, so that what is written while we read counts as a change.
     let mut stamp = scan::common_stamp(&model_dir);
-    let present = scan::versions(&model_dir).map_err(|problem| {
-        Failure::Unreadable(format!("failed to read '{}': {problem}", model_dir.display()))
-    })?;
+    let present = scan::versions(&model_dir);
+    let present = present.map_err(|it| unreadable(&model_dir, format!("failed to read: {it}")))?;
     let mut draft = match &overrides.config {
         Some(json) => {
             let mut hasher = DefaultHasher::new();
@@ -90,7 +89,7 @@ pub(super) fn read(
     let files = versions.keys().next_back().map(|it| files(&model_dir.join(it.to_string())));
     let files = files.unwrap_or_default();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    draft.complete_from_directory(name, &files).map_err(|it| unreadable(&it))?;
+    draft.complete_from_directory(name, &files).map_err(Failure::Unreadable)?;
     Ok(Definition {
         name: name.clone(),
         model_dir,
@@ -104,8 +103,15 @@ pub(super) fn read(
 
 /// Every problem of a config, the texts first: clients match on them.
 pub(super) fn reason(problems: &[Problem]) -> String {
-    let one = |it: &Problem| format!("{} ({})", it.text, it.place);
-    problems.iter().map(one).collect::<Vec<_>>().join("; ")
+    problems.iter().map(told).collect::<Vec<_>>().join("; ")
+}
+
+/// One problem, and where it was written if it was.
+pub(super) fn told(problem: &Problem) -> String {
+    match problem.place.line {
+        0 => problem.text.clone(),
+        _ => format!("{} ({})", problem.text, problem.place),
+    }
 }
 
 /// The config file of a model, if it has one.
@@ -165,14 +171,14 @@ fn written(settings: &Settings, model_dir: &Path, name: &str) -> Result<Draft, F
     let Some(file) = config_file(settings, model_dir) else {
         if settings.auto_complete {
             let file = model_dir.join("config.pbtxt");
-            return config::read_text("", &file.to_string_lossy()).map_err(|it| unreadable(&it));
+            return config::read_text("", &file.to_string_lossy()).map_err(Failure::Unreadable);
         }
         let text = format!("model configuration is not provided for model '{name}'");
-        return Err(Failure::Unreadable(text));
+        return Err(unreadable(model_dir, text));
     };
     let text = scan::read_text(&file, scan::CONFIG_LIMIT);
-    let text = text.map_err(|it| Failure::Unreadable(it.to_string()))?;
-    config::read_text(&text, &file.to_string_lossy()).map_err(|it| unreadable(&it))
+    let text = text.map_err(|it| unreadable(&file, it.to_string()))?;
+    config::read_text(&text, &file.to_string_lossy()).map_err(Failure::Unreadable)
 }
 
 fn content(settings: &Settings, draft: Draft) -> Result<Content, Failure> {
@@ -182,15 +188,16 @@ fn content(settings: &Settings, draft: Draft) -> Result<Content, Failure> {
     if !is_ensemble {
         return Ok(Content::Single(Box::new(draft)));
     }
-    let config = draft.finish(&settings.config).map_err(|it| unreadable(&it))?;
+    let config = draft.finish(&settings.config).map_err(Failure::Unreadable)?;
     let steps = config.ensemble.iter().flat_map(|it| &it.steps);
     let needed = steps.map(|it| Needed { model: it.model.as_str().into(), version: it.version });
     let needed = needed.collect();
     Ok(Content::Ensemble(Arc::new(config), needed))
 }
 
-fn unreadable(problems: &[Problem]) -> Failure {
-    Failure::Unreadable(reason(problems))
+fn unreadable(place: &Path, text: String) -> Failure {
+    let places = Places::whole_file(&place.to_string_lossy());
+    Failure::Unreadable(vec![places.problem("", text)])
 }
 
 fn texts(problems: &[Problem]) -> String {

@@ -12,7 +12,7 @@ use petgraph::{
     visit::{Dfs, UndirectedAdaptor},
 };
 
-use crate::config::{ModelConfig, Place};
+use crate::config::{ModelConfig, Problem};
 
 /// A step as the graph sees it: a model, and the version it must have (-1: any).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,19 +136,10 @@ pub(super) struct Unmet {
 }
 
 impl Unmet {
-    /// Its text, and where the step was written.
-    pub(super) fn placed(&self, config: &ModelConfig) -> String {
-        let place = self.place(config);
-        if place.line == 0 { self.text.clone() } else { format!("{} ({place})", self.text) }
-    }
-
-    /// As compilers print it.
-    pub(super) fn problem(&self, config: &ModelConfig) -> String {
-        format!("{}: {}", self.place(config), self.text)
-    }
-
-    fn place(&self, config: &ModelConfig) -> Place {
-        config.places.place(&format!("ensemble_scheduling.step[{}].model_name", self.step))
+    /// With the place where the step was written.
+    pub(super) fn problem(&self, config: &ModelConfig) -> Problem {
+        let path = format!("ensemble_scheduling.step[{}].model_name", self.step);
+        config.places.problem(&path, self.text.as_str())
     }
 }
 

@@ -145,7 +145,8 @@ fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
     Ok(())
 }
 
-fn unknown_backend(name: &str) -> Error {
+/// Names the backends there are.
+pub(super) fn unknown_backend(name: &str) -> Error {
     let known: Vec<_> = backend::names().collect();
     Error::invalid(format!(
         "unable to find backend library for backend '{name}', try specifying runtime on the model \

@@ -2,6 +2,7 @@
 
 mod actor;
 mod catalog;
+mod check;
 mod control;
 mod definition;
 mod graph;
@@ -14,6 +15,8 @@ mod publish;
 mod scan;
 mod settings;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod visit;
 mod world;
 
@@ -24,6 +27,7 @@ use futures_util::future::BoxFuture;
 
 pub use self::{
     catalog::{Catalog, Entry, State, Version},
+    check::check,
     control::{Started, start},
     settings::{Mode, Settings},
     summary::{Row, Summary},

@@ -4,17 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     catalog::{Entry, State, Version},
-    definition::Definition,
+    definition::{Definition, reason},
     graph::{Needed, Upstream},
     scan::Stamp,
 };
-use crate::model::Model;
+use crate::{config::Problem, model::Model};
 
 /// The reason of versions that were taken out on purpose; readiness and clients look for it.
 pub(super) const UNLOADED: &str = "unloaded";
-
-/// The reason of a name that is found in several repositories.
-pub(super) const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// How the reason begins of a model without a version to load.
 pub(super) const NO_VERSION: &str = "at least one version must be available";
@@ -39,7 +36,7 @@ pub(super) enum Failure {
     /// In several repositories.
     Duplicate,
     /// Its config cannot be used.
-    Unreadable(String),
+    Unreadable(Vec<Problem>),
     /// An ensemble that cannot be made of its steps.
     Invalid(String),
     /// The config or the files of the load request cannot be used.
@@ -50,14 +47,14 @@ pub(super) enum Failure {
 
 impl Failure {
     /// What the index shows.
-    pub(super) fn reason(&self) -> &str {
+    pub(super) fn reason(&self) -> String {
         match self {
-            Failure::Missing => "model is not found in any repository",
-            Failure::Duplicate => DUPLICATE,
-            Failure::Unreadable(text)
-            | Failure::Invalid(text)
-            | Failure::Refused(text)
-            | Failure::NotLoaded(text) => text,
+            Failure::Missing => "model is not found in any repository".to_owned(),
+            Failure::Duplicate => "model appears in two or more repositories".to_owned(),
+            Failure::Unreadable(problems) => reason(problems),
+            Failure::Invalid(text) | Failure::Refused(text) | Failure::NotLoaded(text) => {
+                text.clone()
+            }
         }
     }
 }
@@ -119,7 +116,7 @@ impl Node {
             if *failure == Failure::Missing {
                 return None;
             }
-            entry.reason = failure.reason().to_owned();
+            entry.reason = failure.reason();
         }
         Some(entry)
     }
@@ -131,9 +128,8 @@ impl Node {
         }
         match &self.failure {
             Some(Failure::Missing | Failure::Duplicate) => Upstream::Missing,
-            Some(Failure::Unreadable(text) | Failure::Invalid(text)) => {
-                Upstream::Invalid(text.clone())
-            }
+            Some(Failure::Unreadable(problems)) => Upstream::Invalid(reason(problems)),
+            Some(Failure::Invalid(text)) => Upstream::Invalid(text.clone()),
             Some(Failure::Refused(text) | Failure::NotLoaded(text)) => {
                 Upstream::NotLoaded(Some(text.clone()))
             }
@@ -141,11 +137,10 @@ impl Node {
         }
     }
 
-    /// Takes all versions out, for `reason`; hands back what served.
-    pub(super) fn take_down(&mut self, reason: &str) -> Vec<(i64, Arc<Model>)> {
+    /// Takes all versions out, for `reason`.
+    pub(super) fn take_down(&mut self, reason: &str) {
         let taken = std::mem::take(&mut self.loaded);
         let numbers = self.down.keys().chain(taken.keys()).copied();
         self.down = numbers.map(|it| (it, reason.to_owned())).collect();
-        taken.into_iter().map(|(number, loaded)| (number, loaded.model)).collect()
     }
 }

@@ -2,19 +2,20 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Instant,
+    sync::{Arc, Weak},
 };
 
 use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 
 use super::{
-    graph::{Graph, Upstream},
+    definition::Definition,
+    graph::Graph,
     node::{Failure, Node, Wanted},
     poll::{Action, Polled},
     visit::{Served, Visit, Visited, visit},
     world::World,
 };
+use crate::model::Model;
 
 /// Models by name.
 pub(super) type Nodes = BTreeMap<Arc<str>, Node>;
@@ -40,6 +41,7 @@ pub(super) async fn run(
         waiting: BTreeMap::new(),
         progress: Progress { done: 0, total: polled.read.len() },
         results: Results::new(),
+        gone: Vec::new(),
         graph,
     };
     let mut working = FuturesUnordered::new();
@@ -56,7 +58,11 @@ pub(super) async fn run(
         ready = run.done(&name, visited);
     }
     world.publisher.folders(&polled.folders);
-    (nodes, run.results)
+    let Run { results, gone, .. } = run;
+    for (name, number, rest) in gone {
+        world.publisher.unloading(&name, number, rest);
+    }
+    (nodes, results)
 }
 
 type Working<'a> = LocalBoxFuture<'a, (Arc<str>, Node, Visited)>;
@@ -70,6 +76,7 @@ struct Run {
     waiting: BTreeMap<Arc<str>, usize>,
     progress: Progress,
     results: Results,
+    gone: Vec<(Arc<str>, i64, Weak<Model>)>,
 }
 
 /// For the log: loading may take minutes.
@@ -99,7 +106,7 @@ impl Run {
         world: &'a World,
         name: Arc<str>,
         mut node: Node,
-        read: Option<Result<Arc<super::definition::Definition>, Failure>>,
+        read: Option<Result<Arc<Definition>, Failure>>,
     ) -> Working<'a> {
         let steps = self.graph.steps(&name).into_iter().chain(node.running());
         let steps: BTreeSet<_> = steps.collect();
@@ -120,6 +127,8 @@ impl Run {
     /// Who can be visited now that `name` is through.
     fn done(&mut self, name: &Arc<str>, visited: Visited) -> Vec<Arc<str>> {
         self.progress.tell(name, &visited);
+        let gone = visited.gone.into_iter().map(|(number, rest)| (name.clone(), number, rest));
+        self.gone.extend(gone);
         self.results.insert(name.clone(), visited.result);
         let mut ready = Vec::new();
         for ensemble in self.graph.ensembles(name) {

@@ -52,23 +52,17 @@ impl Publisher {
         });
     }
 
-    /// Shows an unloaded model; versions whose requests are not all answered are unloading until
-    /// they are.
-    pub(super) fn unloading(&self, name: &Arc<str>, node: &Node, models: Vec<(i64, Arc<Model>)>) {
-        self.show(name, node);
-        for (number, model) in models {
-            let rest = Arc::downgrade(&model);
-            drop(model);
-            if rest.strong_count() == 0 {
-                continue;
-            }
-            self.set(name, number, (State::Unavailable, State::Unloading));
-            let (publisher, name) = (self.clone(), name.clone());
-            tokio::spawn(async move {
-                gone(rest).await;
-                publisher.set(&name, number, (State::Unloading, State::Unavailable));
-            });
+    /// Shows unloaded versions as unloading until their last request is answered.
+    pub(super) fn unloading(&self, name: &Arc<str>, number: i64, rest: Weak<Model>) {
+        if rest.strong_count() == 0 {
+            return;
         }
+        self.set(name, number, (State::Unavailable, State::Unloading));
+        let (publisher, name) = (self.clone(), name.clone());
+        tokio::spawn(async move {
+            gone(rest).await;
+            publisher.set(&name, number, (State::Unloading, State::Unavailable));
+        });
     }
 
     /// Every folder has an entry, and entries without a folder or a history go.

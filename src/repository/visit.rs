@@ -1,15 +1,15 @@
 //! Brings one model to where it should be, given what became of the models it runs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    collections::BTreeMap,
+    sync::{Arc, Weak},
     time::Instant,
 };
 
 use futures_util::future::join_all;
 
 use super::{
-    definition::{Content, Definition},
+    definition::{Content, Definition, told},
     graph::{Upstream, unmet},
     load,
     node::{Failure, Loaded, NO_VERSION, Node, UNLOADED},
@@ -52,6 +52,8 @@ pub(super) struct Visited {
     pub(super) is_read: bool,
     /// Something is different now, or was asked for.
     pub(super) is_news: bool,
+    /// Versions that were taken out; requests may still run on them.
+    pub(super) gone: Vec<(i64, Weak<Model>)>,
     /// When the visit began.
     pub(super) since: Instant,
 }
@@ -59,12 +61,15 @@ pub(super) struct Visited {
 /// Loads, reloads, unloads, or leaves it as it is.
 pub(super) async fn visit(world: &World, this: Visit, node: &mut Node) -> Visited {
     let (since, before) = (Instant::now(), node.failure.clone());
+    let served = node.loaded.iter().map(|(number, it)| (*number, Arc::downgrade(&it.model)));
+    let mut gone: Vec<_> = served.collect();
     let settled = settle(world, &this, node).await;
+    gone.retain(|(number, _)| !node.loaded.contains_key(number));
     let loaded = settled.as_ref().map_or(Vec::new(), Clone::clone);
     let result = settled.map(|_| ());
     let is_read = this.read.is_some();
     let is_news = is_read || !loaded.is_empty() || result.as_ref().err() != before.as_ref();
-    Visited { result, loaded, is_read, is_news, since }
+    Visited { result, loaded, is_read, is_news, gone, since }
 }
 
 async fn settle(world: &World, this: &Visit, node: &mut Node) -> Result<Vec<i64>, Failure> {
@@ -189,7 +194,7 @@ async fn ensemble(
         |name: &str| this.steps.get(name).map_or(Upstream::Missing, |it| it.upstream.clone());
     let problems = unmet(&this.name, needed, &upstream);
     if !problems.is_empty() {
-        return Err(problems.iter().map(|it| it.placed(config)).collect());
+        return Err(problems.iter().map(|it| told(&it.problem(config))).collect());
     }
     let steps: Vec<_> =
         needed.iter().filter_map(|it| this.step(&it.model, it.version)).cloned().collect();
@@ -246,19 +251,16 @@ fn succeed(
     let numbers = came_up.iter().map(|it| it.0).collect();
     let Some(definition) = node.definition.clone() else { return numbers };
     node.failure = None;
-    let replaced: Vec<_> = came_up.iter().filter_map(|it| node.loaded.remove(&it.0)).collect();
     for (number, model) in came_up {
         let stamp = (definition.stamp, definition.versions[&number]);
         node.loaded.insert(number, Loaded { stamp, model });
     }
     let is_picked = |number: &i64| definition.versions.contains_key(number);
-    let gone: BTreeSet<i64> = node.loaded.keys().copied().filter(|it| !is_picked(it)).collect();
-    let gone: Vec<_> =
-        gone.iter().filter_map(|it| Some((*it, node.loaded.remove(it)?.model))).collect();
+    let gone: Vec<i64> = node.loaded.keys().copied().filter(|it| !is_picked(it)).collect();
+    node.loaded.retain(|number, _| is_picked(number));
     node.down.retain(|number, reason| reason == UNLOADED && !is_picked(number));
-    node.down.extend(gone.iter().map(|(number, _)| (*number, UNLOADED.to_owned())));
-    world.publisher.unloading(&this.name, node, gone);
-    drop(replaced);
+    node.down.extend(gone.iter().map(|it| (*it, UNLOADED.to_owned())));
+    world.publisher.show(&this.name, node);
     numbers
 }
 
@@ -268,10 +270,10 @@ fn fail(world: &World, this: &Visit, node: &mut Node, failed: Failed) -> Failure
     let reason = failure.reason();
     if !matches!(failure, Failure::NotLoaded(_)) {
         let known = node.definition.iter().flat_map(|it| it.versions.keys());
-        versions.extend(known.map(|it| (*it, reason.to_owned())));
+        versions.extend(known.map(|it| (*it, reason.clone())));
     }
     if !this.is_intact(node) {
-        node.take_down(reason);
+        node.take_down(&reason);
     }
     node.down.retain(|number, reason| reason == UNLOADED || node.loaded.contains_key(number));
     versions.retain(|number, _| !node.loaded.contains_key(number));
@@ -285,7 +287,7 @@ fn unload(world: &World, this: &Visit, node: &mut Node) {
     if node.loaded.is_empty() && node.down.is_empty() && node.failure.is_none() {
         return;
     }
-    let models = node.take_down(UNLOADED);
+    node.take_down(UNLOADED);
     node.failure = None;
-    world.publisher.unloading(&this.name, node, models);
+    world.publisher.show(&this.name, node);
 }

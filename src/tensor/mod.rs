@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use self::segment::Held;
 pub use self::{
     dtype::DataType,
     segment::{Home, Lease, Segment, SegmentMut, SegmentPool},
@@ -25,7 +26,7 @@ pub struct Tensor {
     shape: Shape,
     data: Bytes,
     /// The shared segment `data` lies in, if it does: a Python worker maps it instead of copying.
-    lease: Option<Arc<Lease>>,
+    lease: Option<Held>,
 }
 
 impl Tensor {
@@ -58,7 +59,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let data = Lease::bytes(lease, range)?;
         let tensor = Tensor::new(dtype, shape, data)?;
-        Ok(Tensor { lease: Some(lease.clone()), ..tensor })
+        Ok(Tensor { lease: Some(Held::new(lease.clone())), ..tensor })
     }
 
     /// The element type.
@@ -75,7 +76,7 @@ impl Tensor {
     }
     /// The segment the bytes lie in and where, if they do.
     pub fn segment(&self) -> Option<(&Arc<Lease>, usize)> {
-        let lease = self.lease.as_ref()?;
+        let lease = self.lease.as_ref()?.lease();
         Some((lease, lease.offset_of(&self.data)?))
     }
     /// Rows of the first dimension, 0 for a scalar.

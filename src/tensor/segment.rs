@@ -6,15 +6,16 @@ use std::{
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
+        Arc, LazyLock, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw};
 use parking_lot::Mutex;
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use crate::error::{Error, Result};
 
@@ -23,6 +24,7 @@ pub struct Segment {
     id: u64,
     file: File,
     map: MmapRaw,
+    alive: Arc<()>,
 }
 
 /// Takes a segment back when the last tensor in it is gone.
@@ -36,6 +38,8 @@ pub struct Lease {
     /// `None` only while dropping.
     segment: Option<Segment>,
     home: Weak<dyn Home>,
+    tensors: AtomicUsize,
+    retained: AtomicBool,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -43,7 +47,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 impl Segment {
     /// A new segment of `size` bytes.
     pub fn create(size: usize) -> Result<Segment> {
-        let fd = memfd_create("troupe", MemfdFlags::CLOEXEC).map_err(no_memory)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("troupe", flags).map_err(no_memory)?;
         rustix::fs::ftruncate(&fd, size as u64).map_err(no_memory)?;
         Segment::map(fd, size)
     }
@@ -55,9 +60,12 @@ impl Segment {
     }
 
     fn map(fd: OwnedFd, size: usize) -> Result<Segment> {
+        // A process that shrinks memory others have mapped would end them with SIGBUS.
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(no_memory)?;
         let file = File::from(fd);
         let map = MmapOptions::new().len(size.max(1)).map_raw(&file).map_err(no_memory)?;
-        Ok(Segment { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), file, map })
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(Segment { id, file, map, alive: Arc::default() })
     }
 
     /// Unique in this process's life.
@@ -72,9 +80,14 @@ impl Segment {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+    /// Cannot be upgraded any more once the segment is freed: then workers may unmap it.
+    pub fn alive(&self) -> Weak<()> {
+        Arc::downgrade(&self.alive)
+    }
     /// In use until the last `Arc` is dropped, then given back to `home`.
     pub fn lease(self, home: Weak<dyn Home>) -> Arc<Lease> {
-        Arc::new(Lease { segment: Some(self), home })
+        let (tensors, retained) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Lease { segment: Some(self), home, tensors, retained })
     }
 }
 
@@ -109,6 +122,16 @@ impl Lease {
         self.segment.as_ref().expect("taken only by drop")
     }
 
+    /// How many tensors lie in the segment.
+    pub fn tensors(&self) -> usize {
+        self.tensors.load(Ordering::Acquire)
+    }
+
+    /// A worker keeps arrays over this memory: it must never be used for anything else.
+    pub fn retain(&self) {
+        self.retained.store(true, Ordering::Release);
+    }
+
     /// Part of the segment as shared bytes that keep the lease alive.
     pub fn bytes(lease: &Arc<Lease>, range: Range<usize>) -> Result<Bytes> {
         if range.start > range.end || lease.segment().size() < range.end {
@@ -138,9 +161,38 @@ impl std::fmt::Debug for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        if self.retained.load(Ordering::Acquire) {
+            return;
+        }
         if let (Some(segment), Some(home)) = (self.segment.take(), self.home.upgrade()) {
             home.give_back(segment);
         }
+    }
+}
+
+/// A tensor's hold on the segment it lies in; counted, so that a sole reader can be told.
+#[derive(Debug)]
+pub(super) struct Held(Arc<Lease>);
+
+impl Held {
+    pub(super) fn new(lease: Arc<Lease>) -> Held {
+        lease.tensors.fetch_add(1, Ordering::AcqRel);
+        Held(lease)
+    }
+    pub(super) fn lease(&self) -> &Arc<Lease> {
+        &self.0
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Held {
+        Held::new(self.0.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.tensors.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -155,11 +207,14 @@ impl AsRef<[u8]> for View {
     }
 }
 
-/// Segments the gateways fill: kept for reuse by size class, up to `limit` idle bytes.
+/// Segments the server fills: kept for reuse by size class, up to `limit` idle bytes.
 pub struct SegmentPool {
-    idle: Mutex<Vec<Segment>>,
+    idle: Mutex<Vec<(Segment, Instant)>>,
     limit: usize,
 }
+
+/// Enough for a few large requests in flight; whoever serves trims what stays unused.
+static SHARED: LazyLock<Arc<SegmentPool>> = LazyLock::new(|| SegmentPool::new(256 << 20));
 
 impl SegmentPool {
     /// A pool that keeps at most `limit` bytes of unused segments.
@@ -167,12 +222,17 @@ impl SegmentPool {
         Arc::new(SegmentPool { idle: Mutex::default(), limit })
     }
 
+    /// The pool of this process: for gateways that read large bodies and for backends.
+    pub fn shared() -> &'static Arc<SegmentPool> {
+        &SHARED
+    }
+
     /// A segment of at least `size` bytes, reused if there is one.
     pub fn take(self: &Arc<Self>, size: usize) -> Result<SegmentMut> {
         let class = size_class(size);
         let mut idle = self.idle.lock();
-        let found = idle.iter().rposition(|it| it.size() == class);
-        let reused = found.map(|index| idle.remove(index));
+        let found = idle.iter().rposition(|it| it.0.size() == class);
+        let reused = found.map(|index| idle.remove(index).0);
         drop(idle);
         let segment = match reused {
             Some(segment) => segment,
@@ -181,15 +241,30 @@ impl SegmentPool {
         let pool: Arc<dyn Home> = self.clone();
         Ok(SegmentMut { segment, home: Arc::downgrade(&pool) })
     }
+
+    /// Frees segments nobody has used for `age`.
+    pub fn trim(&self, age: Duration) {
+        let mut idle = self.idle.lock();
+        let fresh = idle.iter().position(|it| it.1.elapsed() < age).unwrap_or(idle.len());
+        let freed: Vec<_> = idle.drain(..fresh).collect();
+        drop(idle);
+        drop(freed);
+    }
 }
 
 impl Home for SegmentPool {
     fn give_back(&self, segment: Segment) {
         let mut idle = self.idle.lock();
-        idle.push(segment);
-        while self.limit < idle.iter().map(Segment::size).sum::<usize>() {
-            idle.remove(0);
+        idle.push((segment, Instant::now()));
+        let mut total: usize = idle.iter().map(|it| it.0.size()).sum();
+        let mut surplus = 0;
+        while self.limit < total {
+            total -= idle[surplus].0.size();
+            surplus += 1;
         }
+        let freed: Vec<_> = idle.drain(..surplus).collect();
+        drop(idle);
+        drop(freed);
     }
 }
 

@@ -10,25 +10,29 @@ use crate::{
 
 /// Which input of which model an error is about.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub(super) struct About<'a> {
     /// The input's name.
-    pub input: &'a str,
+    pub(super) input: &'a str,
     /// The model's name.
-    pub model: &'a str,
+    pub(super) model: &'a str,
     /// The request's, empty if the client sent none.
-    pub id: &'a str,
+    pub(super) id: &'a str,
 }
 
 impl About<'_> {
     /// An error that begins with the request's id, as Triton's checks of inputs do.
-    pub fn tagged(&self, text: &str) -> Error {
+    pub(super) fn tagged(&self, text: &str) -> Error {
         let id = if self.id.is_empty() { "<id_unknown>" } else { self.id };
         Error::invalid(format!("[request id: {id}] {text}"))
     }
 }
 
 /// The one list that is filled, as little-endian elements of type `dtype`.
-pub fn pack(contents: &InferTensorContents, dtype: DataType, about: &About) -> Result<Bytes> {
+pub(super) fn pack(
+    contents: &InferTensorContents,
+    dtype: DataType,
+    about: &About,
+) -> Result<Bytes> {
     let mut is_found = false;
     for (length, list_type) in lists(contents, dtype) {
         if length == 0 {
@@ -143,7 +147,9 @@ mod tests {
 
     #[test]
     fn every_type_is_packed_little_endian() {
-        use DataType::*;
+        use DataType::{
+            Bool, Fp32, Fp64, Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64,
+        };
         let none = Contents::default;
         check(Contents { bool_contents: vec![true, false], ..none() }, Bool, &[1, 0]);
         check(Contents { int_contents: vec![-2, 1], ..none() }, Int8, &[254, 1]);

@@ -11,7 +11,7 @@ use crate::{
 type Map = HashMap<String, ModelRepositoryParameter>;
 
 /// What a load replaces.
-pub fn overrides(parameters: Map) -> Result<Overrides> {
+pub(super) fn overrides(parameters: Map) -> Result<Overrides> {
     let mut overrides = Overrides::default();
     for (name, value) in parameters {
         if name == "config" {
@@ -32,7 +32,7 @@ pub fn overrides(parameters: Map) -> Result<Overrides> {
 }
 
 /// Does an unload take the steps of the ensemble along?
-pub fn unload_dependents(parameters: &Map) -> Result<bool> {
+pub(super) fn unload_dependents(parameters: &Map) -> Result<bool> {
     match parameters.get("unload_dependents").map(|it| &it.parameter_choice) {
         None => Ok(false),
         Some(Some(ParameterChoice::BoolParam(it))) => Ok(*it),
@@ -41,7 +41,7 @@ pub fn unload_dependents(parameters: &Map) -> Result<bool> {
 }
 
 /// There is one repository; naming one is refused.
-pub fn check_repository(name: &str) -> Result<()> {
+pub(super) fn check_repository(name: &str) -> Result<()> {
     if name.is_empty() {
         return Ok(());
     }

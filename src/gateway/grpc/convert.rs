@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Raw contents stay slices of the received message; typed ones are packed.
-pub fn request(message: ModelInferRequest, config: &ModelConfig) -> Result<Request> {
+pub(super) fn request(message: ModelInferRequest, config: &ModelConfig) -> Result<Request> {
     let mut named = NamedRequest {
         parameters: parameters::read(message.parameters)?,
         ..NamedRequest::default()
@@ -104,7 +104,7 @@ fn data_type(input: &InferInputTensor, about: &About, config: &ModelConfig) -> R
 }
 
 /// Outputs in the order of the config, their bytes shared with the response.
-pub fn response(model: &Model, id: String, response: Response) -> ModelInferResponse {
+pub(super) fn response(model: &Model, id: String, response: Response) -> ModelInferResponse {
     let mut message = ModelInferResponse {
         model_name: model.name().to_string(),
         model_version: model.version.to_string(),

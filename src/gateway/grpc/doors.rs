@@ -29,7 +29,7 @@ const MAX_MESSAGE: usize = i32::MAX as usize;
 
 /// Serves one connection after the other; a clone for each.
 #[derive(Clone)]
-pub struct Doors {
+pub(super) struct Doors {
     inference: GrpcInferenceServiceServer<Inference>,
     /// The same for requests that say they are compressed: they may inflate to less.
     inflating: GrpcInferenceServiceServer<Inference>,
@@ -38,7 +38,7 @@ pub struct Doors {
 
 impl Doors {
     /// All services of the gateway.
-    pub fn new(gate: Gate, inference: Inference) -> Doors {
+    pub(super) fn new(gate: Gate, inference: Inference) -> Doors {
         let inference = Arc::new(inference);
         let server = |limit| {
             GrpcInferenceServiceServer::from_arc(inference.clone())

@@ -12,20 +12,20 @@ use tonic::Status;
 
 /// A message that announces more is handed on only when it has arrived: tonic reserves what is
 /// announced, and five bytes can announce 4 GiB.
-const TRUSTED: usize = 16 << 20;
+const TRUSTED: usize = 32 << 20;
 
 /// Bytes before each message: a flag and the length.
 const HEADER: usize = 5;
 
 /// A request body whose messages are at most `limit` bytes long.
-pub struct Watched<B> {
+pub(super) struct Watched<B> {
     body: B,
     frames: Frames,
 }
 
 impl<B> Watched<B> {
     /// Watches `body`.
-    pub fn new(body: B, limit: usize) -> Watched<B> {
+    pub(super) fn new(body: B, limit: usize) -> Watched<B> {
         Watched { body, frames: Frames::new(limit, TRUSTED) }
     }
 }

@@ -11,7 +11,7 @@ use super::refusal::not_supported;
 use crate::gateway::Gate;
 
 /// Answers for the server behind the gate.
-pub struct WholeServer(pub Gate);
+pub(super) struct WholeServer(pub(super) Gate);
 
 type Answer<T> = Result<Response<T>, Status>;
 

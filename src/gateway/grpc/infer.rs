@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request.
-pub async fn infer(gate: &Gate, message: ModelInferRequest) -> Result<ModelInferResponse> {
+pub(super) async fn infer(gate: &Gate, message: ModelInferRequest) -> Result<ModelInferResponse> {
     let _in_flight = enter(gate)?;
     let version = parse_version(&message.model_version)?;
     let model = gate.model(&message.model_name, version)?;

@@ -12,11 +12,11 @@ const BACKLOG: i32 = 1024;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A bound socket that does not belong to a runtime yet.
-pub struct Listener(std::net::TcpListener);
+pub(super) struct Listener(std::net::TcpListener);
 
 impl Listener {
     /// Fails if anyone listens there already.
-    pub fn bind(address: SocketAddr) -> io::Result<Listener> {
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Listener> {
         let socket = std::net::TcpListener::bind(address)?;
         rustix::net::listen(&socket, BACKLOG)?;
         socket.set_nonblocking(true)?;
@@ -24,17 +24,17 @@ impl Listener {
     }
 
     /// The address, its port chosen.
-    pub fn address(&self) -> io::Result<SocketAddr> {
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
     /// The same socket for another thread.
-    pub fn share(&self) -> io::Result<Listener> {
+    pub(super) fn share(&self) -> io::Result<Listener> {
         self.0.try_clone().map(Listener)
     }
 
     /// Connections, on the runtime of this thread.
-    pub fn incoming(self) -> io::Result<impl Stream<Item = io::Result<TcpStream>>> {
+    pub(super) fn incoming(self) -> io::Result<impl Stream<Item = io::Result<TcpStream>>> {
         let listener = TcpListener::from_std(self.0)?;
         Ok(stream::unfold(listener, |listener| async move {
             let connection = accept(&listener).await;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The server's name, version and extensions.
-pub fn server(it: ServerMetadata) -> ServerMetadataResponse {
+pub(super) fn server(it: ServerMetadata) -> ServerMetadataResponse {
     ServerMetadataResponse {
         name: it.name,
         version: it.version.to_owned(),
@@ -21,7 +21,7 @@ pub fn server(it: ServerMetadata) -> ServerMetadataResponse {
 }
 
 /// A model's interface.
-pub fn model(it: ModelMetadata) -> ModelMetadataResponse {
+pub(super) fn model(it: ModelMetadata) -> ModelMetadataResponse {
     ModelMetadataResponse {
         name: it.name.to_string(),
         versions: it.versions,
@@ -40,7 +40,7 @@ fn tensor(it: TensorMetadata) -> model_metadata_response::TensorMetadata {
 }
 
 /// One line of the repository index.
-pub fn index(it: IndexEntry) -> ModelIndex {
+pub(super) fn index(it: IndexEntry) -> ModelIndex {
     ModelIndex {
         name: it.name.to_string(),
         version: it.version,
@@ -50,7 +50,7 @@ pub fn index(it: IndexEntry) -> ModelIndex {
 }
 
 /// Everything counted about one version of a model.
-pub fn statistics(it: ModelStatistics) -> inference::ModelStatistics {
+pub(super) fn statistics(it: ModelStatistics) -> inference::ModelStatistics {
     inference::ModelStatistics {
         name: it.name.to_string(),
         version: it.version,

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The error for `data`, which `Tensor::new` refused.
-pub fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &About) -> Error {
+pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &About) -> Error {
     let About { input, model, .. } = about;
     let count = match element_count(shape) {
         Ok(count) => count,

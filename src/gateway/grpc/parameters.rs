@@ -12,7 +12,7 @@ use crate::{
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
 
 /// A request's parameters, sorted by name: protobuf maps have no order.
-pub fn read(map: HashMap<String, InferParameter>) -> Result<Parameters> {
+pub(super) fn read(map: HashMap<String, InferParameter>) -> Result<Parameters> {
     let mut parameters = Parameters::with_capacity(map.len());
     for (name, value) in map {
         let value = match value.parameter_choice {
@@ -38,12 +38,12 @@ fn wrong_type(name: &str, expected: &str) -> Error {
 }
 
 /// A response's parameters.
-pub fn write(parameters: Parameters) -> HashMap<String, InferParameter> {
+pub(super) fn write(parameters: Parameters) -> HashMap<String, InferParameter> {
     parameters.into_iter().map(|(name, value)| (name, one(value))).collect()
 }
 
 /// One value.
-pub fn one(value: Parameter) -> InferParameter {
+pub(super) fn one(value: Parameter) -> InferParameter {
     let choice = match value {
         Parameter::Bool(it) => ParameterChoice::BoolParam(it),
         Parameter::Int(it) => ParameterChoice::Int64Param(it),
@@ -55,7 +55,7 @@ pub fn one(value: Parameter) -> InferParameter {
 }
 
 /// Refuses what a tensor's parameters ask for and nobody does yet; says what is wrong with them.
-pub fn check_tensor(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
+pub(super) fn check_tensor(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
     if map.is_empty() {
         return Ok(());
     }

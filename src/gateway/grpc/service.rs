@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Answers for the server behind the gate.
-pub struct Inference {
+pub(super) struct Inference {
     gate: Arc<Gate>,
     stopping: watch::Receiver<bool>,
 }
@@ -27,7 +27,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Inference {
     /// `stopping` becomes true when the gateway stops.
-    pub fn new(gate: Gate, stopping: watch::Receiver<bool>) -> Inference {
+    pub(super) fn new(gate: Gate, stopping: watch::Receiver<bool>) -> Inference {
         Inference { gate: Arc::new(gate), stopping }
     }
 

@@ -26,19 +26,21 @@ use crate::{
 const MAX_IN_FLIGHT: usize = 256;
 
 /// How a stream begins.
-pub struct Opening {
+pub(super) struct Opening {
     /// The server.
-    pub gate: Arc<Gate>,
+    pub(super) gate: Arc<Gate>,
     /// What the client sends.
-    pub requests: Streaming<ModelInferRequest>,
+    pub(super) requests: Streaming<ModelInferRequest>,
     /// Becomes true when the gateway stops.
-    pub stopping: watch::Receiver<bool>,
+    pub(super) stopping: watch::Receiver<bool>,
     /// The client asked that the first error end the stream (`triton_grpc_error`).
-    pub ends_on_error: bool,
+    pub(super) ends_on_error: bool,
 }
 
 /// Dropping the stream cancels what is in flight.
-pub fn answers(opening: Opening) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
+pub(super) fn answers(
+    opening: Opening,
+) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
     let call = Call { opening, in_flight: FuturesOrdered::new(), reading: Reading::Open };
     stream::unfold(call, next).boxed()
 }

@@ -136,7 +136,8 @@ impl Reader<'_> {
             (None, Some(size)) => {
                 let range = self.next_binary(&name, size)?;
                 let tensor = self.body.tensor(dtype, shape, range);
-                tensor.map_err(|it| self.wrong_bytes(&name, elements, dtype, size, it))?
+                let sizes = dtype.size().map(|each| (elements * each, size));
+                tensor.map_err(|it| self.wrong_bytes(&name, sizes, it))?
             }
             (None, None) => return Err(Error::unsupported("shared memory is not supported yet")),
         };
@@ -163,23 +164,16 @@ impl Reader<'_> {
         Ok(start..self.at)
     }
 
-    fn wrong_bytes(
-        &self,
-        name: &str,
-        elements: usize,
-        dtype: DataType,
-        size: u64,
-        error: Error,
-    ) -> Error {
+    fn wrong_bytes(&self, name: &str, sizes: Option<(usize, u64)>, error: Error) -> Error {
         let model = &self.config.name;
-        Error::invalid(match dtype.size() {
-            Some(each) => format!(
-                "input byte size mismatch for input '{name}' for model '{model}'. Expected {}, \
-                 got {size}",
-                elements * each
-            ),
-            None => format!("inference input '{name}' for model '{model}': {error}"),
-        })
+        let Some((expected, got)) = sizes else {
+            let text = format!("inference input '{name}' for model '{model}': {error}");
+            return Error::invalid(text);
+        };
+        Error::invalid(format!(
+            "input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, \
+             got {got}"
+        ))
     }
 }
 

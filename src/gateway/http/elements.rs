@@ -82,7 +82,7 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
             b'"' => end_of_string(bytes, at),
             _ => {
                 let rest = &bytes[at..];
-                at + rest.iter().position(|it| is_between(it)).unwrap_or(rest.len())
+                at + rest.iter().position(is_between).unwrap_or(rest.len())
             }
         };
         let token = text.get(at..end)?;

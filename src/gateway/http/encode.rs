@@ -10,7 +10,7 @@ use std::{
 use actix_web::{
     HttpResponse,
     body::{BodySize, MessageBody},
-    http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue},
+    http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue},
 };
 use bytes::Bytes;
 
@@ -25,6 +25,7 @@ use crate::{
     tensor::Tensor,
 };
 
+const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 /// Up to here copying is cheaper than sending in parts.
 const SMALL: usize = 64 << 10;
 /// The connection copies each part it is given, so parts are kept small.
@@ -159,7 +160,7 @@ impl Encoded {
         let mut response = HttpResponse::Ok();
         let content_type = match self.header {
             Some(length) => {
-                response.insert_header(("Inference-Header-Content-Length", length));
+                response.insert_header((HEADER_LENGTH, length));
                 "application/octet-stream"
             }
             None => "application/json",

@@ -14,6 +14,9 @@ use crate::{
     tensor::Shape,
 };
 
+/// Most items in any list but `data`.
+const MAX_ITEMS: usize = 4096;
+
 /// The whole request.
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -286,6 +289,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some((Key(key), value)) = map.next_entry()? {
+            check_room(members.len())?;
             members.push((key, value));
         }
         Ok(Members::Of(members))
@@ -302,6 +306,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
+/// An item in memory is many times larger than its text.
+fn check_room<E: serde::de::Error>(length: usize) -> Result<(), E> {
+    if length < MAX_ITEMS {
+        return Ok(());
+    }
+    Err(E::custom(format_args!("more than {MAX_ITEMS} inputs, outputs, dimensions or parameters")))
+}
+
 /// A key that borrows where serde's own would copy.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -314,6 +326,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element()? {
+            check_room(items.len())?;
             items.push(item);
         }
         Ok(List::Of(items))

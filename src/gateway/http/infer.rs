@@ -16,7 +16,8 @@ use crate::{
     error::{Error, Result},
     gateway::{Gate, ask::ask},
     model::Model,
-    request::Response,
+    request::{Context, Response, Wanted},
+    tensor::DataType,
 };
 
 /// Answers one request; a client that leaves cancels it, as this future is dropped then.
@@ -50,7 +51,7 @@ async fn answer(http: &HttpRequest, payload: &mut Payload) -> Result<HttpRespons
     let context = asked.request.context.clone();
     let wanted = asked.request.wanted.clone();
     let response = ask(&model, asked.request).await?;
-    let answer = Whole { model, id: context.id.clone(), response, wanted, binary: asked.binary };
+    let answer = Whole { model, context, response, wanted, binary: asked.binary };
     write(answer, coding::of_answer(http.headers())).await
 }
 
@@ -135,29 +136,31 @@ fn raw_too_big(size: usize, limit: usize) -> Error {
 }
 
 async fn read(body: Body, layout: Layout, model: &Arc<Model>, limit: usize) -> Result<Asked> {
-    let text = match layout {
-        Layout::Json => body.bytes.len(),
-        Layout::Mixed(header) => header,
-        Layout::Raw => 0,
+    let has_strings = model.config.inputs.iter().any(|it| it.dtype == DataType::Bytes);
+    let effort = match layout {
+        Layout::Mixed(header) if !has_strings => header,
+        Layout::Raw if !has_strings => 0,
+        // All of it is looked at: text is parsed, strings are counted.
+        _ => body.bytes.len(),
     };
     let model = model.clone();
-    body::off_thread(text, move || decode::decode(&body, layout, &model.config, limit)).await
+    body::off_thread(effort, move || decode::decode(&body, layout, &model.config, limit)).await
 }
 
 /// An answer that can move to another thread.
 struct Whole {
     model: Arc<Model>,
-    id: String,
+    context: Arc<Context>,
     response: Response,
-    wanted: crate::request::Wanted,
-    binary: crate::request::Wanted,
+    wanted: Wanted,
+    binary: Wanted,
 }
 
 impl Whole {
     fn borrow(&self) -> Answer<'_> {
         Answer {
             model: &self.model,
-            id: &self.id,
+            id: &self.context.id,
             response: &self.response,
             wanted: &self.wanted,
             binary: &self.binary,

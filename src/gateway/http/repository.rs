@@ -36,11 +36,7 @@ pub(super) async fn index(
 ) -> Result<HttpResponse, Refusal> {
     let gate = gate(&http)?;
     let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
-    let only_ready = match parse(&text)?.ready {
-        Scalar::Absent => false,
-        Scalar::Bool(it) => it,
-        _ => return Err(Error::invalid("Invalid value for 'ready': expected a boolean").into()),
-    };
+    let only_ready = body::off_thread(text.len(), move || only_ready(&parse(&text)?)).await?;
     metadata::json(&describe::index(gate, only_ready)?)
 }
 
@@ -71,7 +67,9 @@ pub(super) async fn unload(
     let gate = gate(&http)?;
     let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
     gate.lifecycle.check_serving()?;
-    let dependents = unload_dependents(&parse(&text)?)?;
+    let size = text.len();
+    let work = move || unload_dependents(&parse(&text)?);
+    let dependents = body::off_thread(size, work).await?;
     let name = http.match_info().query("model").to_owned();
     finish(gate.repository.control.unload(name, dependents)).await
 }
@@ -87,6 +85,14 @@ async fn finish(
 
 fn parse(text: &[u8]) -> Result<Asked<'_>> {
     if text.is_empty() { Ok(Asked::default()) } else { json::parse(text) }
+}
+
+fn only_ready(asked: &Asked<'_>) -> Result<bool> {
+    match asked.ready {
+        Scalar::Absent => Ok(false),
+        Scalar::Bool(it) => Ok(it),
+        _ => Err(Error::invalid("Invalid value for 'ready': expected a boolean")),
+    }
 }
 
 fn unload_dependents(asked: &Asked<'_>) -> Result<bool> {

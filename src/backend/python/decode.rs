@@ -1,0 +1,255 @@
+//! Answers out of a frame. Nothing a worker says is believed before it is checked.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+use super::segments::Segments;
+use crate::{
+    config::{ModelConfig, Output},
+    error::{Error, ErrorKind, Result},
+    request::{Parameter, Parameters, Request, Response},
+    statistics::Timing,
+    tensor::{DataType, Lease, Shape, Tensor, shape_text},
+};
+
+/// What one group of requests became.
+pub(super) struct Answer {
+    /// One result per request, or Python's text for all.
+    pub(super) results: Result<Vec<Result<Response>>, String>,
+    pub(super) timing: Timing,
+}
+
+/// Which answer a frame holds.
+pub(super) struct AnswerHead {
+    pub(super) sequence: u32,
+    pub(super) group: usize,
+}
+
+/// Reads a frame from its start; every read may find it too short.
+pub(super) struct Cursor<'a> {
+    frame: &'a Bytes,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// After the length and the kind.
+    pub(super) fn new(frame: &'a Bytes) -> Cursor<'a> {
+        Cursor { frame, at: 8 }
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
+        let bytes = self.frame.get(self.at..).and_then(|it| it.first_chunk::<N>());
+        self.at += N;
+        bytes.copied().ok_or_else(|| "a frame that ends too early".into())
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, String> {
+        self.take::<1>().map(|it| it[0])
+    }
+    pub(super) fn u16(&mut self) -> Result<u16, String> {
+        self.take().map(u16::from_le_bytes)
+    }
+    pub(super) fn u32(&mut self) -> Result<u32, String> {
+        self.take().map(u32::from_le_bytes)
+    }
+    pub(super) fn u64(&mut self) -> Result<u64, String> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// So many bytes, shared with the frame, and the padding after them.
+    fn bytes(&mut self, size: u64) -> Result<Bytes, String> {
+        let end = usize::try_from(size).ok().and_then(|it| self.at.checked_add(it));
+        let end = end.filter(|it| *it <= self.frame.len()).ok_or("bytes past the frame's end")?;
+        let bytes = self.frame.slice(self.at..end);
+        self.at = end.next_multiple_of(8);
+        Ok(bytes)
+    }
+
+    fn text(&mut self, size: u64) -> Result<String, String> {
+        self.bytes(size).map(|it| String::from_utf8_lossy(&it).into_owned())
+    }
+
+    /// Nothing left?
+    pub(super) fn is_at_end(&self) -> bool {
+        self.frame.len() <= self.at
+    }
+}
+
+/// The first fields of an `ANSWER` frame.
+pub(super) fn answer_head(cursor: &mut Cursor<'_>) -> Result<AnswerHead, String> {
+    Ok(AnswerHead { sequence: cursor.u32()?, group: cursor.u32()? as usize })
+}
+
+/// The rest of it, as the answer to `requests`.
+pub(super) fn answer(
+    cursor: &mut Cursor<'_>,
+    config: &ModelConfig,
+    requests: &[Request],
+    segments: &mut Segments,
+) -> Result<Answer, String> {
+    let mut time = || cursor.u64().map(Duration::from_nanos);
+    let timing = Timing {
+        queue: Duration::ZERO,
+        compute_input: time()?,
+        compute_infer: time()?,
+        compute_output: time()?,
+    };
+    let (count, held) = (cursor.u32()? as usize, cursor.u16()?);
+    let (is_failure, _) = (cursor.u8()? != 0, cursor.u8()?);
+    for _ in 0..held {
+        if let Some(lease) = lease_of(requests, cursor.u64()?) {
+            lease.retain();
+        }
+    }
+    if is_failure {
+        let size = cursor.u64()?;
+        return Ok(Answer { results: Err(cursor.text(size)?), timing });
+    }
+    if count != requests.len() {
+        return Err(format!("{count} answers to {} requests", requests.len()));
+    }
+    let mut results = Vec::with_capacity(count);
+    for request in requests {
+        results.push(result(cursor, config, (request, requests), segments)?);
+    }
+    Ok(Answer { results: Ok(results), timing })
+}
+
+/// Errors in the frame are the outer ones, those of the model the inner ones.
+fn result(
+    cursor: &mut Cursor<'_>,
+    config: &ModelConfig,
+    (request, requests): (&Request, &[Request]),
+    segments: &mut Segments,
+) -> Result<Result<Response>, String> {
+    let (tag, code, count, size) = (cursor.u8()?, cursor.u8()?, cursor.u16()?, cursor.u32()?);
+    let text = if size == 0 { String::new() } else { cursor.text(u64::from(size))? };
+    if tag == 1 {
+        return Ok(Err(Error::new(kind_of(code), text)));
+    }
+    let mut response =
+        Response { outputs: vec![None; config.outputs.len()], ..Response::default() };
+    if 0 < size {
+        response.parameters = parameters(&text)?;
+    }
+    let mut wrong = None;
+    for _ in 0..count {
+        let index = usize::from(cursor.u16()?);
+        let output = config.outputs.get(index).ok_or("an output the model does not have")?;
+        match tensor(cursor, requests, segments)?.and_then(|it| check(config, output, request, it))
+        {
+            Ok(tensor) => response.outputs[index] = Some(tensor),
+            Err(error) => wrong = wrong.or(Some(error)),
+        }
+    }
+    Ok(wrong.map_or(Ok(response), Err))
+}
+
+fn tensor(
+    cursor: &mut Cursor<'_>,
+    requests: &[Request],
+    segments: &mut Segments,
+) -> Result<Result<Tensor>, String> {
+    let (code, rank, place) = (cursor.u8()?, cursor.u8()?, cursor.u32()?);
+    let size = cursor.u64()?;
+    let mut shape = Shape::new();
+    for _ in 0..rank {
+        shape.push(cursor.u64()? as i64);
+    }
+    let dtype =
+        DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
+    if place == 0 {
+        return Ok(Tensor::new(dtype, shape, cursor.bytes(size)?));
+    }
+    let (number, offset) = (cursor.u64()?, cursor.u64()?);
+    let lease = match place {
+        1 => segments.lease(number),
+        _ => lease_of(requests, number).cloned(),
+    };
+    let lease = lease.ok_or_else(|| format!("segment {number}, which it has not"))?;
+    let end = offset.checked_add(size).ok_or("a segment without end")?;
+    // `in_segment` checks the range.
+    Ok(Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize))
+}
+
+/// The segment `id` among those of the inputs.
+fn lease_of(requests: &[Request], id: u64) -> Option<&Arc<Lease>> {
+    let inputs = requests.iter().flat_map(|it| &it.inputs).flatten();
+    inputs.filter_map(|it| it.segment()).map(|it| it.0).find(|it| it.segment().id() == id)
+}
+
+/// Type, dimensions and rows as the config promises them.
+fn check(
+    config: &ModelConfig,
+    output: &Output,
+    request: &Request,
+    tensor: Tensor,
+) -> Result<Tensor> {
+    if tensor.dtype() != output.dtype {
+        return Err(Error::internal(format!(
+            "output '{}' of model '{}' has data-type '{}', expected '{}'",
+            output.name,
+            config.name,
+            tensor.dtype().as_str(),
+            output.dtype.as_str()
+        )));
+    }
+    let dims = output.reshape.as_ref().unwrap_or(&output.dims);
+    let (rows, rest) = if 0 < config.max_batch_size {
+        match tensor.shape().split_first() {
+            Some((rows, rest)) => (Some(*rows), rest),
+            None => (None, tensor.shape()),
+        }
+    } else {
+        (Some(i64::from(request.batch)), tensor.shape())
+    };
+    let fits = rows == Some(i64::from(request.batch))
+        && rest.len() == dims.len()
+        && rest.iter().zip(dims).all(|(got, want)| *want == -1 || got == want);
+    if fits {
+        return Ok(tensor);
+    }
+    let mut expected = Shape::new();
+    if 0 < config.max_batch_size {
+        expected.push(i64::from(request.batch));
+    }
+    expected.extend_from_slice(dims);
+    Err(Error::internal(format!(
+        "output '{}' of model '{}' has shape {}, expected {}",
+        output.name,
+        config.name,
+        shape_text(tensor.shape()),
+        shape_text(&expected)
+    )))
+}
+
+fn parameters(text: &str) -> Result<Parameters, String> {
+    let values: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(text).map_err(|error| format!("wrong parameters: {error}"))?;
+    let parameter = |value: serde_json::Value| match value {
+        serde_json::Value::Bool(it) => Parameter::Bool(it),
+        serde_json::Value::Number(it) => match (it.as_i64(), it.as_u64()) {
+            (Some(it), _) => Parameter::Int(it),
+            (None, Some(it)) => Parameter::Uint(it),
+            (None, None) => Parameter::Double(it.as_f64().unwrap_or(f64::NAN)),
+        },
+        serde_json::Value::String(it) => Parameter::String(it),
+        other => Parameter::String(other.to_string()),
+    };
+    Ok(values.into_iter().map(|(name, value)| (name, parameter(value))).collect())
+}
+
+/// The codes of `pb_utils.TritonError`.
+fn kind_of(code: u8) -> ErrorKind {
+    match code {
+        0 => ErrorKind::Unknown,
+        2 => ErrorKind::NotFound,
+        3 => ErrorKind::InvalidArg,
+        4 => ErrorKind::Unavailable,
+        5 => ErrorKind::Unsupported,
+        6 => ErrorKind::AlreadyExists,
+        7 => ErrorKind::Cancelled,
+        _ => ErrorKind::Internal,
+    }
+}

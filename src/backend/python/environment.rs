@@ -1,0 +1,321 @@
+//! Which interpreter runs a model; makes an environment once if what the model needs is missing.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::host::{Hello, Host, NoHost, acquire};
+use crate::{
+    backend::{Place, Settings},
+    error::{Error, Result},
+};
+
+/// Lines of pip quoted when it fails.
+const QUOTED: usize = 20;
+/// Written last into a finished environment.
+const COMPLETE: &str = ".troupe-complete";
+
+/// What decides about the interpreter.
+pub(super) struct Wishes<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) place: &'a Place,
+    /// The `EXECUTION_ENV_PATH` parameter.
+    pub(super) execution_env: Option<&'a str>,
+}
+
+/// The fork server of the model's environment, which is made if need be. Blocks.
+pub(super) fn host(wishes: &Wishes<'_>) -> Result<Arc<Host>> {
+    if let Some(path) = wishes.execution_env {
+        let interpreter = execution_env(wishes, path)?;
+        return acquire(&interpreter).map_err(|it| no_host(it, &interpreter, wishes));
+    }
+    let base = base(wishes.settings);
+    let requirements = requirements(wishes.place);
+    if requirements.is_none() || !wishes.settings.provision {
+        match acquire(&base) {
+            Ok(host) => return Ok(host),
+            Err(NoHost::NoNumpy(_)) if wishes.settings.provision => (),
+            Err(error) => return Err(no_host(error, &base, wishes)),
+        }
+    }
+    let text = match &requirements {
+        Some(path) => fs::read_to_string(path)
+            .map_err(|error| failed(&format!("cannot read {}", path.display()), &error))?,
+        None => String::new(),
+    };
+    let interpreter = provide(wishes, &base, &text, requirements.as_deref())?;
+    acquire(&interpreter).map_err(|it| no_host(it, &interpreter, wishes))
+}
+
+/// What to do about a module that is missing.
+pub(super) fn advice(wishes: &Wishes<'_>) -> String {
+    let python = base(wishes.settings).display().to_string();
+    match requirements(wishes.place) {
+        _ if wishes.execution_env.is_some() => {
+            "install it into the environment of EXECUTION_ENV_PATH".into()
+        }
+        Some(path) if !wishes.settings.provision => format!(
+            "run `{python} -m pip install numpy -r {}`, or start without --provision=never",
+            path.display()
+        ),
+        Some(path) => format!("add it to {}", path.display()),
+        None => format!(
+            "list it in a requirements.txt beside the model's file, or install it with \
+             `{python} -m pip install …`"
+        ),
+    }
+}
+
+fn no_host(error: NoHost, interpreter: &Path, wishes: &Wishes<'_>) -> Error {
+    let hello = match error {
+        NoHost::Broken(error) => return error,
+        NoHost::NoNumpy(hello) => hello,
+    };
+    let text = hello.error.as_deref().unwrap_or_default();
+    let hint = if wishes.execution_env.is_none() && !wishes.settings.provision {
+        ", or start without --provision=never"
+    } else {
+        ""
+    };
+    Error::internal(format!(
+        "Python interpreter '{}' cannot run models: {text}; run `{} -m pip install numpy`{hint}",
+        interpreter.display(),
+        hello.executable
+    ))
+}
+
+fn base(settings: &Settings) -> PathBuf {
+    settings.get("python", "python").unwrap_or("python3").into()
+}
+
+fn requirements(place: &Place) -> Option<PathBuf> {
+    let version = place.model_dir.join(place.version.to_string());
+    [version, place.model_dir.clone()]
+        .map(|it| it.join("requirements.txt"))
+        .into_iter()
+        .find(|it| it.is_file())
+}
+
+fn failed(what: &str, error: &dyn std::fmt::Display) -> Error {
+    Error::internal(format!("{what}: {error}"))
+}
+
+/// The interpreter of a virtual environment, of a packed one, or the one named.
+fn execution_env(wishes: &Wishes<'_>, path: &str) -> Result<PathBuf> {
+    let model_dir = std::path::absolute(&wishes.place.model_dir)
+        .unwrap_or_else(|_| wishes.place.model_dir.clone());
+    let text = path.replace("$$TRITON_MODEL_DIRECTORY", &model_dir.display().to_string());
+    let path = model_dir.join(&text);
+    let path = if path.exists() { path } else { PathBuf::from(&text) };
+    if path.is_dir() {
+        return interpreter_in(&path);
+    }
+    if !path.is_file() {
+        return Err(Error::invalid(format!(
+            "EXECUTION_ENV_PATH '{}' of model '{}' does not exist",
+            path.display(),
+            wishes.place.name
+        )));
+    }
+    if text.ends_with(".tar.gz") || text.ends_with(".tgz") {
+        return unpacked(wishes, &path);
+    }
+    Ok(path)
+}
+
+fn interpreter_in(folder: &Path) -> Result<PathBuf> {
+    let found = ["bin/python3", "bin/python"].map(|it| folder.join(it));
+    found.into_iter().find(|it| it.exists()).ok_or_else(|| {
+        Error::invalid(format!("no bin/python3 or bin/python in '{}'", folder.display()))
+    })
+}
+
+/// Unpacks an archive once per path, size and time of change.
+fn unpacked(wishes: &Wishes<'_>, archive: &Path) -> Result<PathBuf> {
+    let what = format!("cannot unpack '{}'", archive.display());
+    let about = fs::metadata(archive).map_err(|error| failed(&what, &error))?;
+    let changed = about.modified().ok();
+    let key = key(&[&archive.display(), &about.len(), &format!("{changed:?}")]);
+    let folder = cache(wishes.settings)?.join("packed").join(key);
+    once(&folder, || {
+        tracing::info!(target: "troupe::python", "unpacking {} …", archive.display());
+        let file = File::open(archive).map_err(|error| failed(&what, &error))?;
+        let mut entries =
+            tar::Archive::new(flate2::read::MultiGzDecoder::new(BufReader::new(file)));
+        for entry in entries.entries().map_err(|error| failed(&what, &error))? {
+            let mut entry = entry.map_err(|error| failed(&what, &error))?;
+            if !entry.unpack_in(&folder).map_err(|error| failed(&what, &error))? {
+                let path = entry.path().map(|it| it.display().to_string()).unwrap_or_default();
+                return Err(failed(&what, &format!("'{path}' would lie outside of it")));
+            }
+        }
+        Ok(())
+    })?;
+    interpreter_in(&folder)
+}
+
+/// The interpreter of an environment with numpy and `requirements`, made on first use.
+fn provide(
+    wishes: &Wishes<'_>,
+    base: &Path,
+    requirements: &str,
+    file: Option<&Path>,
+) -> Result<PathBuf> {
+    let about = probe(base)?;
+    let key = key(&[&about, &requirements]);
+    let folder = cache(wishes.settings)?.join("environments").join(key);
+    let python = folder.join("bin/python");
+    once(&folder, || {
+        let name = &wishes.place.name;
+        let needs = file.map_or("numpy".to_owned(), |it| format!("numpy and {}", it.display()));
+        tracing::info!(
+            target: "troupe::python",
+            "making Python environment {} for model '{name}' ({needs}) …",
+            folder.display()
+        );
+        let begun = Instant::now();
+        make(base, &folder, &python, file)?;
+        let seconds = begun.elapsed().as_secs_f32();
+        tracing::info!(target: "troupe::python", "Python environment made in {seconds:.1} s");
+        Ok(())
+    })?;
+    Ok(python)
+}
+
+/// With the base's pip if it can install elsewhere (22.3), else with one of its own.
+fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) -> Result<()> {
+    let venv = |more: &[&str]| {
+        let mut command = Command::new(base);
+        command.args(["-m", "venv", "--system-site-packages"]).args(more).arg(folder);
+        run(command)
+    };
+    let packages = |command: &mut Command| {
+        command.args(["install", "--no-input", "--disable-pip-version-check", "numpy"]);
+        if let Some(file) = requirements {
+            command.arg("-r").arg(file);
+        }
+    };
+    venv(&["--without-pip"])?;
+    let mut pip = Command::new(base);
+    pip.args(["-m", "pip", "--python"]).arg(python);
+    packages(&mut pip);
+    let Err(first) = run(pip) else { return Ok(()) };
+    if !first.to_string().contains("No module named pip")
+        && !first.to_string().contains("no such option")
+    {
+        return Err(first);
+    }
+    venv(&["--upgrade-deps"]).or_else(|_| venv(&[]))?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip"]);
+    packages(&mut pip);
+    run(pip)
+}
+
+/// Runs a command; its lines are logged as they come and quoted if it fails.
+fn run(mut command: Command) -> Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&format!("cannot run `{shown}`"), &error))?;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let follow = |pipe: Box<dyn std::io::Read + Send>| {
+        let lines = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(|it| it.ok()) {
+                tracing::debug!(target: "troupe::python", "{}", super::lines::escape(&line));
+                let mut lines = lines.lock();
+                if lines.len() == QUOTED {
+                    lines.remove(0);
+                }
+                lines.push(line);
+            }
+        })
+    };
+    let stdout = child.stdout.take().map(|it| follow(Box::new(it)));
+    let stderr = child.stderr.take().map(|it| follow(Box::new(it)));
+    for thread in [stdout, stderr].into_iter().flatten() {
+        // It ends with the pipe; a panic in it loses lines, nothing else.
+        let _ = thread.join();
+    }
+    let status = child.wait().map_err(|error| failed(&format!("cannot run `{shown}`"), &error))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(failed(&format!("`{shown}` failed ({status})"), &lines.lock().join("\n")))
+}
+
+/// Version and place of an interpreter, which decide what can be installed for it.
+fn probe(base: &Path) -> Result<String> {
+    match acquire(base) {
+        Err(NoHost::NoNumpy(Hello { version, prefix, .. })) => Ok(version + &prefix),
+        Err(NoHost::Broken(error)) => Err(error),
+        Ok(host) => Ok(host.hello.version.clone() + &host.hello.prefix),
+    }
+}
+
+fn key(parts: &[&dyn std::fmt::Display]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.to_string());
+        hash.update([0]);
+    }
+    hash.finalize().iter().take(12).map(|it| format!("{it:02x}")).collect()
+}
+
+/// `--backend-config=python,cache=…`, `$TROUPE_CACHE`, or the user's cache folder.
+fn cache(settings: &Settings) -> Result<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let found = settings
+        .get("python", "cache")
+        .map(PathBuf::from)
+        .or_else(|| of("TROUPE_CACHE"))
+        .or_else(|| of("XDG_CACHE_HOME").map(|it| it.join("troupe")))
+        .or_else(|| of("HOME").map(|it| it.join(".cache/troupe")));
+    let found = found.ok_or_else(|| {
+        Error::internal("no folder for Python environments: set TROUPE_CACHE or HOME")
+    })?;
+    std::path::absolute(&found).map_err(|error| failed("no folder for Python environments", &error))
+}
+
+/// Makes `folder` unless it is complete. Other servers and threads wait; leftovers are made anew.
+///
+/// Made in its place, not renamed: scripts in environments know their path.
+fn once(folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    let complete = folder.join(COMPLETE);
+    if complete.exists() {
+        return Ok(());
+    }
+    let what = format!("cannot make '{}'", folder.display());
+    let parent = folder.parent().unwrap_or(folder);
+    fs::create_dir_all(parent).map_err(|error| failed(&what, &error))?;
+    let lock =
+        File::create(folder.with_extension("lock")).map_err(|error| failed(&what, &error))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| failed(&what, &error))?;
+    if complete.exists() {
+        return Ok(());
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| failed(&what, &error))?;
+    }
+    fs::create_dir_all(folder).map_err(|error| failed(&what, &error))?;
+    if let Err(error) = make() {
+        // Half an environment is made anew next time, whether this works or not.
+        let _ = fs::remove_dir_all(folder);
+        return Err(error);
+    }
+    File::create(&complete).map_err(|error| failed(&what, &error))?;
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! One worker process from its first frame to its reaping.
+
+use std::{
+    io::{Read, Write},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tokio::{io::AsyncReadExt, sync::watch};
+
+use super::{
+    host::{Exit, Host},
+    keeper::keeper,
+    lines::{Budget, Tail, escape},
+};
+use crate::error::{Error, Result};
+
+/// How long a worker may take for `finalize`, and before that for the batch it is in.
+const FINALIZE_GRACE: Duration = Duration::from_secs(2);
+/// How long the end of a process may be unknown after its socket closed.
+const EXIT_REPORT: Duration = Duration::from_millis(300);
+/// The largest frame a worker may send.
+pub(super) const FRAME_LIMIT: usize = 1 << 30;
+
+/// The first frame: what the worker runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Orders {
+    /// Only run `auto_complete_config`.
+    pub(super) complete: bool,
+    pub(super) model_name: String,
+    pub(super) model_version: String,
+    pub(super) model_config: String,
+    /// The model's Python file.
+    pub(super) path: String,
+    pub(super) model_dir: String,
+    /// What `initialize` is given.
+    pub(super) args: std::collections::BTreeMap<&'static str, String>,
+}
+
+/// All that is needed to start a worker, again and again.
+pub(super) struct Recipe {
+    pub(super) host: Arc<Host>,
+    pub(super) orders: Orders,
+    pub(super) model: Arc<str>,
+    pub(super) instance: Arc<str>,
+}
+
+/// A worker that is ready.
+pub(super) struct Launched {
+    pub(super) process: Process,
+    pub(super) stream: UnixStream,
+    pub(super) passing: OwnedFd,
+    /// The configuration it completed.
+    pub(super) config: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    config: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    error: String,
+    is_import: bool,
+}
+
+#[derive(Deserialize)]
+struct Log {
+    level: i64,
+    place: String,
+    message: String,
+}
+
+/// Why a worker did not get ready.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// A module is missing.
+    pub(super) is_import: bool,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Refused {
+        Refused { error, is_import: false }
+    }
+}
+
+/// A living worker. Dropping it lets it finalize, then kills it, on the keeper's thread.
+pub(super) struct Process {
+    host: Arc<Host>,
+    number: u64,
+    model: Arc<str>,
+    instance: Arc<str>,
+    exit: watch::Receiver<Option<Exit>>,
+    tail: Tail,
+    /// The same socket as the frames': what is left in it after the worker's use ended.
+    farewell: Option<UnixStream>,
+}
+
+/// Starts a worker and waits until its model is initialized. Blocks.
+pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
+    let (forked, tail) = recipe.host.fork(&recipe.model, &recipe.instance)?;
+    let failed = |error: std::io::Error| {
+        Error::internal(format!("cannot start a worker for '{}': {error}", recipe.instance))
+    };
+    let mut stream = UnixStream::from(forked.stream);
+    let mut process = Process {
+        host: recipe.host.clone(),
+        number: forked.number,
+        model: recipe.model.clone(),
+        instance: recipe.instance.clone(),
+        exit: forked.exit,
+        tail,
+        farewell: None,
+    };
+    process.farewell = Some(stream.try_clone().map_err(failed)?);
+    let orders = serde_json::to_vec(&recipe.orders)
+        .map_err(|error| Error::internal(format!("cannot describe the model: {error}")))?;
+    let mut frame = frame_head(b'I', orders.len());
+    frame.extend_from_slice(&orders);
+    // A worker that ended at once is noticed below.
+    let _ = stream.write_all(&frame);
+    let mut budget = Budget::default();
+    loop {
+        let Some((kind, body)) = read_frame(&mut stream) else {
+            return Err(died_at_start(&mut process, &recipe.instance)?.into());
+        };
+        match kind {
+            b'R' => {
+                let config = parse::<Ready>(&body)?.config;
+                return Ok(Launched { process, stream, passing: forked.passing, config });
+            }
+            b'X' => {
+                let Failed { error, is_import } = parse(&body)?;
+                return Err(Refused { error: Error::internal(error), is_import });
+            }
+            b'L' => process.log(&body, &mut budget),
+            _ => return Err(Error::internal("the worker sent an unknown frame").into()),
+        }
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
+    serde_json::from_slice(body)
+        .map_err(|error| Error::internal(format!("the worker sent no valid JSON: {error}")))
+}
+
+fn died_at_start(process: &mut Process, instance: &str) -> Result<Error> {
+    let mut exit = process.exit.clone();
+    let exit = keeper().wait(async move { wait_for_exit(&mut exit).await })?;
+    Ok(Error::internal(format!(
+        "Stub process '{instance}' ended while the model was loaded: {}",
+        ending(exit, &process.tail)
+    )))
+}
+
+async fn wait_for_exit(exit: &mut watch::Receiver<Option<Exit>>) -> Option<Exit> {
+    let known = async { exit.wait_for(Option::is_some).await.ok().and_then(|it| *it) };
+    let reported = tokio::time::timeout(EXIT_REPORT, known).await.ok().flatten();
+    // Its last lines are still in the pipe.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    reported
+}
+
+fn ending(exit: Option<Exit>, tail: &Tail) -> String {
+    let how = match exit {
+        Some(Exit::Status(status)) => format!("it exited with status {status}"),
+        Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
+        Some(Exit::Lost) => "its interpreter's fork server has ended".into(),
+        None => "it closed its socket".into(),
+    };
+    format!("{how}; {}", tail.text())
+}
+
+/// Length and kind; frames are multiples of 8 bytes long, JSON ends in blanks.
+pub(super) fn frame_head(kind: u8, body: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(8 + body);
+    head.extend_from_slice(&((8 + body) as u32).to_le_bytes());
+    head.extend_from_slice(&[kind, 0, 0, 0]);
+    head
+}
+
+fn read_frame(stream: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
+    let mut head = [0; 8];
+    stream.read_exact(&mut head).ok()?;
+    let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let mut body = Vec::new();
+    let length = size.checked_sub(8).filter(|_| size <= FRAME_LIMIT)?;
+    stream.take(length as u64).read_to_end(&mut body).ok()?;
+    (body.len() == length).then_some((head[4], body))
+}
+
+impl Process {
+    /// How it ended and what it last said; waits a moment for the news.
+    pub(super) async fn ending(&self) -> String {
+        ending(wait_for_exit(&mut self.exit.clone()).await, &self.tail)
+    }
+
+    /// Ends it at once.
+    pub(super) fn kill(&self) {
+        self.host.kill(self.number);
+    }
+
+    /// A line of `pb_utils.Logger`.
+    pub(super) fn log(&self, body: &[u8], budget: &mut Budget) {
+        let Some(dropped) = budget.take() else { return };
+        let Process { model, instance, .. } = self;
+        if 0 < dropped {
+            tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");
+        }
+        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
+        let (place, message) = (escape(&place), escape(&message));
+        match level {
+            1 => tracing::warn!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            2 => tracing::error!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            3 => tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            _ => tracing::info!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some(farewell) = self.farewell.take() else { return };
+        // The worker reads the end of its input, finalizes and leaves.
+        let _ = farewell.shutdown(std::net::Shutdown::Write);
+        let process = Process {
+            host: self.host.clone(),
+            number: self.number,
+            model: self.model.clone(),
+            instance: self.instance.clone(),
+            exit: self.exit.clone(),
+            tail: self.tail.clone(),
+            farewell: None,
+        };
+        keeper().spawn(async move {
+            let leaving = process.leave(farewell);
+            if tokio::time::timeout(FINALIZE_GRACE, leaving).await.is_err() {
+                process.kill();
+            }
+            // The host must not be dropped, and its workers killed, before the exit is known.
+            let _ = process.exit.clone().wait_for(Option::is_some).await;
+        });
+    }
+}
+
+impl Process {
+    /// Reads what the worker still says, until it is reaped.
+    async fn leave(&self, farewell: UnixStream) {
+        let _ = farewell.set_nonblocking(true);
+        let mut exit = self.exit.clone();
+        let reading = async {
+            let Ok(mut stream) = tokio::net::UnixStream::from_std(farewell) else { return };
+            let mut budget = Budget::default();
+            while let Ok(size) = stream.read_u32_le().await {
+                let Ok(kind) = stream.read_u32_le().await else { break };
+                let length = u64::from(size).saturating_sub(8);
+                let mut body = Vec::new();
+                let is_log = kind == u32::from(b'L') && length < 1 << 20;
+                if !is_log {
+                    let mut rest = (&mut stream).take(length);
+                    if tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.is_err() {
+                        break;
+                    }
+                } else if (&mut stream).take(length).read_to_end(&mut body).await.is_ok() {
+                    self.log(&body, &mut budget);
+                }
+            }
+        };
+        reading.await;
+        let _ = exit.wait_for(Option::is_some).await;
+    }
+}

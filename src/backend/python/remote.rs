@@ -1,0 +1,458 @@
+//! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    future::Future,
+    rc::{Rc, Weak},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::{
+    io::AsyncReadExt,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+};
+
+use super::{
+    decode::{Answer, Cursor, answer, answer_head},
+    encode,
+    keeper::keeper,
+    lines::Budget,
+    process::{FRAME_LIMIT, Launched, Process, Recipe, frame_head, launch},
+    segments::Segments,
+};
+use crate::{
+    backend::{Done, Executed, Remote},
+    config::ModelConfig,
+    error::{Error, Result},
+    model::Health,
+    request::Request,
+    statistics::Timing,
+};
+
+/// Larger tensors are copied on another thread.
+const COPY_HERE: usize = 1 << 20;
+/// How long until a worker that cannot be started is tried again, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How often an idle worker is asked to free its shared memory.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// What does not change while the instance lives.
+pub(super) struct Fixed {
+    pub(super) recipe: Arc<Recipe>,
+    pub(super) config: Arc<ModelConfig>,
+    pub(super) health: Arc<Health>,
+}
+
+/// The handle of the instance. Dropping it ends the worker.
+pub(super) struct Worker(Rc<RefCell<Link>>);
+
+struct Link {
+    fixed: Rc<Fixed>,
+    state: State,
+    in_flight: VecDeque<Flight>,
+    /// Starts behind one whose tensors are being copied; `None` if there is none.
+    behind: Option<VecDeque<(Vec<Vec<Request>>, Rc<dyn Done>)>>,
+    sequence: u32,
+    /// Reused for every frame.
+    frame: Vec<u8>,
+    /// Nothing was started since the last look.
+    is_idle: bool,
+}
+
+enum State {
+    Up(Box<Connection>),
+    /// Why, and until when.
+    Down(String),
+}
+
+struct Connection {
+    process: Process,
+    writer: Rc<OwnedWriteHalf>,
+    /// What the socket did not take yet; a task writes it.
+    unsent: Rc<RefCell<BytesMut>>,
+    segments: Segments,
+    budget: Budget,
+}
+
+/// One `start` whose groups are not all answered.
+struct Flight {
+    sequence: u32,
+    /// `None` once answered.
+    groups: Vec<Option<Vec<Request>>>,
+    left: usize,
+    /// Time one group took to encode.
+    encode: Duration,
+    done: Rc<dyn Done>,
+}
+
+/// News to tell once nothing is borrowed: `done` may start more at once.
+type News = Vec<(Rc<dyn Done>, Executed)>;
+
+fn tell(news: News) {
+    for (done, executed) in news {
+        done.executed(executed);
+    }
+}
+
+fn failed(group: usize, error: &Error) -> Executed {
+    Executed { group, results: Err(error.clone()), timing: Timing::default() }
+}
+
+/// Takes over a worker that is ready, on the runtime of the current thread.
+pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
+    let (connection, reader) = connect(launched)?;
+    let link = Link {
+        fixed: Rc::new(fixed),
+        state: State::Up(Box::new(connection)),
+        in_flight: VecDeque::new(),
+        behind: None,
+        sequence: 0,
+        frame: Vec::new(),
+        is_idle: false,
+    };
+    let link = Rc::new(RefCell::new(link));
+    actix_rt::spawn(attend(Rc::downgrade(&link), reader));
+    actix_rt::spawn(tidy(Rc::downgrade(&link)));
+    Ok(Worker(link))
+}
+
+fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)> {
+    let Launched { process, stream, passing, .. } = launched;
+    let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
+    stream.set_nonblocking(true).map_err(broken)?;
+    let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
+    let connection = Connection {
+        process,
+        writer: Rc::new(writer),
+        unsent: Rc::default(),
+        segments: Segments::new(passing),
+        budget: Budget::default(),
+    };
+    Ok((connection, reader))
+}
+
+impl Remote for Worker {
+    fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>) {
+        let mut link = self.0.borrow_mut();
+        if let Some(behind) = &mut link.behind {
+            behind.push_back((groups, done));
+            return;
+        }
+        if groups.iter().flatten().any(has_copies) {
+            link.behind = Some(VecDeque::from([(groups, done)]));
+            actix_rt::spawn(copy_then_send(Rc::downgrade(&self.0)));
+            return;
+        }
+        let news = link.send(groups, done);
+        drop(link);
+        tell(news);
+    }
+}
+
+/// Does it hold tensors too large to be copied on this thread?
+fn has_copies(request: &Request) -> bool {
+    request.inputs.iter().flatten().any(|it| COPY_HERE < it.data().len() && it.segment().is_none())
+}
+
+/// Moves the large tensors of all waiting starts into segments, on another thread, in order.
+async fn copy_then_send(link: Weak<RefCell<Link>>) {
+    loop {
+        let Some(held) = link.upgrade() else { return };
+        let next = {
+            let mut borrowed = held.borrow_mut();
+            let next = borrowed.behind.as_mut().and_then(VecDeque::pop_front);
+            if next.is_none() {
+                borrowed.behind = None;
+            }
+            next
+        };
+        drop(held);
+        let Some((groups, done)) = next else { return };
+        let copied = keeper().spawn_blocking(move || copy(groups)).await;
+        match (link.upgrade(), copied) {
+            (Some(link), Ok(groups)) => {
+                let news = link.borrow_mut().send(groups, done);
+                tell(news);
+            }
+            _ => done.executed(failed(0, &Error::unavailable("the model was unloaded"))),
+        }
+    }
+}
+
+fn copy(mut groups: Vec<Vec<Request>>) -> Vec<Vec<Request>> {
+    let tensors = groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten();
+    for tensor in tensors {
+        let is_plain = COPY_HERE < tensor.data().len() && tensor.segment().is_none();
+        // Without memory the tensor stays as it is and travels in the frame.
+        if is_plain && let Ok(moved) = encode::into_segment(tensor) {
+            *tensor = moved;
+        }
+    }
+    groups
+}
+
+impl Link {
+    fn send(&mut self, mut groups: Vec<Vec<Request>>, done: Rc<dyn Done>) -> News {
+        self.is_idle = false;
+        let connection = match &mut self.state {
+            State::Up(connection) => connection,
+            State::Down(why) => {
+                let error = Error::unavailable(why.as_str());
+                let fail = |group| (done.clone(), failed(group, &error));
+                return (0..groups.len()).map(fail).collect();
+            }
+        };
+        let begun = Instant::now();
+        self.sequence = self.sequence.wrapping_add(1);
+        encode::execute(&mut self.frame, self.sequence, &mut groups, &mut connection.segments);
+        connection.write(&self.frame);
+        let left = groups.len();
+        self.in_flight.push_back(Flight {
+            sequence: self.sequence,
+            groups: groups.into_iter().map(Some).collect(),
+            left,
+            encode: begun.elapsed() / left.max(1) as u32,
+            done,
+        });
+        if COPY_HERE < self.frame.capacity() {
+            self.frame = Vec::new();
+        }
+        Vec::new()
+    }
+
+    /// Obeys one frame of the worker. An error is the worker's, and its end.
+    fn obey(&mut self, frame: &Bytes) -> Result<News, String> {
+        let State::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
+        let mut cursor = Cursor::new(frame);
+        match frame[4] {
+            b'A' => return self.answered(&mut cursor).map(|it| it.into_iter().collect()),
+            b'N' => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
+            b'D' => {
+                while !cursor.is_at_end() {
+                    connection.segments.drop_own(cursor.u64()?);
+                }
+            }
+            b'L' => connection.process.log(&frame[8..], &mut connection.budget),
+            b'C' => {
+                let (sequence, group) = (cursor.u32()?, cursor.u32()? as usize);
+                let index = cursor.u32()? as usize;
+                let flight = self.in_flight.iter().find(|it| it.sequence == sequence);
+                let request = flight.and_then(|it| it.groups.get(group)?.as_ref()?.get(index));
+                let is_cancelled = request.is_some_and(|it| it.context.is_cancelled());
+                let mut reply = frame_head(b'c', 8);
+                reply.extend_from_slice(&u64::from(is_cancelled).to_le_bytes());
+                connection.write(&reply);
+            }
+            kind => return Err(format!("a frame of kind {kind}")),
+        }
+        Ok(Vec::new())
+    }
+
+    fn answered(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+    ) -> Result<Option<(Rc<dyn Done>, Executed)>, String> {
+        let begun = Instant::now();
+        let State::Up(connection) = &mut self.state else { return Ok(None) };
+        let head = answer_head(cursor)?;
+        let unknown = || "an answer nobody waits for".to_owned();
+        let place = self.in_flight.iter().position(|it| it.sequence == head.sequence);
+        let place = place.ok_or_else(unknown)?;
+        let flight = &mut self.in_flight[place];
+        let requests =
+            flight.groups.get(head.group).and_then(Option::as_ref).ok_or_else(unknown)?;
+        let Answer { results, mut timing } =
+            answer(cursor, &self.fixed.config, requests, &mut connection.segments)?;
+        // After the answer is read, so that outputs may refer to inputs.
+        flight.groups[head.group] = None;
+        flight.left -= 1;
+        let done = flight.done.clone();
+        timing.compute_input += flight.encode;
+        if flight.left == 0 {
+            self.in_flight.remove(place);
+        }
+        let instance = &self.fixed.recipe.instance;
+        let results = results.map_err(|text| Error::internal(failure(instance, &text)));
+        timing.compute_output += begun.elapsed();
+        Ok(Some((done, Executed { group: head.group, results, timing })))
+    }
+
+    /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
+    fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
+        let mut news = News::new();
+        let mut waiting = Vec::new();
+        for flight in self.in_flight.drain(..) {
+            let open = flight.groups.iter().enumerate().filter(|(_, it)| it.is_some());
+            news.extend(open.map(|(group, _)| (flight.done.clone(), failed(group, error))));
+            waiting.push(flight.done);
+        }
+        (news, waiting)
+    }
+}
+
+/// Triton's words around what went wrong.
+fn failure(instance: &str, text: &str) -> String {
+    format!("Failed to process the request(s) for model instance '{instance}', message: {text}")
+}
+
+fn unhealthy(fixed: &Fixed, text: &str) -> String {
+    let Fixed { recipe, config, .. } = fixed;
+    let Recipe { instance, .. } = &**recipe;
+    let stub = format!("Stub process '{instance}' is not healthy.");
+    failure(instance, &format!("{stub} Model '{}': {text}", config.name))
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        tell(self.give_up(&Error::unavailable("the model was unloaded")).0);
+    }
+}
+
+impl Connection {
+    /// At once if the socket has room; a task writes the rest.
+    fn write(&mut self, frame: &[u8]) {
+        let mut unsent = self.unsent.borrow_mut();
+        if !unsent.is_empty() {
+            unsent.extend_from_slice(frame);
+            return;
+        }
+        // A broken socket is noticed by the reader.
+        let written = self.writer.try_write(frame).unwrap_or(0);
+        if written < frame.len() {
+            unsent.extend_from_slice(&frame[written..]);
+            actix_rt::spawn(write_rest(self.writer.clone(), self.unsent.clone()));
+        }
+    }
+}
+
+async fn write_rest(writer: Rc<OwnedWriteHalf>, unsent: Rc<RefCell<BytesMut>>) {
+    while writer.writable().await.is_ok() {
+        let mut unsent = unsent.borrow_mut();
+        match writer.try_write(&unsent) {
+            Ok(written) => unsent.advance(written),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => (),
+            Err(_) => unsent.clear(),
+        }
+        if unsent.is_empty() {
+            *unsent = BytesMut::new();
+            return;
+        }
+    }
+}
+
+/// Reads frames until the worker ends, then starts another, as long as the instance lives.
+async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf) {
+    loop {
+        let broken = read(&link, &mut reader).await;
+        let Some(next) = revive(&link, broken.err()).await else { return };
+        reader = next;
+    }
+}
+
+/// Ends well when the socket does, and badly when the worker sends nonsense.
+async fn read(link: &Weak<RefCell<Link>>, reader: &mut OwnedReadHalf) -> Result<(), String> {
+    let mut buffer = BytesMut::with_capacity(64 << 10);
+    loop {
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(_) => (),
+        }
+        let mut missing = 0;
+        while let Some(head) = buffer.first_chunk::<8>() {
+            let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            if size % 8 != 0 || !(8..=FRAME_LIMIT).contains(&size) {
+                return Err(format!("a frame of {size} bytes"));
+            }
+            if buffer.len() < size {
+                missing = size - buffer.len();
+                break;
+            }
+            let frame = buffer.split_to(size).freeze();
+            let Some(link) = link.upgrade() else { return Ok(()) };
+            let news = link.borrow_mut().obey(&frame)?;
+            tell(news);
+        }
+        // Memory grows with what arrives, not with what a frame claims.
+        if buffer.capacity() - buffer.len() < 4096.max(missing.min(1 << 20)) {
+            buffer.reserve((64 << 10).max(missing.min(8 << 20)));
+        }
+    }
+}
+
+/// Fails what the dead worker had, and starts another; `None` once the instance has gone.
+async fn revive(link: &Weak<RefCell<Link>>, broken: Option<String>) -> Option<OwnedReadHalf> {
+    let held = link.upgrade()?;
+    let fixed = held.borrow().fixed.clone();
+    let down = State::Down(unhealthy(&fixed, "a new worker is being started"));
+    let State::Up(connection) = std::mem::replace(&mut held.borrow_mut().state, down) else {
+        return None;
+    };
+    fixed.health.down();
+    drop(held);
+    if broken.is_some() {
+        connection.process.kill();
+    }
+    let mut text = connection.process.ending().await;
+    if let Some(broken) = broken {
+        text = format!("it sent {broken} and was killed; {text}");
+    }
+    drop(connection);
+    let text = unhealthy(&fixed, &text);
+    tracing::error!(target: "troupe::python", model = %fixed.config.name, "{}", text.replace('\n', " | "));
+    let held = link.upgrade()?;
+    let (news, mut waiting) = held.borrow_mut().give_up(&Error::unavailable(text));
+    drop(held);
+    tell(news);
+    let mut pause = Duration::ZERO;
+    loop {
+        let recipe = fixed.recipe.clone();
+        let launched = while_alive(link, keeper().spawn_blocking(move || launch(&recipe))).await?;
+        let error = match launched {
+            Ok(Ok(launched)) => {
+                let held = link.upgrade()?;
+                let (connection, reader) = connect(launched).ok()?;
+                held.borrow_mut().state = State::Up(Box::new(connection));
+                fixed.health.up();
+                drop(held);
+                drop(waiting);
+                return Some(reader);
+            }
+            Ok(Err(refused)) => refused.error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        pause = if pause.is_zero() { RETRY.0 } else { RETRY.1.min(2 * pause) };
+        let next = format!("{error}\nNext attempt within {} ms", pause.as_millis());
+        link.upgrade()?.borrow_mut().state = State::Down(unhealthy(&fixed, &next));
+        waiting.clear();
+        while_alive(link, tokio::time::sleep(pause)).await?;
+    }
+}
+
+/// The future's output, or `None` if the instance has gone by then.
+async fn while_alive<F: Future>(link: &Weak<RefCell<Link>>, future: F) -> Option<F::Output> {
+    let output = future.await;
+    (0 < link.strong_count()).then_some(output)
+}
+
+/// Has an idle worker free its shared memory, and unmap what we have freed.
+async fn tidy(link: Weak<RefCell<Link>>) {
+    loop {
+        tokio::time::sleep(IDLE).await;
+        let Some(held) = link.upgrade() else { return };
+        let link = &mut *held.borrow_mut();
+        let was_idle = std::mem::replace(&mut link.is_idle, true);
+        let State::Up(connection) = &mut link.state else { continue };
+        connection.segments.sweep();
+        if was_idle && connection.segments.has_news() || !was_idle && link.in_flight.is_empty() {
+            let flags = if was_idle { encode::TRIM } else { 0 };
+            encode::news(&mut link.frame, &mut connection.segments, flags);
+            connection.write(&link.frame);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A picture as SVG: plain shapes and one style sheet with a light and a dark side.
+
+use std::fmt::Write;
+
+use super::{
+    layout::{HEADER, Label, Layout, Line, PAD, ROW, Rectangle, SMALL, TITLE, below},
+    picture::{Kind, Node, Picture},
+    text::{escaped, short},
+};
+
+/// One thing's colours: which class, which property, by day and by night.
+type Colour = (&'static str, &'static str, &'static str, &'static str);
+
+const COLOURS: &[Colour] = &[
+    (".page", "fill", "#ffffff", "#14171c"),
+    (".title", "fill", "#111827", "#f3f4f6"),
+    (".port", "fill", "#374151", "#d1d5db"),
+    (".note", "fill", "#5b6472", "#a3acba"),
+    (".label", "fill", "#1d4ed8", "#93b4ff"),
+    (".line", "stroke", "#6b7a90", "#8593a8"),
+    (".arrow", "fill", "#6b7a90", "#8593a8"),
+    (".node", "fill", "#f8fafc", "#1e232b"),
+    (".node", "stroke", "#94a3b8", "#566274"),
+    (".head", "fill", "#e2e8f5", "#2c3543"),
+    (".in", "fill", "#e4f5ea", "#163323"),
+    (".in", "stroke", "#3f9a63", "#4fae76"),
+    (".out", "fill", "#fdf0d9", "#3a2c12"),
+    (".out", "stroke", "#c08a2b", "#cf9c45"),
+];
+
+/// The whole file.
+pub(super) fn write(picture: &Picture) -> String {
+    let layout = Layout::of(picture);
+    let (width, height) = (layout.width.ceil(), layout.height.ceil());
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n{}\
+         <rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"10\"/>\n",
+        escaped(&picture.model),
+        style(),
+    );
+    for line in &layout.lines {
+        out += &way(line, &picture.flows[line.flow].tensor);
+    }
+    for label in &layout.labels {
+        out += &name(label, &picture.flows[label.flow].tensor);
+    }
+    for (node, place) in picture.nodes.iter().zip(&layout.nodes) {
+        match node.kind {
+            Kind::Step => step(&mut out, node, place),
+            Kind::Input => client(&mut out, node, place, "in"),
+            Kind::Output => client(&mut out, node, place, "out"),
+        }
+    }
+    out + "</svg>\n"
+}
+
+fn style() -> String {
+    let rules = |side: fn(&Colour) -> &'static str| {
+        let rule = |it: &Colour| format!("{}{{{}:{}}}", it.0, it.1, side(it));
+        COLOURS.iter().map(rule).collect::<String>()
+    };
+    let (day, night) = (rules(|it| it.2), rules(|it| it.3));
+    format!(
+        "<style>\ntext{{font:{SMALL}px system-ui,\"Segoe UI\",Helvetica,Arial,sans-serif}}\
+         .title{{font-size:{TITLE}px;font-weight:600}}.end{{text-anchor:end}}\
+         .middle{{text-anchor:middle}}.line{{fill:none;stroke-width:1.4}}\n{day}\n\
+         @media (prefers-color-scheme:dark){{{night}}}\n</style>\n"
+    )
+}
+
+fn way(line: &Line, tensor: &str) -> String {
+    let Line { from, to, bend, arrives, .. } = *line;
+    let tip = if arrives { 7.0 } else { 0.0 };
+    let middle = (bend.0 + bend.1) / 2.0;
+    let mut out = format!(
+        "<path class=\"line\" d=\"M{:.1} {:.1}H{:.1}C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} \
+         {:.1}H{:.1}\"><title>{}</title></path>\n",
+        from.0,
+        from.1,
+        bend.0,
+        from.1,
+        to.1,
+        bend.1,
+        to.1,
+        to.0 - tip,
+        escaped(tensor),
+    );
+    if arrives {
+        let (x, y) = (to.0 - 8.0, to.1 - 4.0);
+        let _ = writeln!(out, "<path class=\"arrow\" d=\"M{x:.1} {y:.1}l8 4l-8 4z\"/>");
+    }
+    out
+}
+
+fn name(label: &Label, tensor: &str) -> String {
+    text(label.at, "label", tensor)
+}
+
+fn step(out: &mut String, node: &Node, place: &Rectangle) {
+    let Rectangle { x, y, width, height } = *place;
+    let right = x + width;
+    frame(out, place, "node", 6.0);
+    // The header has the frame's upper corners, and none below.
+    let _ = writeln!(
+        out,
+        "<path class=\"head\" d=\"M{:.1} {:.1}v{:.1}q0-5 5-5h{:.1}q5 0 5 5v{:.1}z\"/>",
+        x + 0.7,
+        y + HEADER,
+        -(HEADER - 5.7),
+        width - 11.4,
+        HEADER - 5.7,
+    );
+    debug_assert!(HEADER + ROW <= height || node.inputs.is_empty() && node.outputs.is_empty());
+    let title = y + HEADER / 2.0;
+    *out += &text((x + PAD, title + 4.5), "title", &node.name);
+    *out += &text((right - PAD, title + 4.0), "note end", &node.note);
+    for (row, name) in node.inputs.iter().enumerate() {
+        *out += &text((x + PAD, y + below(node, row) + 4.0), "port", name);
+    }
+    for (row, name) in node.outputs.iter().enumerate() {
+        *out += &text((right - PAD, y + below(node, row) + 4.0), "port end", name);
+    }
+}
+
+fn client(out: &mut String, node: &Node, place: &Rectangle, class: &str) {
+    frame(out, place, class, place.height / 2.0);
+    let middle = place.x + place.width / 2.0;
+    *out += &text((middle, place.y + 18.0), "title middle", &node.name);
+    *out += &text((middle, place.y + 33.0), "note middle", &node.note);
+}
+
+fn frame(out: &mut String, place: &Rectangle, class: &str, round: f64) {
+    let Rectangle { x, y, width, height } = place;
+    let _ = writeln!(
+        out,
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+         height=\"{height:.1}\" rx=\"{round}\"/>"
+    );
+}
+
+/// A text, with a tooltip where it had to be cut.
+fn text((x, y): (f64, f64), class: &str, text: &str) -> String {
+    let shown = short(text);
+    let whole = match shown == text {
+        true => String::new(),
+        false => format!("<title>{}</title>", escaped(text)),
+    };
+    let shown = escaped(&shown);
+    format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{shown}{whole}</text>\n")
+}

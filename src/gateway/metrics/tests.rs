@@ -1,0 +1,178 @@
+//! What a scrape reads, as text and over a socket.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use super::*;
+use crate::{
+    config::{Options, read_text},
+    error::{Error, Result},
+    gateway::settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
+    model::{Infer, Parts},
+    repository::{Control, Entry, Overrides, Repository, State, Version},
+    request::{Reply, Request, Response},
+    statistics::Timing,
+    tensor::SegmentPool,
+};
+
+struct Nobody;
+
+impl Infer for Nobody {
+    fn infer(&self, _: Request, _: Reply) {}
+}
+
+impl Control for Nobody {
+    fn load(&self, _: String, _: Overrides) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn unload(&self, _: String, _: bool) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+const MODEL: &str = r#"
+    name: "m" backend: "native" metric_tags { key: "te-am" value: "a\"b" }
+    input { name: "a" data_type: TYPE_INT32 dims: 1 }
+    output { name: "x" data_type: TYPE_INT32 dims: 1 }
+"#;
+
+fn model() -> Arc<Model> {
+    let config = read_text(MODEL, "config.pbtxt").unwrap().finish(&Options::default());
+    let parts = Parts {
+        config: Arc::new(config.unwrap()),
+        version: 2,
+        stats: Arc::default(),
+        health: Arc::default(),
+        steps: Vec::new(),
+    };
+    Arc::new(Model::new(parts, Arc::new(Nobody)))
+}
+
+fn catalog(model: &Arc<Model>) -> Catalog {
+    let version =
+        Version { model: Some(model.clone()), state: State::Ready, reason: String::new() };
+    let entry = Entry { versions: BTreeMap::from([(2, version)]), reason: String::new() };
+    Catalog { entries: BTreeMap::from([("m".into(), entry)]) }
+}
+
+/// One request of 3 rows that took the given microseconds, one that failed, one that waits.
+fn use_it(model: &Model) {
+    let us = Duration::from_micros;
+    let timing =
+        Timing { queue: us(1), compute_input: us(2), compute_infer: us(3), compute_output: us(4) };
+    model.stats.execution(3, &timing);
+    model.stats.success(&timing, us(20));
+    let (reply, _) = Reply::channel();
+    reply.counted(model.stats.clone()).answer(Err::<Response, _>(Error::cancelled()));
+    model.stats.pending.store(1, Relaxed);
+}
+
+#[test]
+fn counters_have_tritons_names_labels_and_texts() {
+    let model = model();
+    use_it(&model);
+    let text = render(&catalog(&model), &Metrics::new()).unwrap();
+    let labels = r#"_te_am="a\"b",model="m",version="2""#;
+    for (name, kind, help, value) in [
+        ("nv_inference_request_success", "counter", COUNTERS[0].help, 1),
+        ("nv_inference_count", "counter", COUNTERS[1].help, 3),
+        ("nv_inference_exec_count", "counter", COUNTERS[2].help, 1),
+        ("nv_inference_request_duration_us", "counter", COUNTERS[3].help, 20),
+        ("nv_inference_queue_duration_us", "counter", COUNTERS[4].help, 1),
+        ("nv_inference_compute_input_duration_us", "counter", COUNTERS[5].help, 2),
+        ("nv_inference_compute_infer_duration_us", "counter", COUNTERS[6].help, 3),
+        ("nv_inference_compute_output_duration_us", "counter", COUNTERS[7].help, 4),
+        (PENDING.0, "gauge", PENDING.1, 1),
+    ] {
+        let expected =
+            format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}\n");
+        assert!(text.contains(&expected), "no\n{expected}in\n{text}");
+    }
+    let mut failures = String::from(
+        "# HELP nv_inference_request_failure Number of failed inference requests, all batch \
+         sizes\n# TYPE nv_inference_request_failure counter\n",
+    );
+    for (reason, count) in [("REJECTED", 0), ("CANCELED", 1), ("BACKEND", 0), ("OTHER", 0)] {
+        failures +=
+            &format!("nv_inference_request_failure{{{labels},reason=\"{reason}\"}} {count}\n");
+    }
+    assert!(text.contains(&failures), "no\n{failures}in\n{text}");
+}
+
+#[test]
+fn an_ensemble_shows_the_queues_of_its_steps() {
+    let step = model();
+    use_it(&step);
+    let text = r#"
+        name: "e" platform: "ensemble"
+        input { name: "A" data_type: TYPE_INT32 dims: 1 }
+        output { name: "X" data_type: TYPE_INT32 dims: 1 }
+        ensemble_scheduling { step {
+            model_name: "m" model_version: -1
+            input_map { key: "a" value: "A" } output_map { key: "x" value: "X" }
+        } }
+    "#;
+    let config = read_text(text, "config.pbtxt").unwrap().finish(&Options::default());
+    let parts = Parts {
+        config: Arc::new(config.unwrap()),
+        version: 2,
+        stats: Arc::default(),
+        health: Arc::default(),
+        steps: vec![step],
+    };
+    let ensemble = Arc::new(Model::new(parts, Arc::new(Nobody)));
+    let metrics = Metrics::new();
+    let series = metrics.step("e", 0, "m");
+    series.started();
+    let text = render(&catalog(&ensemble), &metrics).unwrap();
+    for line in [
+        r#"troupe_ensemble_step_queue_depth{ensemble="e",step="0",model="m"} 1"#,
+        r#"troupe_ensemble_step_in_flight{ensemble="e",model="m",step="0"} 1"#,
+    ] {
+        assert!(text.lines().any(|it| it == line), "no `{line}` in\n{text}");
+    }
+}
+
+async fn ask(gateway: &MetricsGateway, what: &str) -> String {
+    let mut socket = TcpStream::connect(gateway.addresses()[0]).await.unwrap();
+    let request = format!("{what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[actix_web::test]
+async fn the_endpoint_answers_get_and_nothing_else() {
+    let catalog = Arc::new(ArcSwap::from_pointee(catalog(&model())));
+    let gate = Gate {
+        repository: Repository { catalog: catalog.clone(), control: Arc::new(Nobody) },
+        settings: Settings {
+            server_id: "here".into(),
+            max_input_size: DEFAULT_MAX_INPUT_SIZE,
+            strict_readiness: true,
+            segments: SegmentPool::new(0),
+        },
+        lifecycle: Arc::default(),
+    };
+    let any_port = "127.0.0.1:0".parse().unwrap();
+    let gateway = MetricsGateway::start(&gate, &Metrics::new(), &[any_port]).unwrap();
+    let answer = ask(&gateway, "GET /metrics").await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("content-type: text/plain; charset=utf-8\r\n"), "{answer}");
+    assert!(answer.contains("\nnv_inference_count{"), "{answer}");
+    for (what, status) in [("POST /metrics", "405"), ("PUT /metrics", "405"), ("GET /x", "404")] {
+        let answer = ask(&gateway, what).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{what}: {answer}");
+    }
+    // Series go with their model.
+    catalog.store(Arc::default());
+    assert!(ask(&gateway, "GET /metrics").await.ends_with("\r\n\r\n"));
+    gateway.stop().await;
+}
