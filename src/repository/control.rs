@@ -59,7 +59,10 @@ pub(super) fn start_with(settings: Arc<Settings>, open: Box<dyn Open>) -> Starte
         swept.unwrap_or_else(|error| tracing::warn!("old files of load requests stay: {error}"));
         match initial.ask(at_start(&settings)).await {
             Ok(done) => summary::summary(&initial.catalog.load(), &done),
-            Err(error) => Summary { rows: Vec::new(), problems: vec![error.to_string()] },
+            Err(error) => {
+                tracing::error!("{error}");
+                Summary::default()
+            }
         }
     });
     Started { repository: Repository { catalog, control: Arc::new(door) }, initial }

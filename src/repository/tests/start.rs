@@ -36,7 +36,7 @@ async fn the_startup_table_says_why_a_model_is_not_ready() {
         "twice | - | Not loaded: model appears in two or more repositories",
     ];
     assert_eq!(found, expected);
-    assert_eq!(summary.problems.len(), 6, "{:?}", summary.problems);
+    assert!(!summary.is_ok);
     assert!(!fixture.repository.as_ref().unwrap().catalog.load().is_ready());
 }
 
