@@ -14,7 +14,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -121,7 +121,15 @@ pub(super) struct Forked {
     pub(super) exit: watch::Receiver<Option<Exit>>,
 }
 
-type Slot = Arc<Mutex<Weak<Host>>>;
+/// What is known about an interpreter.
+#[derive(Default)]
+struct Known {
+    host: Weak<Host>,
+    /// When it was found to lack numpy: not tried again at once, for every model that is loaded.
+    lacking: Option<(Instant, Hello)>,
+}
+
+type Slot = Arc<Mutex<Known>>;
 
 /// Fork servers by interpreter, found or started by one loading thread while the others wait.
 static HOSTS: Mutex<Option<HashMap<PathBuf, Slot>>> = Mutex::new(None);
@@ -133,13 +141,19 @@ pub(super) fn acquire(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
         hosts.get_or_insert_default().entry(interpreter.to_owned()).or_default().clone()
     };
     let mut slot = slot.lock();
-    if let Some(host) = slot.upgrade().filter(|it| !it.workers.lock().is_gone) {
+    if let Some(host) = slot.host.upgrade().filter(|it| !it.workers.lock().is_gone) {
         return Ok(host);
+    }
+    if let Some((_, hello)) = slot.lacking.as_ref().filter(|it| it.0.elapsed() < LINGER) {
+        return Err(NoHost::NoNumpy(hello.clone()));
     }
     let path = interpreter.to_owned();
     let started = keeper().wait(async move { start(&path).await }).map_err(NoHost::Broken)?;
+    if let Err(NoHost::NoNumpy(hello)) = &started {
+        slot.lacking = Some((Instant::now(), hello.clone()));
+    }
     let host = started?;
-    *slot = Arc::downgrade(&host);
+    *slot = Known { host: Arc::downgrade(&host), lacking: None };
     keeper().adopt(&host);
     keeper().linger(host.clone(), LINGER);
     Ok(host)
