@@ -1,1 +1,19 @@
-fn main() {}
+//! One test binary: the layers of the source, and the server driven from outside.
+
+mod support;
+
+mod layers;
+
+mod bad_input;
+mod batching;
+mod check;
+mod clients;
+mod ensemble;
+mod ensemble_load;
+mod ensemble_run;
+mod grpc;
+mod http;
+mod python;
+mod python_failures;
+mod repository;
+mod shutdown;

@@ -1,0 +1,97 @@
+//! The generated gRPC client, called without `async`.
+
+use std::net::SocketAddr;
+
+use tokio::runtime::{Builder, Runtime};
+use tonic::{Response, Status, transport::Channel};
+use troupe::proto::inference::{
+    ModelInferRequest, ModelInferResponse, ModelStreamInferResponse,
+    grpc_inference_service_client::GrpcInferenceServiceClient,
+    model_infer_request::InferInputTensor,
+};
+
+use super::PATIENCE;
+
+pub(crate) type Client = GrpcInferenceServiceClient<Channel>;
+
+/// One connection.
+pub(crate) struct Grpc {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Grpc {
+    pub(crate) fn connect(address: SocketAddr) -> Grpc {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().timeout(PATIENCE);
+        let channel = runtime.block_on(channel.connect()).unwrap();
+        let client = Client::new(channel)
+            .max_decoding_message_size(usize::MAX)
+            .max_encoding_message_size(usize::MAX);
+        Grpc { runtime, client }
+    }
+
+    /// Calls something: `grpc.call(async |it| it.server_live(…).await)`.
+    pub(crate) fn call<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Client) -> Result<Response<T>, Status>,
+    ) -> Result<T, Status> {
+        self.runtime.block_on(call(&mut self.client)).map(Response::into_inner)
+    }
+
+    pub(crate) fn infer(
+        &mut self,
+        request: ModelInferRequest,
+    ) -> Result<ModelInferResponse, Status> {
+        self.call(async |it| it.model_infer(request).await)
+    }
+
+    /// Sends all, and waits for the end of the stream.
+    pub(crate) fn stream(
+        &mut self,
+        requests: Vec<ModelInferRequest>,
+    ) -> Result<Vec<ModelStreamInferResponse>, Status> {
+        self.runtime.block_on(async {
+            let requests = tokio_stream::iter(requests);
+            let mut stream = self.client.model_stream_infer(requests).await?.into_inner();
+            let mut all = Vec::new();
+            while let Some(it) = stream.message().await? {
+                all.push(it);
+            }
+            Ok(all)
+        })
+    }
+
+    /// For tests that need more than a call: two at a time, or one that is given up.
+    pub(crate) fn run<T>(&mut self, call: impl AsyncFnOnce(&mut Client) -> T) -> T {
+        self.runtime.block_on(call(&mut self.client))
+    }
+}
+
+/// A request of FP32 inputs with one dimension, as raw bytes.
+pub(crate) fn floats(model: &str, inputs: &[(&str, &[f32])]) -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: model.to_owned(),
+        inputs: inputs
+            .iter()
+            .map(|(name, data)| InferInputTensor {
+                name: (*name).to_owned(),
+                datatype: "FP32".to_owned(),
+                shape: vec![data.len() as i64],
+                ..Default::default()
+            })
+            .collect(),
+        raw_input_contents: inputs.iter().map(|(_, data)| bytes_of(data).into()).collect(),
+        ..Default::default()
+    }
+}
+
+/// Floats as tensors have them.
+pub(crate) fn bytes_of(data: &[f32]) -> Vec<u8> {
+    data.iter().flat_map(|it| it.to_le_bytes()).collect()
+}
+
+/// And back.
+pub(crate) fn floats_of(data: &[u8]) -> Vec<f32> {
+    data.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect()
+}

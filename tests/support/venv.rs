@@ -1,0 +1,52 @@
+//! A Python with the real clients, made once beside the tests and kept.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// Versions with wheels for Python 3.9 to 3.13.
+const REQUIREMENTS: &[&str] = &["tritonclient[http,grpc]>=2.50,<3", "numpy"];
+
+static PYTHON: LazyLock<PathBuf> = LazyLock::new(make);
+
+/// The interpreter of the environment.
+pub(crate) fn python() -> &'static Path {
+    &PYTHON
+}
+
+fn make() -> PathBuf {
+    let base = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let version = run(Command::new(&base).args(["-c", "import sys; print(sys.version)"]));
+    let key = format!("{}\n{version}", REQUIREMENTS.join("\n"));
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients");
+    fs::create_dir_all(&home).unwrap();
+    // Another test run may be making it right now.
+    let lock = fs::File::create(home.join("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let (python, made) = (home.join("venv/bin/python"), home.join("made"));
+    if fs::read_to_string(&made).is_ok_and(|it| it == key) {
+        return python;
+    }
+    println!("making a Python environment for {}", REQUIREMENTS.join(" "));
+    run(Command::new(&base).args(["-m", "venv", "--clear"]).arg(home.join("venv")));
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run(Command::new(&python).args(pip).args(REQUIREMENTS));
+    fs::write(made, key).unwrap();
+    python
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|it| panic!("{command:?}: {it}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?} failed (the tests need python3 with its venv module, and a package index that \
+         pip reaches):\n{said}"
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
