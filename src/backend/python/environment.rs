@@ -80,7 +80,7 @@ fn warm_up(wishes: &Wishes<'_>, base: &Path) {
     };
     let interpreter = PathBuf::from(text);
     if interpreter.exists() {
-        keeper().spawn_blocking(move || acquire(&interpreter).map(|host| drop(host)));
+        keeper().spawn_blocking(move || acquire(&interpreter).map(drop));
     }
 }
 

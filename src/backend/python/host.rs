@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{IoSlice, IoSliceMut},
+    io::IoSlice,
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -19,8 +19,8 @@ use std::{
 
 use parking_lot::Mutex;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, send, sendmsg, socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    send, sendmsg, socketpair,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -396,27 +396,4 @@ fn order(kind: u8, number: u64) -> [u8; 9] {
     let mut order = [kind; 9];
     order[1..].copy_from_slice(&number.to_le_bytes());
     order
-}
-
-/// One byte and at most one descriptor, if there is one now.
-pub(super) fn receive_descriptor(passing: &OwnedFd) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = rustix::net::RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    rustix::net::recvmsg(passing, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).ok()?;
-    ancillary.drain().find_map(|it| match it {
-        rustix::net::RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    })
-}
-
-/// Whether the descriptor went out; it does not while the worker is far behind.
-pub(super) fn send_descriptor(passing: &OwnedFd, descriptor: BorrowedFd<'_>) -> bool {
-    let fds = [descriptor];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(passing, &[IoSlice::new(b"s")], &mut ancillary, flags).is_ok()
 }
