@@ -7,10 +7,10 @@ pub mod table;
 
 pub mod gateway;
 
+pub mod draw;
 pub mod repository;
 
 pub mod batcher;
-pub mod draw;
 pub mod ensemble;
 
 pub mod instance;

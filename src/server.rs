@@ -20,10 +20,10 @@ use crate::{
     backend::{self, python},
     engines::Engines,
     gateway::{
-        Gate,
-        grpc::GrpcGateway,
+        Gate, describe,
+        grpc::{self, GrpcGateway},
         http::{self, HttpGateway},
-        metrics::MetricsGateway,
+        metrics::{self, MetricsGateway},
         settings::{Lifecycle, Settings},
     },
     metrics::Metrics,
@@ -86,7 +86,8 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    gate.lifecycle.started(loaded);
+    // A model that failed leaves the others serving; without a repository there are none.
+    gate.lifecycle.started(settings(&options).repositories.iter().any(|it| it.is_dir()));
     if !loaded && options.exit_on_error {
         tracing::error!("error: creating server: Internal - failed to load all models");
         python::wait_for_workers(Instant::now() + LAST_GRACE);
@@ -148,8 +149,8 @@ fn settings(options: &Serve) -> repository::Settings {
 #[derive(Default)]
 struct Doors {
     http: Option<(Addr<HttpGateway>, Vec<SocketAddr>)>,
-    grpc: Option<GrpcGateway>,
-    metrics: Option<MetricsGateway>,
+    grpc: Option<(Addr<GrpcGateway>, Vec<SocketAddr>)>,
+    metrics: Option<(Addr<MetricsGateway>, Vec<SocketAddr>)>,
 }
 
 impl Doors {
@@ -200,24 +201,24 @@ impl Doors {
                 tracing::info!("Started {service} at {address}");
             }
         };
-        if let Some(grpc) = &self.grpc {
-            told("GRPCInferenceService", grpc.addresses());
+        if let Some((_, addresses)) = &self.grpc {
+            told("GRPCInferenceService", addresses);
         }
         if let Some((_, addresses)) = &self.http {
             told("HTTPService", addresses);
         }
-        if let Some(metrics) = &self.metrics {
-            told("Metrics Service", metrics.addresses());
+        if let Some((_, addresses)) = &self.metrics {
+            told("Metrics Service", addresses);
         }
     }
 
     /// Each door has `grace` to write what is ready and say goodbye.
     async fn close(self, grace: Duration) {
-        if let Some(metrics) = self.metrics {
-            let _ = timeout(grace, metrics.stop()).await;
+        if let Some((metrics, _)) = self.metrics {
+            let _ = timeout(grace, metrics.send(metrics::Stop)).await;
         }
-        if let Some(grpc) = self.grpc {
-            let _ = timeout(grace, grpc.stop()).await;
+        if let Some((grpc, _)) = self.grpc {
+            let _ = timeout(grace, grpc.send(grpc::Stop)).await;
         }
         if let Some((http, _)) = self.http {
             let _ = timeout(grace, http.send(http::Stop { graceful: true })).await;
@@ -251,14 +252,14 @@ fn loaded(summary: &Summary, options: &Serve) -> bool {
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
     print(&table(&["Model", "Version", "Status"], &rows));
     print(&table(&["Option", "Value"], &option_rows(options)));
-    summary.problems.iter().for_each(|problem| tracing::error!("{problem}"));
-    summary.problems.is_empty()
+    summary.is_ok
 }
 
 fn option_rows(options: &Serve) -> Vec<Vec<String>> {
     let mut rows = vec![
         ("server_id".to_owned(), options.id.clone()),
-        ("server_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("server_version".to_owned(), describe::VERSION.to_owned()),
+        ("troupe_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ];
     for (index, path) in settings(options).repositories.iter().enumerate() {
         rows.push((format!("model_repository_path[{index}]"), path.display().to_string()));

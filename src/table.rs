@@ -1,6 +1,6 @@
 //! Tables for people, in the shape tritonserver prints them.
 
-/// Rows under a header, every column as wide as its widest cell.
+/// Rows under a header, every column as wide as its widest line.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

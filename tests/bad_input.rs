@@ -85,11 +85,7 @@ fn requests_that_are_wrong() {
             400,
             "unexpected shape for input 'a' for model 'add_sub'. Expected [4], got [2,2].",
         ),
-        (
-            with(|it| it["inputs"][0]["datatype"] = json!("INT32")),
-            400,
-            "",
-        ),
+        (with(|it| it["inputs"][0]["datatype"] = json!("INT32")), 400, ""),
         (
             with(|it| it["inputs"][0] = input("a", "INT32", &[4], vec![1; 4])),
             400,
@@ -205,18 +201,60 @@ fn binary_bodies_that_are_wrong() {
     let mut both = any(4);
     both["inputs"][0]["data"] = json!([1, 2, 3, 4]);
     let rows: Vec<Binary> = vec![
-        (length(&any(4)), any(4), vec![1; 3], 400, "unexpected size for input 'x', expecting 1 additional bytes for model 'any'"),
-        (length(&any(4)), any(4), vec![], 400, "unexpected size for input 'x', expecting 4 additional bytes for model 'any'"),
-        (length(&any(4)), any(4), vec![1; 5], 400, "unexpected additional input data for model 'any'"),
+        (
+            length(&any(4)),
+            any(4),
+            vec![1; 3],
+            400,
+            "unexpected size for input 'x', expecting 1 additional bytes for model 'any'",
+        ),
+        (
+            length(&any(4)),
+            any(4),
+            vec![],
+            400,
+            "unexpected size for input 'x', expecting 4 additional bytes for model 'any'",
+        ),
+        (
+            length(&any(4)),
+            any(4),
+            vec![1; 5],
+            400,
+            "unexpected additional input data for model 'any'",
+        ),
         (length(&any(5)), any(5), vec![1; 5], 400, "Expected 4, got 5"),
         (length(&any(3)), any(3), vec![1; 3], 400, "Expected 4, got 3"),
         (length(&any(1 << 60)), any(1 << 60), vec![1; 4], 400, ""),
         (length(&both), both.clone(), vec![1; 4], 400, "But set 'data' 'binary_data_size'"),
-        (vec![], any(4), vec![], 400, "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing inputs in binary data format"),
-        (plain("7x"), any(4), vec![1; 4], 400, "Unable to parse Inference-Header-Content-Length, got: 7x"),
-        (plain("nonsense"), any(4), vec![1; 4], 400, "Unable to parse Inference-Header-Content-Length, got: nonsense"),
+        (
+            vec![],
+            any(4),
+            vec![],
+            400,
+            "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing inputs in binary data format",
+        ),
+        (
+            plain("7x"),
+            any(4),
+            vec![1; 4],
+            400,
+            "Unable to parse Inference-Header-Content-Length, got: 7x",
+        ),
+        (
+            plain("nonsense"),
+            any(4),
+            vec![1; 4],
+            400,
+            "Unable to parse Inference-Header-Content-Length, got: nonsense",
+        ),
         (plain("-1"), any(4), vec![1; 4], 400, "inference header size should be in range (0, "),
-        (plain("99999999999"), any(4), vec![1; 4], 400, "Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], got: 99999999999"),
+        (
+            plain("99999999999"),
+            any(4),
+            vec![1; 4],
+            400,
+            "Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], got: 99999999999",
+        ),
         (plain("100000"), any(4), vec![1; 4], 400, "inference header size should be in range (0, "),
         (plain("20"), any(4), vec![1; 4], 400, ""),
     ];
@@ -235,9 +273,18 @@ fn binary_bodies_that_are_wrong() {
     for (bytes, text) in [
         (&b"\x01\0\0\0a\xff\xff\xff\xffb"[..], ""),
         (b"\x01\0\0\0a\x09\0\0\0b", ""),
-        (b"\x01\0\0\0a", "expected 2 string elements for inference input 'x' for model 'text', got 1"),
-        (b"\x01\0\0\0a\0\0", "incomplete string length indicator for inference input 'x' for model 'text', expecting 4 bytes but only 2 bytes available"),
-        (b"\x01\0\0\0a\x01\0\0\0b\x01\0\0\0c", "unexpected number of string elements 3 for inference input 'x' for model 'text', expecting 2"),
+        (
+            b"\x01\0\0\0a",
+            "expected 2 string elements for inference input 'x' for model 'text', got 1",
+        ),
+        (
+            b"\x01\0\0\0a\0\0",
+            "incomplete string length indicator for inference input 'x' for model 'text', expecting 4 bytes but only 2 bytes available",
+        ),
+        (
+            b"\x01\0\0\0a\x01\0\0\0b\x01\0\0\0c",
+            "unexpected number of string elements 3 for inference input 'x' for model 'text', expecting 2",
+        ),
     ] {
         let answer = SERVER.http.infer_binary("text", &texts(bytes.len()), &[bytes]);
         answer.refuses(400, text);
@@ -354,10 +401,7 @@ fn heads_that_are_wrong() {
         // What is refused half read may be cut off before the client has seen the answer.
         let status = SERVER.http.send_or_be_cut(&[head.as_bytes()]).map(|it| it.status);
         let may_be_cut = 1000 < head.len();
-        assert!(
-            status.map_or(may_be_cut, |it| statuses.contains(&it)),
-            "{shown}: {status:?}"
-        );
+        assert!(status.map_or(may_be_cut, |it| statuses.contains(&it)), "{shown}: {status:?}");
         the_next_is_right(shown);
     }
 }
@@ -392,10 +436,15 @@ fn names_that_are_wrong() {
         the_next_is_right(name);
     }
     let mut grpc = Grpc::connect(SERVER.grpc);
-    for name in ["..", "../../etc/passwd", "a/../add_sub", "a\0b", "a\nforged line", "\u{1b}[31m", ""] {
+    for name in
+        ["..", "../../etc/passwd", "a/../add_sub", "a\0b", "a\nforged line", "\u{1b}[31m", ""]
+    {
         let request = grpc::floats(name, &[("a", &[1.0; 4]), ("b", &[1.0; 4])]);
         let error = grpc.infer(request).unwrap_err();
-        assert!(matches!(error.code(), Code::NotFound | Code::InvalidArgument), "{name:?}: {error}");
+        assert!(
+            matches!(error.code(), Code::NotFound | Code::InvalidArgument),
+            "{name:?}: {error}"
+        );
         let load = troupe::proto::inference::RepositoryModelLoadRequest {
             model_name: name.to_owned(),
             ..Default::default()
@@ -423,7 +472,9 @@ fn is_one_line(word: &str) {
 #[test]
 fn ids_and_names_of_a_megabyte_and_of_control_characters() {
     let long = "i".repeat(1 << 20);
-    for id in [long.as_str(), "line\nbroken", "nul\0inside", "\u{1b}[2Jcleared", "\r\nbroken: header"] {
+    for id in
+        [long.as_str(), "line\nbroken", "nul\0inside", "\u{1b}[2Jcleared", "\r\nbroken: header"]
+    {
         let mut request = good();
         request["id"] = json!(id);
         let answer = SERVER.infer("add_sub", &request);
@@ -455,7 +506,8 @@ fn tensors_of_zeros_by_their_shape() {
         (json!([3, 0]), 200),
         (json!([0, 0]), 200),
     ] {
-        let request = json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": shape, "data": []}]});
+        let request =
+            json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": shape, "data": []}]});
         let answer = SERVER.infer("matrix", &request);
         assert!(answer.status == status || shape[0] == 0, "{shape}: {}", answer.text());
         the_next_is_right(&shape.to_string());
@@ -465,13 +517,33 @@ fn tensors_of_zeros_by_their_shape() {
 #[test]
 fn bodies_of_the_repository_door_that_are_wrong() {
     for (path, body, status, text) in [
-        ("/v2/repository/index", "{\"ready\": 3}", 400, "Invalid value for 'ready': expected a boolean"),
+        (
+            "/v2/repository/index",
+            "{\"ready\": 3}",
+            400,
+            "Invalid value for 'ready': expected a boolean",
+        ),
         ("/v2/repository/index", "{", 400, ""),
         ("/v2/repository/models/any/load", "{\"parameters\": {\"config\": 3}}", 400, ""),
-        ("/v2/repository/models/any/load", "{\"parameters\": {\"nonsense\": \"x\"}}", 400, "nrecognized load parameter 'nonsense'"),
+        (
+            "/v2/repository/models/any/load",
+            "{\"parameters\": {\"nonsense\": \"x\"}}",
+            400,
+            "nrecognized load parameter 'nonsense'",
+        ),
         ("/v2/repository/models/any/load", "{\"parameters\": {\"config\": \"{\"}}", 400, ""),
-        ("/v2/repository/models/any/load", "{\"parameters\": {\"file:1/x\": \"AAAA\"}}", 400, "Load parameter 'config' must be specified for model file override"),
-        ("/v2/repository/models/any/unload", "{\"parameters\": {\"unload_dependents\": 3}}", 400, "Unable to parse 'unload_dependents'"),
+        (
+            "/v2/repository/models/any/load",
+            "{\"parameters\": {\"file:1/x\": \"AAAA\"}}",
+            400,
+            "Load parameter 'config' must be specified for model file override",
+        ),
+        (
+            "/v2/repository/models/any/unload",
+            "{\"parameters\": {\"unload_dependents\": 3}}",
+            400,
+            "Unable to parse 'unload_dependents'",
+        ),
     ] {
         SERVER.http.post(path, body).refuses(status, text);
         the_next_is_right(body);

@@ -121,9 +121,7 @@ fn requests_of_other_shapes_do_not_run_together() {
     let gate = Gate::new(&repository, "gate");
     let model = gate.model("FP32[-1]").batch(8).with("dynamic_batching {}");
     let server = Server::start(repository.with("m", model));
-    let request = |columns: usize| {
-        json!({"inputs": [input("x", "FP32", &[1, columns as i64], vec![1.0; columns])]})
-    };
+    let request = |columns: usize| json!({"inputs": [input("x", "FP32", &[1, columns as i64], vec![1.0; columns])]});
     let first = server.http.start("m", &request(1));
     gate.is_reached();
     let mut open = vec![first];

@@ -306,9 +306,10 @@ fn models_that_batch_and_models_that_do_not_go_together() {
         let expected: Vec<f64> = data[..count].iter().map(|it| f64::from(*it)).collect();
         assert_eq!(answer.numbers("Z"), expected, "{model}");
     }
-    server
-        .infer("stripped", &rows(&[("A", data)]))
-        .refuses(400, "unexpected shape for input 'x' for model 'one_row'. Expected [1], got [3,1]");
+    server.infer("stripped", &rows(&[("A", data)])).refuses(
+        400,
+        "unexpected shape for input 'x' for model 'one_row'. Expected [1], got [3,1]",
+    );
     server
         .infer("same", &rows(&[("A", &[0.0; 9])]))
         .refuses(400, "inference request batch-size must be <= 8 for 'same'");

@@ -26,124 +26,210 @@ fn written_wrong() -> Vec<Row> {
         Model::of(format!("platform: \"ensemble\"\n{tensors}{steps}\n"))
     };
     vec![
-        ("m1", good().with("backend: \"native\""), &[
-            "Ensemble model 'm1' must have platform type 'ensemble' and empty backend type",
-        ]),
-        ("m2", Model::of("platform: \"ensemble\"\n"), &[
-            "ensemble scheduling must be set for ensemble m2 whose platform is ensemble",
-        ]),
-        ("m3", native("identity", "x:FP32[4] -> y:FP32[4]").with("ensemble_scheduling {}"), &[
-            "ensemble scheduling cannot be set for model 'm3' whose platform is not ensemble",
-        ]),
-        ("m4", good().with("instance_group { count: 2 }"), &[
-            "instance group should not be specified for ensemble 'm4'",
-        ]),
-        ("m5", good().with("optimization { priority: PRIORITY_MAX }"), &[
-            "optimization should not be specified for ensemble 'm5'",
-        ]),
-        ("m6", good().with("model_warmup { name: \"w\" batch_size: 1 }"), &[
-            "model_warmup can not be specified for ensemble 'm6'",
-        ]),
+        (
+            "m1",
+            good().with("backend: \"native\""),
+            &["Ensemble model 'm1' must have platform type 'ensemble' and empty backend type"],
+        ),
+        (
+            "m2",
+            Model::of("platform: \"ensemble\"\n"),
+            &["ensemble scheduling must be set for ensemble m2 whose platform is ensemble"],
+        ),
+        (
+            "m3",
+            native("identity", "x:FP32[4] -> y:FP32[4]").with("ensemble_scheduling {}"),
+            &["ensemble scheduling cannot be set for model 'm3' whose platform is not ensemble"],
+        ),
+        (
+            "m4",
+            good().with("instance_group { count: 2 }"),
+            &["instance group should not be specified for ensemble 'm4'"],
+        ),
+        (
+            "m5",
+            good().with("optimization { priority: PRIORITY_MAX }"),
+            &["optimization should not be specified for ensemble 'm5'"],
+        ),
+        (
+            "m6",
+            good().with("model_warmup { name: \"w\" batch_size: 1 }"),
+            &["model_warmup can not be specified for ensemble 'm6'"],
+        ),
         ("m7", ensemble(PLAIN, &[]), &["must specify 'step' for ensemble 'm7'"]),
-        ("m8", step(""), &[
-            "must specify 'model_name' in step 0 of ensemble 'm8'",
-            "must specify 'input_map' in step 0 of ensemble 'm8'",
-            "must specify 'output_map' in step 0 of ensemble 'm8'",
-        ]),
-        ("m9", ensemble(PLAIN, &["id: x=A -> y=Z", "id: x=A -> y=Z"]), &[
-            "ensemble tensor 'Z' can appear in an output map only once for ensemble 'm9' step 1",
-        ]),
-        ("m10", ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4]", &["id: x=A x=B -> y=Z"]), &[
-            "input 'x' in model 'id' is mapped to multiple ensemble tensors for ensemble 'm10' \
-             step 0",
-        ]),
-        ("m11", ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4]", &["id: x=A -> y=Z"]), &[
-            "ensemble input 'B' for ensemble m11' is not used",
-        ]),
-        ("m12", ensemble("A:FP32[4] -> Z:FP32[4] Y:FP32[4]", &["id: x=A -> y=Z"]), &[
-            "ensemble output 'Y' for ensemble m12' is not used",
-        ]),
-        ("m13", ensemble(PLAIN, &["id: x=A -> y=m", "add_sub: a=m b=nowhere -> sum=Z"]), &[
-            "output 'Z' for ensemble 'm13' is not written: at least one of its depending tensors, \
+        (
+            "m8",
+            step(""),
+            &[
+                "must specify 'model_name' in step 0 of ensemble 'm8'",
+                "must specify 'input_map' in step 0 of ensemble 'm8'",
+                "must specify 'output_map' in step 0 of ensemble 'm8'",
+            ],
+        ),
+        (
+            "m9",
+            ensemble(PLAIN, &["id: x=A -> y=Z", "id: x=A -> y=Z"]),
+            &["ensemble tensor 'Z' can appear in an output map only once for ensemble 'm9' step 1"],
+        ),
+        (
+            "m10",
+            ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4]", &["id: x=A x=B -> y=Z"]),
+            &["input 'x' in model 'id' is mapped to multiple ensemble tensors for ensemble 'm10' \
+             step 0"],
+        ),
+        (
+            "m11",
+            ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4]", &["id: x=A -> y=Z"]),
+            &["ensemble input 'B' for ensemble m11' is not used"],
+        ),
+        (
+            "m12",
+            ensemble("A:FP32[4] -> Z:FP32[4] Y:FP32[4]", &["id: x=A -> y=Z"]),
+            &["ensemble output 'Y' for ensemble m12' is not used"],
+        ),
+        (
+            "m13",
+            ensemble(PLAIN, &["id: x=A -> y=m", "add_sub: a=m b=nowhere -> sum=Z"]),
+            &[
+                "output 'Z' for ensemble 'm13' is not written: at least one of its depending tensors, \
              'nowhere', is not connected",
-        ]),
-        ("m14", ensemble(PLAIN, &["add_sub: a=A b=z -> sum=y", "id: x=y -> y=z", "id: x=z -> y=Z"]), &[
-            "output 'Z' for ensemble 'm14' is not written",
-        ]),
-        ("m15", ensemble(PLAIN, &["add_sub: a=A b=A -> sum=Z difference=rest"]), &[
-            "ensemble tensor 'rest' is unused in ensemble 'm15'",
-        ]),
-        ("m16", ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4] Y:FP32[4]", &["id: x=A -> y=Z"])
-            .with("instance_group { count: 2 }"), &[
-            "instance group should not be specified for ensemble 'm16'",
-            "ensemble input 'B' for ensemble m16' is not used",
-            "ensemble output 'Y' for ensemble m16' is not used",
-        ]),
-        ("m17", good().with("max_batch_size: -1"), &[
-            "'max_batch_size' must be non-negative value for m17",
-        ]),
+            ],
+        ),
+        (
+            "m14",
+            ensemble(PLAIN, &["add_sub: a=A b=z -> sum=y", "id: x=y -> y=z", "id: x=z -> y=Z"]),
+            &["output 'Z' for ensemble 'm14' is not written"],
+        ),
+        (
+            "m15",
+            ensemble(PLAIN, &["add_sub: a=A b=A -> sum=Z difference=rest"]),
+            &["ensemble tensor 'rest' is unused in ensemble 'm15'"],
+        ),
+        (
+            "m16",
+            ensemble("A:FP32[4] B:FP32[4] -> Z:FP32[4] Y:FP32[4]", &["id: x=A -> y=Z"])
+                .with("instance_group { count: 2 }"),
+            &[
+                "instance group should not be specified for ensemble 'm16'",
+                "ensemble input 'B' for ensemble m16' is not used",
+                "ensemble output 'Y' for ensemble m16' is not used",
+            ],
+        ),
+        (
+            "m17",
+            good().with("max_batch_size: -1"),
+            &["'max_batch_size' must be non-negative value for m17"],
+        ),
     ]
 }
 
 fn wrong_with_its_steps() -> Vec<Row> {
     vec![
-        ("n1", ensemble(PLAIN, &["nobody: x=A -> y=m", "none: x=m -> y=Z"]), &[
-            "ensemble n1 contains models that are not available or ambiguous: nobody, none",
-        ]),
-        ("n2", ensemble(PLAIN, &["n2: A=A -> Z=Z"]), &[
-            "circular dependency between ensembles: n2 -> ... -> n2 -> n2",
-        ]),
+        (
+            "n1",
+            ensemble(PLAIN, &["nobody: x=A -> y=m", "none: x=m -> y=Z"]),
+            &["ensemble n1 contains models that are not available or ambiguous: nobody, none"],
+        ),
+        (
+            "n2",
+            ensemble(PLAIN, &["n2: A=A -> Z=Z"]),
+            &["circular dependency between ensembles: n2 -> ... -> n2 -> n2"],
+        ),
         ("n3", ensemble(PLAIN, &["n4: A=A -> Z=Z"]), &["circular dependency between ensembles: "]),
         ("n4", ensemble(PLAIN, &["n3: A=A -> Z=Z"]), &["circular dependency between ensembles: "]),
-        ("n5", ensemble(PLAIN, &["m7: A=A -> Z=Z"]), &[
-            "ensemble 'n5' depends on 'm7' which is not valid. Model 'm7' failed with error: ",
-            "must specify 'step' for ensemble 'm7'",
-        ]),
-        ("n6", ensemble(PLAIN, &["broken: x=A -> y=Z"]), &[
-            "ensemble 'n6' depends on 'broken' which has no loaded version. Model 'broken' loading \
+        (
+            "n5",
+            ensemble(PLAIN, &["m7: A=A -> Z=Z"]),
+            &[
+                "ensemble 'n5' depends on 'm7' which is not valid. Model 'm7' failed with error: ",
+                "must specify 'step' for ensemble 'm7'",
+            ],
+        ),
+        (
+            "n6",
+            ensemble(PLAIN, &["broken: x=A -> y=Z"]),
+            &[
+                "ensemble 'n6' depends on 'broken' which has no loaded version. Model 'broken' loading \
              failed with error: ",
-            "names the native op 'nonsense'",
-        ]),
-        ("n7", ensemble(PLAIN, &["id@3: x=A -> y=Z"]), &[
-            "ensemble 'n7' depends on 'id' whose required version 3 is not loaded.",
-        ]),
-        ("n8", ensemble(PLAIN, &["small_batch: x=A -> y=Z"]).batch(8), &[
-            "ensemble n8 allows maximum batch size 8, but it contains model small_batch which only \
+                "names the native op 'nonsense'",
+            ],
+        ),
+        (
+            "n7",
+            ensemble(PLAIN, &["id@3: x=A -> y=Z"]),
+            &["ensemble 'n7' depends on 'id' whose required version 3 is not loaded."],
+        ),
+        (
+            "n8",
+            ensemble(PLAIN, &["small_batch: x=A -> y=Z"]).batch(8),
+            &[
+                "ensemble n8 allows maximum batch size 8, but it contains model small_batch which only \
              allows maximum batch size to be 2",
-        ]),
-        ("n9", ensemble(PLAIN, &["id: x=A wrong=A -> y=Z"]), &[
-            "in ensemble n9, ensemble tensor A is mapping to non-existing input wrong in model id",
-        ]),
-        ("n10", ensemble(PLAIN, &["add_sub: a=A -> sum=Z"]), &[
-            "in ensemble n10, input b in model add_sub is not mapped to any ensemble tensors",
-        ]),
-        ("n11", ensemble(PLAIN, &["id: x=A -> z=Z"]), &[
-            "in ensemble n11, ensemble tensor Z is mapped from non-existing output z in model id",
-        ]),
-        ("n12", ensemble(PLAIN, &["id_int: x=A -> y=Z"]), &[
-            "in ensemble n12, ensemble tensor A: inconsistent data type: TYPE_FP32 is inferred \
+            ],
+        ),
+        (
+            "n9",
+            ensemble(PLAIN, &["id: x=A wrong=A -> y=Z"]),
+            &[
+                "in ensemble n9, ensemble tensor A is mapping to non-existing input wrong in model id",
+            ],
+        ),
+        (
+            "n10",
+            ensemble(PLAIN, &["add_sub: a=A -> sum=Z"]),
+            &["in ensemble n10, input b in model add_sub is not mapped to any ensemble tensors"],
+        ),
+        (
+            "n11",
+            ensemble(PLAIN, &["id: x=A -> z=Z"]),
+            &[
+                "in ensemble n11, ensemble tensor Z is mapped from non-existing output z in model id",
+            ],
+        ),
+        (
+            "n12",
+            ensemble(PLAIN, &["id_int: x=A -> y=Z"]),
+            &[
+                "in ensemble n12, ensemble tensor A: inconsistent data type: TYPE_FP32 is inferred \
              from model n12 while TYPE_INT32 is inferred from model id_int",
-            "in ensemble n12, ensemble tensor Z: inconsistent data type: TYPE_FP32 is inferred \
+                "in ensemble n12, ensemble tensor Z: inconsistent data type: TYPE_FP32 is inferred \
              from model n12 while TYPE_INT32 is inferred from model id_int",
-        ]),
-        ("n13", ensemble(PLAIN, &["id: x=A -> y=m", "id_int: x=m -> y=n", "id: x=n -> y=Z"]), &[
-            "in ensemble n13, ensemble tensor m: inconsistent data type: TYPE_FP32 is inferred \
+            ],
+        ),
+        (
+            "n13",
+            ensemble(PLAIN, &["id: x=A -> y=m", "id_int: x=m -> y=n", "id: x=n -> y=Z"]),
+            &[
+                "in ensemble n13, ensemble tensor m: inconsistent data type: TYPE_FP32 is inferred \
              from model id while TYPE_INT32 is inferred from model id_int",
-            "in ensemble n13, ensemble tensor n: inconsistent data type: TYPE_INT32 is inferred \
+                "in ensemble n13, ensemble tensor n: inconsistent data type: TYPE_INT32 is inferred \
              from model id_int while TYPE_FP32 is inferred from model id",
-        ]),
-        ("n14", ensemble("A:FP32[5] -> Z:FP32[4]", &["id: x=A -> y=Z"]), &[
-            "in ensemble n14, ensemble tensor A: inconsistent shape: [5] is inferred from model \
+            ],
+        ),
+        (
+            "n14",
+            ensemble("A:FP32[5] -> Z:FP32[4]", &["id: x=A -> y=Z"]),
+            &[
+                "in ensemble n14, ensemble tensor A: inconsistent shape: [5] is inferred from model \
              n14 while [4] is inferred from model id",
-        ]),
-        ("n15", ensemble("A:FP32[4] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(0), &[
-            "in ensemble n15, ensemble tensor A: inconsistent shape: [4] is inferred from model \
+            ],
+        ),
+        (
+            "n15",
+            ensemble("A:FP32[4] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(0),
+            &[
+                "in ensemble n15, ensemble tensor A: inconsistent shape: [4] is inferred from model \
              n15 while [4,4] is inferred from model id_rank2",
-        ]),
-        ("n16", ensemble("A:FP32[5,5] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(2), &[
-            "inconsistent shape: [-1,5,5] is inferred from model n16 while [4,4] is inferred from \
+            ],
+        ),
+        (
+            "n16",
+            ensemble("A:FP32[5,5] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(2),
+            &[
+                "inconsistent shape: [-1,5,5] is inferred from model n16 while [4,4] is inferred from \
              model id_rank2",
-        ]),
+            ],
+        ),
     ]
 }
 

@@ -67,10 +67,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
             .with("e", ensemble(signature, &["id: x=A -> y=B", steps[0]]))
             .with(
                 "outer",
-                ensemble(
-                    "A:FP32[-1] CODE:INT32[1] -> Z:INT32[1]",
-                    &["e: A=A CODE=CODE -> Z=Z"],
-                ),
+                ensemble("A:FP32[-1] CODE:INT32[1] -> Z:INT32[1]", &["e: A=A CODE=CODE -> Z=Z"]),
             )
             .with("wild", ensemble("A:FP32[-1] -> Z:FP32[-1]", &["fixed: x=A -> y=Z"]))
             .with("both", {
@@ -146,10 +143,10 @@ fn every_step_is_told_what_the_client_said() {
     );
     let server = Server::start(Repository::of([("first", echo.clone()), ("second", echo)]).with(
         "e",
-        ensemble("A:BYTES[-1] -> ONE:BYTES[1] TWO:BYTES[1]", &[
-            "first: x=A -> y=ONE",
-            "second: x=ONE -> y=TWO",
-        ]),
+        ensemble(
+            "A:BYTES[-1] -> ONE:BYTES[1] TWO:BYTES[1]",
+            &["first: x=A -> y=ONE", "second: x=ONE -> y=TWO"],
+        ),
     ));
     let request = json!({
         "id": "seven",
@@ -185,11 +182,10 @@ fn a_failing_branch_answers_at_once_and_its_siblings_go_no_further() {
             .with("failing", failing())
             .with("e", {
                 let signature = "A:FP32[-1] CODE:INT32[1] -> Z:INT32[1] B:FP32[-1]";
-                ensemble(signature, &[
-                    "slow: x=A -> y=m",
-                    "behind: x=m -> y=B",
-                    "failing: x=CODE -> y=Z",
-                ])
+                ensemble(
+                    signature,
+                    &["slow: x=A -> y=m", "behind: x=m -> y=B", "failing: x=CODE -> y=Z"],
+                )
             })
             .with("chain", {
                 let steps = ["slow: x=A -> y=m", "behind: x=m -> y=B"];
@@ -296,10 +292,10 @@ fn a_request_in_flight_keeps_the_models_it_started_with() {
 
 #[test]
 fn metrics_tell_the_steps_of_an_ensemble_apart() {
-    let server = Server::start(Repository::of([("id", native("identity", FLOATS))]).with(
-        "e",
-        ensemble("A:FP32[-1] -> Z:FP32[-1]", &["id: x=A -> y=m", "id: x=m -> y=Z"]),
-    ));
+    let server = Server::start(
+        Repository::of([("id", native("identity", FLOATS))])
+            .with("e", ensemble("A:FP32[-1] -> Z:FP32[-1]", &["id: x=A -> y=m", "id: x=m -> y=Z"])),
+    );
     for _ in 0..3 {
         server.infer("e", &floats(&[("A", &[1.0])])).ok();
     }

@@ -23,10 +23,7 @@ use crate::support::{
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let mut repository = Repository::new()
-        .with(
-            "add_sub",
-            native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"),
-        )
+        .with("add_sub", native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"))
         .with("slow", delay(20, "x:FP32[-1] -> y:FP32[-1]"))
         .with("fast", native("identity", "x:FP32[-1] -> y:FP32[-1]"))
         .with("e", ensemble("A:FP32[4] -> Z:FP32[4]", &["add_sub: a=A b=A -> sum=Z"]));
@@ -130,9 +127,17 @@ fn typed_contents_are_taken_for_every_type() {
     let contents = InferTensorContents::default;
     let of = |it: InferTensorContents| it;
     let rows: Vec<(&str, InferTensorContents, Vec<u8>)> = vec![
-        ("BOOL", of(InferTensorContents { bool_contents: vec![true, false], ..contents() }), vec![1, 0]),
+        (
+            "BOOL",
+            of(InferTensorContents { bool_contents: vec![true, false], ..contents() }),
+            vec![1, 0],
+        ),
         ("INT8", InferTensorContents { int_contents: vec![-1, 2], ..contents() }, vec![255, 2]),
-        ("INT16", InferTensorContents { int_contents: vec![-1, 2], ..contents() }, vec![255, 255, 2, 0]),
+        (
+            "INT16",
+            InferTensorContents { int_contents: vec![-1, 2], ..contents() },
+            vec![255, 255, 2, 0],
+        ),
         (
             "INT32",
             InferTensorContents { int_contents: vec![-1, 2], ..contents() },
@@ -144,7 +149,11 @@ fn typed_contents_are_taken_for_every_type() {
             [[255; 8], [2, 0, 0, 0, 0, 0, 0, 0]].concat(),
         ),
         ("UINT8", InferTensorContents { uint_contents: vec![255, 2], ..contents() }, vec![255, 2]),
-        ("UINT16", InferTensorContents { uint_contents: vec![1, 2], ..contents() }, vec![1, 0, 2, 0]),
+        (
+            "UINT16",
+            InferTensorContents { uint_contents: vec![1, 2], ..contents() },
+            vec![1, 0, 2, 0],
+        ),
         (
             "UINT32",
             InferTensorContents { uint_contents: vec![1, 2], ..contents() },
@@ -235,16 +244,8 @@ fn wrong_requests_are_refused_in_tritons_words() {
             Code::InvalidArgument,
             "input byte size mismatch for input 'a' for model 'add_sub'. Expected 16, got 12",
         ),
-        (
-            with(&|it| it.inputs[0].shape = vec![-4]),
-            Code::InvalidArgument,
-            "invalid dimensions",
-        ),
-        (
-            with(&|it| it.inputs[0].shape = vec![1 << 40, 1 << 40]),
-            Code::InvalidArgument,
-            "exceed",
-        ),
+        (with(&|it| it.inputs[0].shape = vec![-4]), Code::InvalidArgument, "invalid dimensions"),
+        (with(&|it| it.inputs[0].shape = vec![1 << 40, 1 << 40]), Code::InvalidArgument, "exceed"),
         (
             with(&|it| it.inputs[0].shape = vec![2, 2]),
             Code::InvalidArgument,
@@ -314,8 +315,7 @@ fn a_stream_answers_in_order_and_survives_errors() {
         request.id = id.to_owned();
         request
     };
-    let requests =
-        vec![request("slow", "one"), request("no", "two"), request("fast", "three")];
+    let requests = vec![request("slow", "one"), request("no", "two"), request("fast", "three")];
     let answers = grpc().stream(requests).unwrap();
     let told: Vec<_> = answers
         .iter()
@@ -335,7 +335,8 @@ fn a_stream_answers_in_order_and_survives_errors() {
 #[test]
 fn statistics_and_index_say_what_http_says() {
     let mut grpc = grpc();
-    let own = Server::start(Repository::of([("m", native("identity", "x:FP32[-1] -> y:FP32[-1]"))]));
+    let own =
+        Server::start(Repository::of([("m", native("identity", "x:FP32[-1] -> y:FP32[-1]"))]));
     let mut other = Grpc::connect(own.grpc);
     other.infer(floats("m", &[("x", &[1.0, 2.0])])).unwrap();
     let request = ModelStatisticsRequest { name: "m".to_owned(), version: String::new() };
@@ -344,10 +345,10 @@ fn statistics_and_index_say_what_http_says() {
     assert_eq!((it.inference_count, it.execution_count), (1, 1));
     let success = it.inference_stats.as_ref().unwrap().success.unwrap();
     let same = own.stats("m")["inference_stats"]["success"].clone();
-    assert_eq!((success.count, success.ns), (
-        same["count"].as_u64().unwrap(),
-        same["ns"].as_u64().unwrap()
-    ));
+    assert_eq!(
+        (success.count, success.ns),
+        (same["count"].as_u64().unwrap(), same["ns"].as_u64().unwrap())
+    );
     let request = RepositoryIndexRequest::default();
     let index = grpc.call(async |it| it.repository_index(request).await).unwrap();
     let e = index.models.iter().find(|it| it.name == "e").unwrap();

@@ -21,24 +21,24 @@ use crate::support::{
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let mut repository = Repository::new()
-        .with(
-            "add_sub",
-            native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"),
-        )
+        .with("add_sub", native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"))
         .with("mul", native("mul", "x:FP32[4] y:FP32[4] -> z:FP32[4]"))
         .with(
             "e",
-            ensemble("INPUT0:FP32[4] INPUT1:FP32[4] -> OUTPUT:FP32[4]", &[
-                "add_sub: a=INPUT0 b=INPUT1 -> sum=s difference=d",
-                "mul: x=s y=d -> z=OUTPUT",
-            ]),
+            ensemble(
+                "INPUT0:FP32[4] INPUT1:FP32[4] -> OUTPUT:FP32[4]",
+                &["add_sub: a=INPUT0 b=INPUT1 -> sum=s difference=d", "mul: x=s y=d -> z=OUTPUT"],
+            ),
         )
         .with("batched", native("identity", "x:INT64[2] -> y:INT64[2]").batch(8))
         .with("text", native("identity", "text_input:BYTES[1] -> text_output:BYTES[1]"))
         .with("one_byte", native("identity", "x:UINT8[-1] -> y:UINT8[-1]"))
-        .with("two", native("identity", "x:FP32[-1] -> y:FP32[-1]").versions(&["1", "3"]).with(
-            "version_policy { all {} }",
-        ));
+        .with(
+            "two",
+            native("identity", "x:FP32[-1] -> y:FP32[-1]")
+                .versions(&["1", "3"])
+                .with("version_policy { all {} }"),
+        );
     for dtype in "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 BF16 FP32 FP64 BYTES"
         .split(' ')
     {
@@ -54,9 +54,12 @@ fn http() -> Http {
 
 #[test]
 fn health_has_no_body() {
-    for path in
-        ["/v2/health/live", "/v2/health/ready", "/v2/models/e/ready", "/v2/models/e/versions/1/ready"]
-    {
+    for path in [
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/v2/models/e/ready",
+        "/v2/models/e/versions/1/ready",
+    ] {
         let answer = http().get(path);
         assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{path}");
     }
@@ -64,7 +67,9 @@ fn health_has_no_body() {
 
 #[test]
 fn addresses_that_are_not_there_and_methods_that_do_not_fit() {
-    for path in ["/", "/v2/nothing", "/v1/models/e", "/v2/models/e/nothing", "/v2/models/e/versions/1/x"] {
+    for path in
+        ["/", "/v2/nothing", "/v1/models/e", "/v2/models/e/nothing", "/v2/models/e/versions/1/x"]
+    {
         http().get(path).refuses(404, "Not Found");
     }
     for (method, path) in [
@@ -85,9 +90,13 @@ fn the_server_says_who_it_is() {
     assert_eq!(body["name"], "tested");
     assert!(body["version"].is_string(), "{body}");
     let extensions: Vec<_> = body["extensions"].as_array().unwrap().iter().collect();
-    for expected in
-        ["model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics"]
-    {
+    for expected in [
+        "model_repository",
+        "model_configuration",
+        "binary_tensor_data",
+        "parameters",
+        "statistics",
+    ] {
         assert!(extensions.iter().any(|it| **it == *expected), "no {expected} in {body}");
     }
 }
@@ -238,8 +247,11 @@ fn types_that_json_lacks_are_refused_there_and_pass_as_bytes() {
                  format for output y"
             ),
         );
-        let request = binary_request(&[("x", dtype, &[1, 2], 4)], json!([{"name": "y",
-            "parameters": {"binary_data": true}}]));
+        let request = binary_request(
+            &[("x", dtype, &[1, 2], 4)],
+            json!([{"name": "y",
+            "parameters": {"binary_data": true}}]),
+        );
         let answer = http().infer_binary(&model, &request, &[&[1, 2, 3, 4]]);
         assert_eq!(parts(answer.ok()).1, [1, 2, 3, 4], "{dtype}");
     }
@@ -396,10 +408,10 @@ fn statistics_count_requests_and_rows() {
     }
     let sizes: Vec<_> = stats["batch_stats"].as_array().unwrap().iter().collect();
     let of = |it: &Value| (it["batch_size"].clone(), it["compute_infer"]["count"].clone());
-    assert_eq!(sizes.iter().map(|it| of(it)).collect::<Vec<_>>(), [
-        (json!(1), json!(1)),
-        (json!(3), json!(2))
-    ]);
+    assert_eq!(
+        sizes.iter().map(|it| of(it)).collect::<Vec<_>>(),
+        [(json!(1), json!(1)), (json!(3), json!(2))]
+    );
     let all = server.http.get("/v2/models/stats").ok().json();
     assert_eq!(all["model_stats"].as_array().unwrap().len(), 1);
     for (name, count) in [

@@ -21,6 +21,8 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &Options) {
     let max_batch_size = config.max_batch_size;
     match &mut config.scheduling_choice {
         Some(SchedulingChoice::EnsembleScheduling(ensemble)) => {
+            // No step is decoupled yet, so neither is the whole: shown, as Triton shows it.
+            config.model_transaction_policy.get_or_insert_default();
             for step in &mut ensemble.step {
                 // Versions start at 1, so 0 was not written.
                 if step.model_version == 0 {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io, net::SocketAddr, sync::atomic::Ordering::Relaxed};
 
+use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_web::{
     App, HttpResponse, HttpServer,
     dev::ServerHandle,
@@ -86,19 +87,18 @@ const QUEUE_DEPTH: (&str, &str) = (
     "Requests that wait in the queue of the model an ensemble's step runs",
 );
 
-/// The listener of the metrics and its connections.
+/// The actor that owns the listener of the metrics and its connections.
 pub struct MetricsGateway {
-    addresses: Vec<SocketAddr>,
     server: ServerHandle,
 }
 
 impl MetricsGateway {
-    /// Listens on every address; to be called on a thread of the actix system.
+    /// Listens on every address and answers where; to be called on a thread of the actix system.
     pub fn start(
         gate: &Gate,
         metrics: &Metrics,
         addresses: &[SocketAddr],
-    ) -> io::Result<MetricsGateway> {
+    ) -> io::Result<(Addr<MetricsGateway>, Vec<SocketAddr>)> {
         let source = Data::new((gate.clone(), metrics.clone()));
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
@@ -111,19 +111,26 @@ impl MetricsGateway {
         }
         let addresses = server.addrs();
         let server = server.run();
-        let handle = server.handle();
+        let gateway = MetricsGateway { server: server.handle() };
         actix_rt::spawn(server);
-        Ok(MetricsGateway { addresses, server: handle })
+        Ok((Actor::start(gateway), addresses))
     }
+}
 
-    /// Where it listens.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
+impl Actor for MetricsGateway {
+    type Context = Context<Self>;
+}
 
-    /// Stops accepting; returns once the answers under way are out.
-    pub async fn stop(self) {
-        self.server.stop(true).await;
+/// Stops accepting; answered once the answers under way are out.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Stop;
+
+impl Handler<Stop> for MetricsGateway {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+        Box::pin(self.server.stop(true))
     }
 }
 

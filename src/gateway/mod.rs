@@ -5,6 +5,7 @@ pub mod describe;
 pub mod grpc;
 pub mod http;
 pub mod metrics;
+mod mismatch;
 pub mod named;
 pub mod settings;
 pub mod status;

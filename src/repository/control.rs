@@ -59,7 +59,10 @@ pub(super) fn start_with(settings: Arc<Settings>, open: Box<dyn Open>) -> Starte
         swept.unwrap_or_else(|error| tracing::warn!("old files of load requests stay: {error}"));
         match initial.ask(at_start(&settings)).await {
             Ok(done) => summary::summary(&initial.catalog.load(), &done),
-            Err(error) => Summary { rows: Vec::new(), problems: vec![error.to_string()] },
+            Err(error) => {
+                tracing::error!("{error}");
+                Summary::default()
+            }
         }
     });
     Started { repository: Repository { catalog, control: Arc::new(door) }, initial }
@@ -114,12 +117,12 @@ impl Control for Door {
             let name: Arc<str> = name.into();
             let done = door.ask(Action::Load(vec![(name.clone(), overrides)])).await?;
             match done.results.get(&name) {
+                Some(Ok(())) => Ok(()),
                 Some(Err(failure)) => Err(load_error(&name, failure)),
-                _ if door.catalog.load().versions(&name).is_empty() => {
+                None => {
                     let text = format!("failed to load '{name}', no version is available");
                     Err(Error::internal(text))
                 }
-                _ => Ok(()),
             }
         })
     }

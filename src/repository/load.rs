@@ -166,3 +166,24 @@ impl Infer for WithFiles {
         self.answers.infer(request, reply);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_fills_in_tensors_and_batching_and_nothing_else() {
+        let mut draft = config::read_text("name: \"m\" backend: \"python\"", "config").unwrap();
+        let completed = r#"{"name": "other", "backend": "native", "max_batch_size": 4,
+            "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": ["4"]}],
+            "dynamic_batching": {}, "model_transaction_policy": {"decoupled": true}}"#;
+        merge(&mut draft, completed).unwrap();
+        let proto = &draft.proto;
+        assert_eq!((&*proto.name, &*proto.backend, proto.max_batch_size), ("m", "python", 4));
+        assert_eq!((proto.input.len(), proto.output.len()), (1, 0));
+        assert!(proto.model_transaction_policy.as_ref().is_some_and(|it| it.decoupled));
+        assert!(matches!(proto.scheduling_choice, Some(SchedulingChoice::DynamicBatching(_))));
+        let error = merge(&mut draft, "{").unwrap_err().to_string();
+        assert!(error.starts_with("the backend completed 'm' wrongly: "), "{error}");
+    }
+}

@@ -160,6 +160,9 @@ impl Progress {
                 let versions = versions.join(", ");
                 tracing::info!("loaded `{name}` version {versions} in {seconds:.2} s{count}");
             }
+            Err(failure @ (Failure::Missing | Failure::Refused(_))) => {
+                tracing::debug!("failed to load `{name}`{count}: {}", failure.reason());
+            }
             Err(failure) => {
                 tracing::error!("failed to load `{name}`{count}: {}", failure.reason());
             }

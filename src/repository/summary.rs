@@ -24,23 +24,24 @@ pub struct Row {
 pub struct Summary {
     /// One per version, or per model without one.
     pub rows: Vec<Row>,
-    /// What failed; empty if all is well.
-    pub problems: Vec<String>,
+    /// Everything asked for at the start is loaded.
+    pub is_ok: bool,
 }
 
 /// What became of the models asked for at the start.
 pub(super) fn summary(catalog: &Catalog, done: &Done) -> Summary {
     let mut rows = rows(catalog);
-    let mut problems = done.problems.clone();
+    let mut is_ok = done.problems.is_empty();
+    done.problems.iter().for_each(|problem| tracing::error!("{problem}"));
     for name in &done.targets {
         let Some(Err(failure)) = done.results.get(name) else { continue };
-        problems.push(format!("failed to load '{name}': {}", failure.reason()));
+        is_ok = false;
         if *failure == Failure::Missing {
             let status = format!("Not loaded: {}", failure.reason());
             rows.push(Row { model: name.clone(), version: None, status });
         }
     }
-    Summary { rows, problems }
+    Summary { rows, is_ok }
 }
 
 /// The table of all models somebody tried to load, in Triton's words.

@@ -90,7 +90,7 @@ async fn settle(world: &World, this: &Visit, node: &mut Node) -> Result<Vec<i64>
         (None, Some(definition)) => definition.clone(),
         (None, None) => return node.failure.clone().map_or(Ok(Vec::new()), Err),
     };
-    node.definition = Some(definition.clone());
+    let before = node.definition.replace(definition.clone());
     let attempt = match &definition.content {
         // Only its own files can change what became of it.
         Content::Single(_) if this.read.is_none() => {
@@ -105,7 +105,14 @@ async fn settle(world: &World, this: &Visit, node: &mut Node) -> Result<Vec<i64>
     };
     match attempt {
         Ok(came_up) => Ok(succeed(world, this, node, came_up)),
-        Err(failed) => Err(fail(world, this, node, failed)),
+        Err(failed) => {
+            let failure = fail(world, this, node, failed);
+            // What a client brought and failed is not tried again by itself.
+            if definition.is_override {
+                node.definition = before;
+            }
+            Err(failure)
+        }
     }
 }
 
@@ -145,6 +152,7 @@ async fn single(
 
 async fn open(world: &World, definition: &Arc<Definition>, version: i64) -> Result<Arc<Model>> {
     let _permit = world.permits.acquire().await;
+    tracing::info!("loading `{}` version {version}", definition.name);
     let mut left = world.settings.retry_count;
     loop {
         match world.open.single(definition.clone(), version).await {
@@ -187,7 +195,8 @@ async fn ensemble(
 ) -> Result<CameUp, Vec<String>> {
     let Some(definition) = &node.definition else { return Ok(Vec::new()) };
     if let Some(ring) = &this.ring {
-        return Err(vec![ring.clone()]);
+        let ring = config.places.problem("ensemble_scheduling", ring.as_str());
+        return Err(vec![told(&ring)]);
     }
     let needed = definition.needed();
     let upstream =

@@ -33,9 +33,7 @@ impl Model {
 
     /// Adds an entry of `parameters`.
     pub(crate) fn parameter(self, key: &str, value: &str) -> Model {
-        self.with(format!(
-            "parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}"
-        ))
+        self.with(format!("parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}"))
     }
 
     /// Replaces the version folders.

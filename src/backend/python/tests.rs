@@ -18,7 +18,7 @@ use super::{complete, prepare};
 use crate::{
     backend::{Backend, Done, Executed, InstanceName, Place, Remote, Settings},
     config::{ModelConfig, read_text},
-    error::{Error, ErrorKind, Result},
+    error::{ErrorKind, Result},
     model::Health,
     request::{Context, Parameter, Request, Response, Wanted},
     tensor::{DataType, SegmentPool, Shape, Tensor},

@@ -4,28 +4,10 @@ use bytes::Bytes;
 
 use crate::{
     error::{Error, Result},
+    gateway::mismatch::About,
     proto::inference::InferTensorContents,
     tensor::DataType,
 };
-
-/// Which input of which model an error is about.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
-    /// The input's name.
-    pub(super) input: &'a str,
-    /// The model's name.
-    pub(super) model: &'a str,
-    /// The request's, empty if the client sent none.
-    pub(super) id: &'a str,
-}
-
-impl About<'_> {
-    /// An error that begins with the request's id, as Triton's checks of inputs do.
-    pub(super) fn tagged(&self, text: &str) -> Error {
-        let id = if self.id.is_empty() { "<id_unknown>" } else { self.id };
-        Error::invalid(format!("[request id: {id}] {text}"))
-    }
-}
 
 /// The one list that is filled, as little-endian elements of type `dtype`.
 pub(super) fn pack(
@@ -162,7 +144,7 @@ mod tests {
         check(Contents { uint64_contents: vec![1], ..none() }, Uint64, &[1, 0, 0, 0, 0, 0, 0, 0]);
         check(Contents { fp32_contents: vec![1.0], ..none() }, Fp32, &1f32.to_le_bytes());
         check(Contents { fp64_contents: vec![1.0], ..none() }, Fp64, &1f64.to_le_bytes());
-        let texts = vec![Bytes::from_static(b"a\0"), Bytes::new()];
+        let texts = vec![bytes::Bytes::from_static(b"a\0"), bytes::Bytes::new()];
         let bytes = Contents { bytes_contents: texts, ..none() };
         check(bytes, DataType::Bytes, b"\x02\0\0\0a\0\0\0\0\0");
         check(none(), Fp32, &[]);

@@ -4,14 +4,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::{
-    contents::{About, pack},
-    mismatch::explain,
-    parameters,
-};
+use super::{contents::pack, parameters};
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
+    gateway::mismatch::{About, explain},
     gateway::named::NamedRequest,
     model::Model,
     proto::inference::{

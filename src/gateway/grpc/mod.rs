@@ -9,7 +9,6 @@ mod health;
 mod infer;
 mod listen;
 mod messages;
-mod mismatch;
 mod parameters;
 mod refusal;
 mod service;
@@ -19,6 +18,7 @@ mod tests;
 
 use std::{io, net::SocketAddr, time::Duration};
 
+use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::ArbiterHandle;
 use tokio::sync::{oneshot, watch};
 use tonic::transport::Server;
@@ -37,48 +37,58 @@ const CALLS_PER_CONNECTION: u32 = 1 << 14;
 /// Calls a client may take back before they were looked at: bursts of cancels are no attack yet.
 const CANCELLED_UNSEEN: usize = 1 << 10;
 
-/// The listeners of the gateway and their connections. Dropping it stops accepting.
+/// The actor that owns the listeners and their connections; it ends with its last address.
 pub struct GrpcGateway {
-    addresses: Vec<SocketAddr>,
     stopping: watch::Sender<bool>,
     servers: Vec<oneshot::Receiver<()>>,
 }
 
 impl GrpcGateway {
-    /// Listens on every address and serves on every arbiter. Port 0 takes a free one.
+    /// Listens on every address and serves on every arbiter; answers where. Port 0 takes a free one.
     pub fn start(
         gate: &Gate,
         addresses: &[SocketAddr],
         arbiters: &[ArbiterHandle],
-    ) -> io::Result<GrpcGateway> {
+    ) -> io::Result<(Addr<GrpcGateway>, Vec<SocketAddr>)> {
         let (stopping, stop) = watch::channel(false);
-        let mut gateway = GrpcGateway { addresses: Vec::new(), stopping, servers: Vec::new() };
+        let mut gateway = GrpcGateway { stopping, servers: Vec::new() };
+        let mut listening = Vec::new();
         let bound: Vec<_> =
             addresses.iter().map(|it| Listener::bind(*it)).collect::<io::Result<_>>()?;
         for listener in bound {
-            gateway.addresses.push(listener.address()?);
+            listening.push(listener.address()?);
             for arbiter in arbiters {
                 let doors = Doors::new(gate.clone(), Inference::new(gate.clone(), stop.clone()));
                 let ended = serve(arbiter, listener.share()?, doors, stop.clone());
                 gateway.servers.push(ended);
             }
         }
-        Ok(gateway)
+        Ok((Actor::start(gateway), listening))
     }
+}
 
-    /// Where it listens.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
+impl Actor for GrpcGateway {
+    type Context = Context<Self>;
+}
 
-    /// Stops accepting and ends streams after their requests in flight; returns once every
-    /// connection is closed. Dropping the future leaves the rest to the arbiters' end.
-    pub async fn stop(self) {
+/// Stops accepting and ends streams after their requests in flight; answered once every connection
+/// is closed.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Stop;
+
+impl Handler<Stop> for GrpcGateway {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
         // Nobody listening means that every server has ended.
         let _ = self.stopping.send(true);
-        for ended in self.servers {
-            let _ = ended.await;
-        }
+        let servers = std::mem::take(&mut self.servers);
+        Box::pin(async move {
+            for ended in servers {
+                let _ = ended.await;
+            }
+        })
     }
 }
 

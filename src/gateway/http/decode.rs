@@ -11,7 +11,10 @@ use super::{
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
-    gateway::named::NamedRequest,
+    gateway::{
+        mismatch::{About, explain},
+        named::NamedRequest,
+    },
     request::{Request, Wanted},
     tensor::{DataType, Shape, Tensor, element_count},
 };
@@ -92,7 +95,7 @@ impl Reader<'_> {
             }
         }
         for input in envelope.inputs.required("inputs")? {
-            let (name, tensor) = self.input(input)?;
+            let (name, tensor) = self.input(&named.id, input)?;
             named.inputs.push((name, tensor));
         }
         if self.at < self.body.bytes.len() {
@@ -111,7 +114,7 @@ impl Reader<'_> {
         Ok(Asked { request, binary })
     }
 
-    fn input<'b>(&mut self, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
+    fn input<'b>(&mut self, id: &str, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
         let name = input.name.into_text("name")?;
         let dtype = parse_dtype(&name, input.datatype.text("datatype")?)?;
         let shape = input.shape.into_shape()?;
@@ -135,9 +138,10 @@ impl Reader<'_> {
             }
             (None, Some(size)) => {
                 let range = self.next_binary(&name, size)?;
-                let tensor = self.body.tensor(dtype, shape, range);
-                let sizes = dtype.size().map(|each| (elements * each, size));
-                tensor.map_err(|it| self.wrong_bytes(&name, sizes, it))?
+                let about = About { input: &name, model: &self.config.name, id };
+                let data = &self.body.bytes[range.clone()];
+                let tensor = self.body.tensor(dtype, shape.clone(), range);
+                tensor.map_err(|_| explain(dtype, &shape, data, &about))?
             }
             (None, None) => return Err(Error::unsupported("shared memory is not supported yet")),
         };
@@ -162,18 +166,6 @@ impl Reader<'_> {
         let start = self.at;
         self.at += size as usize;
         Ok(start..self.at)
-    }
-
-    fn wrong_bytes(&self, name: &str, sizes: Option<(usize, u64)>, error: Error) -> Error {
-        let model = &self.config.name;
-        let Some((expected, got)) = sizes else {
-            let text = format!("inference input '{name}' for model '{model}': {error}");
-            return Error::invalid(text);
-        };
-        Error::invalid(format!(
-            "input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, \
-             got {got}"
-        ))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's threads.
 
 mod body;
+#[doc(hidden)]
+pub mod codec;
 mod coding;
 mod decode;
 mod elements;

@@ -139,8 +139,8 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
     }
 }
 
-async fn ask(gateway: &MetricsGateway, what: &str) -> String {
-    let mut socket = TcpStream::connect(gateway.addresses()[0]).await.unwrap();
+async fn ask(address: std::net::SocketAddr, what: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
     let request = format!("{what} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -162,17 +162,17 @@ async fn the_endpoint_answers_get_and_nothing_else() {
         lifecycle: Arc::default(),
     };
     let any_port = "127.0.0.1:0".parse().unwrap();
-    let gateway = MetricsGateway::start(&gate, &Metrics::new(), &[any_port]).unwrap();
-    let answer = ask(&gateway, "GET /metrics").await;
+    let (gateway, addresses) = MetricsGateway::start(&gate, &Metrics::new(), &[any_port]).unwrap();
+    let answer = ask(addresses[0], "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("content-type: text/plain; charset=utf-8\r\n"), "{answer}");
     assert!(answer.contains("\nnv_inference_count{"), "{answer}");
     for (what, status) in [("POST /metrics", "405"), ("PUT /metrics", "405"), ("GET /x", "404")] {
-        let answer = ask(&gateway, what).await;
+        let answer = ask(addresses[0], what).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{what}: {answer}");
     }
     // Series go with their model.
     catalog.store(Arc::default());
-    assert!(ask(&gateway, "GET /metrics").await.ends_with("\r\n\r\n"));
-    gateway.stop().await;
+    assert!(ask(addresses[0], "GET /metrics").await.ends_with("\r\n\r\n"));
+    gateway.send(Stop).await.unwrap();
 }

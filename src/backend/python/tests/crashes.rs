@@ -1,1 +1,133 @@
-//! TODO
+//! Workers that die, hang or flood: what they had fails, everything else goes on.
+
+use super::*;
+
+/// Dies as the input says, else returns it.
+const MORTAL: &str = "
+    import ctypes, os, signal, sys
+    class TritonPythonModel:
+        def execute(self, requests):
+            answers = []
+            for request in requests:
+                array = request.inputs()[0].as_numpy()
+                if array[0] == 1:
+                    print('famous last words', file=sys.stderr)
+                    os._exit(3)
+                if array[0] == 2:
+                    ctypes.string_at(0)
+                if array[0] == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if array[0] == 4:
+                    pb_utils._worker.control.send(b'nonsense, and plenty of it')
+                if array[0] == 5:
+                    while True:
+                        pass
+                answers.append(pb_utils.InferenceResponse([pb_utils.Tensor('OUT0', array)]))
+            return answers
+    ";
+
+#[actix_rt::test]
+async fn a_worker_that_dies_fails_its_batch_and_is_replaced() {
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(MORTAL, &[one], &[one]);
+    let health = Arc::new(Health::default());
+    health.join();
+    let mut remote = model.open_with(&health).unwrap();
+    let send = |x: f32| request(vec![fp32(&[1], &[x])]);
+    let cases = [
+        (1.0, "it exited with status 3; its last lines on stderr:\nfamous last words"),
+        (2.0, "it was ended by signal 11; its last lines on stderr:\nFatal Python error"),
+        (3.0, "it was ended by signal 9; it wrote nothing to stderr"),
+        (4.0, "it sent a frame of "),
+    ];
+    for (how, expected) in cases {
+        let answers = run(&mut *remote, vec![vec![send(how)], vec![send(0.0)]]).await;
+        for answer in &answers {
+            let error = answer.as_ref().map(|_| ()).expect_err(expected);
+            let start = "Failed to process the request(s) for model instance 'm_0_0', message: \
+                         Stub process 'm_0_0' is not healthy. Model 'm': ";
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{start}{expected}")), "{text}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+        }
+        assert!(health.is_ready(), "the new worker is up once the batch is through");
+        assert_eq!(floats(&output(&mut *remote, send(0.0)).await), [0.0]);
+    }
+}
+
+#[actix_rt::test]
+async fn a_worker_that_cannot_come_back_says_why() {
+    let source = "
+        import os
+        class TritonPythonModel:
+            def initialize(self, args):
+                marker = args['model_repository'] + '/once'
+                if os.path.exists(marker):
+                    raise RuntimeError('only once')
+                open(marker, 'w').close()
+            def execute(self, requests):
+                os._exit(0)
+        ";
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(source, &[one], &[one]);
+    let health = Arc::new(Health::default());
+    health.join();
+    let mut remote = model.open_with(&health).unwrap();
+    let send = || request(vec![fp32(&[1], &[0.0])]);
+    let first = ask(&mut *remote, send()).await.unwrap_err();
+    assert!(first.to_string().contains("it exited with status 0"), "{first}");
+    assert!(!health.is_ready());
+    let second = ask(&mut *remote, send()).await.unwrap_err();
+    let text = second.to_string();
+    assert_eq!(second.kind(), ErrorKind::Unavailable);
+    assert!(text.contains("is not healthy. Model 'm': RuntimeError: only once"), "{text}");
+    assert!(text.contains("Next attempt within"), "{text}");
+    fs::remove_file(model.place.model_dir.join("once")).unwrap();
+    while !health.is_ready() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[actix_rt::test]
+async fn a_worker_that_never_returns_can_be_dropped() {
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(MORTAL, &[one], &[one]);
+    let mut stuck = model.open();
+    let mut other = model.open();
+    let send = |x: f32| request(vec![fp32(&[1], &[x])]);
+    let (sender, receiver) = oneshot::channel();
+    let done = Collect { groups: RefCell::new(vec![None]), through: RefCell::new(Some(sender)) };
+    stuck.start(vec![vec![send(5.0)]], Rc::new(done));
+    assert_eq!(floats(&output(&mut *other, send(0.0)).await), [0.0]);
+    drop(stuck);
+    let answers = receiver.await.unwrap();
+    assert_eq!(answers[0].as_ref().unwrap_err().to_string(), "the model was unloaded");
+}
+
+#[actix_rt::test]
+async fn a_flood_of_output_stops_nobody() {
+    let source = IDENTITY.replace(
+        "answers = []",
+        "answers = []; print('x' * 30_000_000); [print('y' * 80) for _ in range(50_000)]",
+    );
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(&source, &[one], &[one]);
+    let mut remote = model.open();
+    assert_eq!(floats(&output(&mut *remote, request(vec![fp32(&[1], &[1.0])])).await), [1.0]);
+}
+
+#[actix_rt::test]
+async fn finalize_runs_when_the_model_goes() {
+    let source = format!(
+        "{}        def finalize(self):\n            open(self.place + '/gone', 'w').close()\n        \
+         def initialize(self, args):\n            self.place = args['model_repository']\n",
+        dedent(IDENTITY).replace("class", "    class").replace("\n    ", "\n        ")
+    );
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(&source, &[one], &[one]);
+    let remote = model.open();
+    drop(remote);
+    while !model.place.model_dir.join("gone").exists() {
+        tokio::task::yield_now().await;
+    }
+}

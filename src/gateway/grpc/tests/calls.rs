@@ -143,7 +143,7 @@ async fn what_is_not_built_says_so() {
 }
 
 async fn channel(server: &Server) -> Channel {
-    let address = format!("http://{}", server.gateway.addresses()[0]);
+    let address = format!("http://{}", server.addresses[0]);
     Channel::from_shared(address).unwrap().connect().await.unwrap()
 }
 

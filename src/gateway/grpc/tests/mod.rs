@@ -99,7 +99,8 @@ impl Control for Loads {
 /// A gateway on a free port of this thread's system, and a client of it.
 struct Server {
     gate: Gate,
-    gateway: GrpcGateway,
+    gateway: actix::Addr<GrpcGateway>,
+    addresses: Vec<std::net::SocketAddr>,
     client: Client,
     held: mpsc::UnboundedReceiver<Pending>,
     loads: Arc<Loads>,
@@ -124,10 +125,11 @@ impl Server {
         };
         gate.lifecycle.started(true);
         let any_port = "127.0.0.1:0".parse().unwrap();
-        let gateway = GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
-        let address = format!("http://{}", gateway.addresses()[0]);
+        let (gateway, addresses) =
+            GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
+        let address = format!("http://{}", addresses[0]);
         let client = Client::connect(address).await.unwrap();
-        Server { gate, gateway, client, held, loads }
+        Server { gate, gateway, addresses, client, held, loads }
     }
 
     /// The next request of the model `hold`.

@@ -50,7 +50,8 @@ async fn binary_tensors_follow_the_json_in_order() {
         (
             &length,
             [size.as_bytes(), &tensors[..20]].concat(),
-            "input byte size mismatch for input 'IN0' for model 'two'. Expected 16, got 12"
+            "[request id: <id_unknown>] input byte size mismatch for input 'IN0' for model 'two'. \
+             Expected 16, got 12"
                 .to_owned(),
         ),
         ("abc", whole.clone(), format!("Unable to parse {LENGTH}, got: abc")),
@@ -80,17 +81,20 @@ async fn byte_strings_must_end_in_the_body() {
     for (tensor, error) in [
         (
             &b"\xff\xff\xff\x7fabc"[..],
-            "string element of 2147483647 bytes ends after the data, of which 3 bytes are left",
+            "incomplete string data for inference input 'IN0' for model 'word', expecting string of \
+             length 2147483647 but only 3 bytes available.",
         ),
         (
             b"\x01\0",
-            "incomplete string length indicator, expecting 4 bytes but only 2 bytes available",
+            "incomplete string length indicator for inference input 'IN0' for model 'word', \
+             expecting 4 bytes but only 2 bytes available. Please make sure the string length \
+             indicator is in one buffer.",
         ),
-        (b"", "expected 1 string elements, got 0"),
+        (b"", "expected 1 string elements for inference input 'IN0' for model 'word', got 0"),
     ] {
         let json = json(tensor.len());
         let body = [json.as_bytes(), tensor].concat();
-        let error = format!("inference input 'IN0' for model 'word': {error}");
+        let error = format!("[request id: <id_unknown>] {error}");
         let answer = binary(&bench, "word", (&json.len().to_string(), &body)).await;
         assert_eq!(answer.error(), (400, error));
     }

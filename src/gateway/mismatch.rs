@@ -1,10 +1,28 @@
 //! Says, in Triton's words, why the bytes of an input are not what its shape promises.
 
-use super::contents::About;
 use crate::{
     error::Error,
     tensor::{DataType, element_count},
 };
+
+/// Which input of which model an error is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'a> {
+    /// The input's name.
+    pub(super) input: &'a str,
+    /// The model's name.
+    pub(super) model: &'a str,
+    /// The request's, empty if the client sent none.
+    pub(super) id: &'a str,
+}
+
+impl About<'_> {
+    /// An error that begins with the request's id, as Triton's checks of inputs do.
+    pub(super) fn tagged(&self, text: &str) -> Error {
+        let id = if self.id.is_empty() { "<id_unknown>" } else { self.id };
+        Error::invalid(format!("[request id: {id}] {text}"))
+    }
+}
 
 /// The error for `data`, which `Tensor::new` refused.
 pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &About) -> Error {

@@ -1,8 +1,12 @@
 //! The command line: Triton's flags, and a few of ours.
 
+mod compatibility;
+
 use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+pub use self::compatibility::{NOT_YET, WithoutEffect, not_yet};
 
 /// A model server for ensembles; takes the flags of tritonserver.
 #[derive(Debug, Parser)]
@@ -170,64 +174,6 @@ pub struct Log {
     pub log_error: bool,
 }
 
-/// Flags of tritonserver for things troupe has no need of: accepted, with a word in the log.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Accepted without effect")]
-#[allow(missing_docs, reason = "hidden flags")]
-pub struct WithoutEffect {
-    #[arg(long, hide = true)]
-    pub backend_directory: Option<String>,
-    #[arg(long, hide = true)]
-    pub cache_directory: Option<String>,
-    #[arg(long, hide = true)]
-    pub repoagent_directory: Option<String>,
-    #[arg(long, hide = true)]
-    pub pinned_memory_pool_byte_size: Option<String>,
-    #[arg(long, hide = true)]
-    pub cuda_memory_pool_byte_size: Vec<String>,
-    #[arg(long, hide = true)]
-    pub min_supported_compute_capability: Option<String>,
-    #[arg(long, hide = true)]
-    pub buffer_manager_thread_count: Option<String>,
-    #[arg(long, hide = true)]
-    pub grpc_infer_thread_count: Option<String>,
-    #[arg(long, hide = true)]
-    pub grpc_infer_allocation_pool_size: Option<String>,
-    #[arg(long, hide = true)]
-    pub grpc_max_response_pool_size: Option<String>,
-    #[arg(long, hide = true)]
-    pub metrics_interval_ms: Option<String>,
-    #[arg(long, hide = true)]
-    pub allow_gpu_metrics: Option<String>,
-    #[arg(long, hide = true)]
-    pub allow_cpu_metrics: Option<String>,
-    #[arg(long, hide = true)]
-    pub enable_peer_access: Option<String>,
-}
-
-impl WithoutEffect {
-    /// The flags that were given.
-    pub fn given(&self) -> Vec<&'static str> {
-        let all = [
-            ("--backend-directory", self.backend_directory.is_some()),
-            ("--cache-directory", self.cache_directory.is_some()),
-            ("--repoagent-directory", self.repoagent_directory.is_some()),
-            ("--pinned-memory-pool-byte-size", self.pinned_memory_pool_byte_size.is_some()),
-            ("--cuda-memory-pool-byte-size", !self.cuda_memory_pool_byte_size.is_empty()),
-            ("--min-supported-compute-capability", self.min_supported_compute_capability.is_some()),
-            ("--buffer-manager-thread-count", self.buffer_manager_thread_count.is_some()),
-            ("--grpc-infer-thread-count", self.grpc_infer_thread_count.is_some()),
-            ("--grpc-infer-allocation-pool-size", self.grpc_infer_allocation_pool_size.is_some()),
-            ("--grpc-max-response-pool-size", self.grpc_max_response_pool_size.is_some()),
-            ("--metrics-interval-ms", self.metrics_interval_ms.is_some()),
-            ("--allow-gpu-metrics", self.allow_gpu_metrics.is_some()),
-            ("--allow-cpu-metrics", self.allow_cpu_metrics.is_some()),
-            ("--enable-peer-access", self.enable_peer_access.is_some()),
-        ];
-        all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
-    }
-}
-
 impl Serve {
     /// The backend settings, by backend and key.
     pub fn backend_settings(&self) -> BTreeMap<(String, String), String> {
@@ -269,68 +215,6 @@ impl Serve {
         }
         None
     }
-}
-
-/// Flags of tritonserver that ask for something troupe does not do yet.
-pub const NOT_YET: &[&str] = &[
-    "allow-client-shm",
-    "allow-sagemaker",
-    "allow-vertex-ai",
-    "cache-config",
-    "cuda-virtual-address-size",
-    "grpc-header-forward-pattern",
-    "grpc-http2-max-ping-strikes",
-    "grpc-http2-max-pings-without-data",
-    "grpc-http2-min-recv-ping-interval-without-data",
-    "grpc-infer-response-compression-level",
-    "grpc-keepalive-permit-without-calls",
-    "grpc-keepalive-time",
-    "grpc-keepalive-timeout",
-    "grpc-max-connection-age",
-    "grpc-max-connection-age-grace",
-    "grpc-restricted-protocol",
-    "grpc-root-cert",
-    "grpc-server-cert",
-    "grpc-server-key",
-    "grpc-use-ssl",
-    "grpc-use-ssl-mutual",
-    "host-policy",
-    "http-header-forward-pattern",
-    "http-restricted-api",
-    "log-file",
-    "log-format",
-    "metrics-config",
-    "model-config-name",
-    "model-load-gpu-limit",
-    "model-namespacing",
-    "rate-limit",
-    "rate-limit-resource",
-    "repository-poll-secs",
-    "response-cache-byte-size",
-    "reuse-grpc-port",
-    "reuse-http-port",
-    "sagemaker-port",
-    "sagemaker-safe-port-range",
-    "sagemaker-thread-count",
-    "trace-config",
-    "trace-count",
-    "trace-file",
-    "trace-level",
-    "trace-log-frequency",
-    "trace-rate",
-    "vertex-ai-default-model",
-    "vertex-ai-port",
-    "vertex-ai-thread-count",
-];
-
-/// The first flag among `arguments` that is known and not built.
-pub fn not_yet(arguments: &[String]) -> Option<&'static str> {
-    let named = |argument: &String| {
-        let flag = argument.strip_prefix("--")?;
-        let flag = flag.split('=').next().unwrap_or(flag);
-        NOT_YET.iter().find(|it| **it == flag).copied()
-    };
-    arguments.iter().find_map(named)
 }
 
 fn switch(text: &str) -> Result<bool, String> {

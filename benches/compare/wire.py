@@ -1,0 +1,98 @@
+"""Writes inference requests and reads their answers, as HTTP bodies and as gRPC messages."""
+import json
+import struct
+
+OCTETS = "application/octet-stream"
+
+
+def http_request(tensors):
+    """Body and headers of a request whose tensors, (name, type, shape, bytes), are binary."""
+    inputs = [{"name": name, "datatype": kind, "shape": shape,
+               "parameters": {"binary_data_size": len(raw)}} for name, kind, shape, raw in tensors]
+    document = {"inputs": inputs, "parameters": {"binary_data_output": True}}
+    head = json.dumps(document, separators=(",", ":")).encode()
+    headers = {"Content-Type": OCTETS, "Inference-Header-Content-Length": str(len(head))}
+    return head + b"".join(raw for *_, raw in tensors), headers
+
+
+def http_answer(body, head_size):
+    """The tensors of a binary answer by name."""
+    head, at = json.loads(body[:head_size]), head_size
+    found = {}
+    for output in head["outputs"]:
+        size = output["parameters"]["binary_data_size"]
+        found[output["name"]] = (output["datatype"], tuple(output["shape"]), body[at:at + size])
+        at += size
+    return found
+
+
+def grpc_request(model, tensors):
+    """A ModelInferRequest in the five-byte frame of gRPC."""
+    message = _bytes_field(1, model.encode())
+    for name, kind, shape, _ in tensors:
+        dims = b"".join(_varint(dim) for dim in shape)
+        tensor = _bytes_field(1, name.encode()) + _bytes_field(2, kind.encode())
+        message += _bytes_field(5, tensor + _bytes_field(3, dims))
+    message += b"".join(_bytes_field(7, raw) for *_, raw in tensors)
+    return struct.pack(">BI", 0, len(message)) + message
+
+
+def grpc_answer(body):
+    """The tensors of a framed ModelInferResponse by name."""
+    if len(body) < 5 or body[0] != 0:
+        raise ValueError("no uncompressed gRPC message came back")
+    fields = list(_fields(body[5:]))
+    raws = [value for number, value in fields if number == 6]
+    found = {}
+    for index, tensor in enumerate(value for number, value in fields if number == 5):
+        parts = list(_fields(tensor))
+        name, kind = (next(v for n, v in parts if n == wanted).decode() for wanted in (1, 2))
+        found[name] = (kind, tuple(_dims(parts)), raws[index])
+    return found
+
+
+def _dims(parts):
+    for number, value in parts:
+        if number == 3 and isinstance(value, int):
+            yield value
+        elif number == 3:
+            at = 0
+            while at < len(value):
+                dim, at = _read_varint(value, at)
+                yield dim
+
+
+def _fields(data):
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        if key & 7 == 0:
+            value, at = _read_varint(data, at)
+        elif key & 7 == 2:
+            size, at = _read_varint(data, at)
+            value, at = data[at:at + size], at + size
+        else:
+            raise ValueError(f"wire type {key & 7} is not used in answers")
+        yield key >> 3, value
+
+
+def _read_varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+        if byte < 128:
+            return value, at
+
+
+def _bytes_field(number, value):
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(number):
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

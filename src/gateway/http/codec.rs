@@ -1,0 +1,28 @@
+//! The codecs without the connection around them, for benches.
+
+use actix_web::HttpResponse;
+use bytes::Bytes;
+
+use super::{
+    body::Body,
+    decode::{self, Layout},
+    encode::Answer,
+};
+use crate::{
+    config::ModelConfig,
+    error::Result,
+    model::Model,
+    request::{Request, Response, Wanted},
+};
+
+/// Reads a body of JSON, with `header` so many bytes of it and then tensors.
+pub fn decode(body: Bytes, header: Option<usize>, config: &ModelConfig) -> Result<Request> {
+    let layout = header.map_or(Layout::Json, Layout::Mixed);
+    Ok(decode::decode(&Body::plain(body), layout, config, usize::MAX)?.request)
+}
+
+/// Writes all outputs of an answer, the `binary` ones as bytes.
+pub fn encode(model: &Model, response: &Response, binary: &Wanted) -> Result<HttpResponse> {
+    let answer = Answer { model, id: "", response, wanted: &Wanted::All, binary };
+    Ok(answer.encode()?.into_response())
+}

@@ -1,0 +1,53 @@
+//! What `troupe check` says.
+
+use std::fs;
+
+use super::Fixture;
+use crate::repository::check;
+
+fn problems(fixture: &Fixture) -> Vec<String> {
+    let folder = fixture.models();
+    let found = check(&fixture.settings());
+    found.iter().map(|it| it.replace(folder.to_str().unwrap(), "")).collect()
+}
+
+#[test]
+fn every_problem_of_a_repository_has_its_place() {
+    let fixture = Fixture::new(
+        "check",
+        &[
+            "ok backend=native",
+            "strange",
+            "wide backend=native dims=4,4",
+            "e: ok nope",
+            "f: ok/2 wide",
+            "g: g",
+            "h: ok typo",
+        ],
+    );
+    fs::create_dir_all(fixture.models().join("empty")).unwrap();
+    fs::create_dir_all(fixture.models().join("typo/1")).unwrap();
+    fs::write(fixture.models().join("typo/config.pbtxt"), "backend: \"native\"\nmax_batch: 3")
+        .unwrap();
+    let found = problems(&fixture);
+    let expected = [
+        "/empty/config.pbtxt: Invalid model name: Could not determine backend for model 'empty'",
+        "/strange/config.pbtxt:1:1: unable to find backend library for backend 'fake', try",
+        "/typo/config.pbtxt:2:1: ",
+        "/e/config.pbtxt:6:8: ensemble e contains models that are not available or ambiguous: nope",
+        "/f/config.pbtxt:5:8: ensemble 'f' depends on 'ok' whose required version 2 is not loaded.",
+        "/f/config.pbtxt:6:1: in ensemble f, ensemble tensor t1: inconsistent shape: [4] is inferred",
+        "/f/config.pbtxt:6:1: in ensemble f, ensemble tensor Y: inconsistent shape: [4] is inferred",
+        "/g/config.pbtxt:4:1: circular dependency between ensembles: g -> ... -> g -> g",
+    ];
+    let is_as_expected = found.iter().zip(expected).all(|(it, expected)| it.starts_with(expected));
+    assert!(is_as_expected && found.len() == expected.len(), "{found:#?}");
+}
+
+#[test]
+fn a_repository_that_is_not_there_is_a_problem() {
+    let fixture = Fixture::new("check-nothing", &[]);
+    fs::remove_dir(fixture.models()).unwrap();
+    let found = problems(&fixture);
+    assert!(found[0].starts_with("failed to read model repository '': "), "{found:?}");
+}

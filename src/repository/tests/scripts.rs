@@ -1,0 +1,201 @@
+//! Scripts of loads and unloads, and what the index says after each.
+
+use std::sync::atomic::Ordering;
+
+use super::{Fixture, Mode, Settings, Summary};
+
+/// Runs each line of a script in explicit mode, and compares answer and index.
+async fn check(name: &str, models: &[&str], script: &[(&str, &str, &str)]) {
+    let mut fixture = Fixture::new(name, models);
+    let settings = fixture.settings();
+    assert_eq!(fixture.start(settings).await, Summary { is_ok: true, ..Summary::default() });
+    for (line, answer, index) in script {
+        let found = fixture.act(line).await;
+        assert_eq!((&*found, &*fixture.index()), (*answer, *index), "{name}: {line}");
+    }
+}
+
+const MODELS: &[&str] = &["a", "b", "c", "e: a b"];
+
+#[actix::test]
+async fn loading_an_ensemble_loads_its_steps() {
+    check("implicit", MODELS, &[("load e", "ok", "+a +b +e"), ("load e", "ok", "+a +b +e")]).await;
+}
+
+#[actix::test]
+async fn an_ensemble_goes_down_with_its_step_and_comes_back_with_it() {
+    check(
+        "down-and-up",
+        &["a", "b", "e: a b", "outer: e b"],
+        &[
+            ("load outer", "ok", "+a +b +e +outer"),
+            ("unload a", "ok", "-a +b !e !outer"),
+            ("load a", "ok", "+a +b +e +outer"),
+            ("unload outer", "ok", "+a +b +e -outer"),
+            ("unload e", "ok", "+a +b -e -outer"),
+            ("unload a", "ok", "-a +b -e -outer"),
+            ("load a", "ok", "+a +b -e -outer"),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn only_implicitly_loaded_steps_are_unloaded_with_their_ensemble() {
+    check(
+        "dependents",
+        &["a", "b", "c", "e: a b", "f: b c"],
+        &[
+            ("load a", "ok", "+a"),
+            ("load e", "ok", "+a +b +e"),
+            ("load f", "ok", "+a +b +c +e +f"),
+            ("unload all f", "ok", "+a +b -c +e -f"),
+            ("unload all e", "ok", "+a -b -c -e -f"),
+            ("unload nothing", "ok", "+a -b -c -e -f"),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn a_failed_reload_keeps_the_old_one_serving() {
+    let failed = "version 1 is at UNAVAILABLE state: it raised;\n";
+    check("reload", MODELS, &[
+        ("load e", "ok", "+a +b +e"),
+        ("write a fail", "ok", "+a +b +e"),
+        ("load a", &format!("load failed for model 'a': {failed}"), "+a +b +e"),
+        ("load e", "ok", "+a +b +e"),
+        ("unload a", "ok", "-a +b !e"),
+        ("load a", &format!("load failed for model 'a': {failed}"), "!a +b !e"),
+        (
+            "load e",
+            "load failed for model 'e': ensemble 'e' depends on 'a' which has no loaded version. \
+             Model 'a' loading failed with error: version 1 is at UNAVAILABLE state: it raised; \
+             (/models/e/config.pbtxt:5:8)\n",
+            "!a +b !e",
+        ),
+        ("write a", "ok", "!a +b !e"),
+        ("load a", "ok", "+a +b +e"),
+        ("write e: a c", "ok", "+a +b +e"),
+        ("remove c", "ok", "+a +b +e"),
+        (
+            "load e",
+            "load failed for model 'e': ensemble e contains models that are not available or \
+             ambiguous: c (/models/e/config.pbtxt:6:8)\n",
+            "+a +b +e",
+        ),
+    ])
+    .await;
+}
+
+#[actix::test]
+async fn a_step_that_changed_is_checked_against_its_ensembles_again() {
+    check(
+        "recheck",
+        MODELS,
+        &[
+            ("load e", "ok", "+a +b +e"),
+            ("write a dims=2,2", "ok", "+a +b +e"),
+            ("load a", "ok", "+a +b !e"),
+            ("write a", "ok", "+a +b !e"),
+            ("load a", "ok", "+a +b +e"),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn versions_come_and_go_by_policy() {
+    let none = "at least one version must be available under the version policy of model 'm'";
+    check("versions", &["m /1 /3 /03", "n /7", "e: m/1", "f: m/2"], &[
+        ("load m", "ok", "+m +m/3"),
+        ("load e", "ok", "+e +m +m/3"),
+        (
+            "load f",
+            "load failed for model 'f': ensemble 'f' depends on 'm' whose required version 2 is \
+             not loaded. (/models/f/config.pbtxt:5:8)\n",
+            "+e !f +m +m/3",
+        ),
+        ("write m /2", "ok", "+e !f +m +m/3"),
+        ("load m", "ok", "+e +f +m +m/2 +m/3"),
+        ("remove m/1", "ok", "+e +f +m +m/2 +m/3"),
+        ("load m", "ok", "!e +f -m +m/2 +m/3"),
+        ("write n specific=1", "ok", "!e +f -m +m/2 +m/3"),
+        ("remove n/1", "ok", "!e +f -m +m/2 +m/3"),
+        (
+            "load n",
+            &format!("load failed for model 'n': {}\n", none.replace("'m'", "'n'")),
+            "!e +f -m +m/2 +m/3 !n",
+        ),
+        ("unload n", "ok", "!e +f -m +m/2 +m/3"),
+    ])
+    .await;
+}
+
+#[actix::test]
+async fn names_and_missing_models_are_refused() {
+    let empty = "Model name cannot be empty. Please enter a valid name to deploy.";
+    let dots = "invalid model name '../a', model name must not contain path traversal characters";
+    check(
+        "names",
+        MODELS,
+        &[
+            ("load  ", empty, ""),
+            ("load ../a", dots, ""),
+            ("unload ../a", dots, ""),
+            ("load nope", "failed to load 'nope', failed to poll from model repository", ""),
+            ("load a", "ok", "+a"),
+            ("remove a", "ok", "+a"),
+            ("load a", "failed to load 'a', failed to poll from model repository", "+a"),
+            ("unload a", "ok", "-a"),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn rings_are_told_to_each_of_their_ensembles() {
+    let ring = "circular dependency between ensembles: p -> ... -> q -> p";
+    check(
+        "rings",
+        &["a", "p: q a", "q: p", "over: p"],
+        &[(
+            "load over",
+            &format!(
+                "load failed for model 'over': ensemble 'over' depends on 'p' which is not valid. \
+             Model 'p' failed with error: {ring} (/models/p/config.pbtxt:4:1) \
+             (/models/over/config.pbtxt:5:8)\n"
+            ),
+            "+a !over !p !q",
+        )],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn an_unchanged_model_is_not_loaded_again() {
+    let mut fixture = Fixture::new("unchanged", MODELS);
+    let settings = Settings { mode: Mode::None, ..fixture.settings() };
+    let summary = fixture.start(settings).await;
+    assert!(summary.is_ok);
+    let text = "explicit model load / unload is not allowed if polling is enabled";
+    assert_eq!(fixture.act("load a").await, text);
+    assert_eq!(fixture.act("unload a").await, text);
+
+    let settings = Settings { load_models: vec!["e".into()], ..fixture.settings() };
+    fixture.opened.store(0, Ordering::Relaxed);
+    fixture.start(settings).await;
+    for (line, opened) in [
+        ("load e", 3),
+        ("load a", 3),
+        ("write a dims=-1", 3),
+        // The step and its ensemble.
+        ("load a", 5),
+        ("load e", 5),
+        ("write b /2", 5),
+        ("load b", 8),
+    ] {
+        assert_eq!(fixture.act(line).await, "ok");
+        assert_eq!(fixture.opened.load(Ordering::Relaxed), opened, "{line}");
+    }
+}
