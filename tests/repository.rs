@@ -350,7 +350,7 @@ fn models_that_do_not_load_do_not_stop_the_others_when_that_is_wanted() {
     server.infer("good", &one()).ok();
     for (model, reason) in [
         ("bad", "names the native op 'nonsense'"),
-        ("empty", "at least one version must be available under the version policy of model 'empty'"),
+        ("empty", "Not loaded: No model version was found"),
         ("unknown", "nonsense"),
         ("e", "ensemble 'e' depends on 'bad' which has no loaded version"),
     ] {

@@ -1,6 +1,9 @@
 //! The end: pipelines finish, new requests are refused, nothing is left behind.
 
-use std::{collections::BTreeSet, io::Write};
+use std::{
+    collections::BTreeSet,
+    io::{Read, Write},
+};
 
 use rustix::process::Signal;
 use tonic::Code;
@@ -35,27 +38,21 @@ fn pipelines_in_flight_finish_all_their_steps_and_new_ones_are_refused() {
     let mut grpc = Grpc::connect(server.grpc);
     grpc.infer(grpc::floats("fast", &[("x", &[1.0])])).unwrap();
     // Open before the signal, so that it is not the listener that refuses.
-    let mut kept = server.http.connect();
-    let mut also_kept = server.http.connect();
-    for stream in [&mut kept, &mut also_kept] {
-        stream.write_all(b"GET /v2/health/live HTTP/1.1\r\n").unwrap();
-    }
+    let (mut health, mut late) = (server.http.connect(), server.http.connect());
+    health.write_all(b"GET /v2/health/ready HTTP/1.1\r\nHost: t\r\n").unwrap();
+    late.write_all(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: t\r\n").unwrap();
     let in_flight = server.http.start("e", &floats(&[("A", &[3.0])]));
     gate.is_reached();
     server.signal(Signal::TERM);
     server.logged("Waiting for in-flight requests to complete.");
-    kept.write_all(b"Connection: close\r\n\r\n").unwrap();
-    let answer = http::finish(kept);
+    health.write_all(b"Connection: close\r\n\r\n").unwrap();
+    let answer = http::finish(health);
     assert_eq!((answer.status, answer.error().as_str()), (503, "Server exiting"));
     let body = floats(&[("x", &[1.0])]).to_string();
-    let request = format!(
-        "Content-Length: 0\r\n\r\nPOST /v2/models/fast/infer HTTP/1.1\r\nConnection: \
-         close\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    also_kept.write_all(request.as_bytes()).unwrap();
-    let first = http::finish(also_kept);
-    assert_eq!(first.status, 503, "{}", first.text());
+    let rest = format!("Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    late.write_all(rest.as_bytes()).unwrap();
+    let answer = http::finish(late);
+    assert_eq!(answer.status, 503, "{}", answer.text());
     let refused = grpc.infer(grpc::floats("fast", &[("x", &[1.0])])).unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     gate.let_through(2);
@@ -70,8 +67,11 @@ fn an_idle_server_ends_at_once_with_0_and_leaves_nothing() {
         let before = shared_memory_files();
         let repository = Repository::new();
         let gate = Gate::new(&repository, "gate");
-        let server = Server::start(gated(&gate, repository));
-        let _idle = server.http.connect();
+        let server = Server::with(gated(&gate, repository), &["--exit-timeout-secs=3600"]);
+        let _never_used = server.http.connect();
+        let mut kept_alive = server.http.connect();
+        kept_alive.write_all(b"GET /v2/health/ready HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+        kept_alive.read_exact(&mut [0; 12]).unwrap();
         let workers = descendants(server.pid);
         assert!(!workers.is_empty());
         server.signal(signal);
