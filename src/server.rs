@@ -295,7 +295,7 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
         tracing::error!("Exit timeout expired. Exiting immediately.");
     }
     // Models go with their last owner, and their workers with them.
-    gate.repository.catalog.store(Arc::default());
+    gate.repository.control.end();
     drop(gate);
     let workers_until = if is_finished { deadline } else { Instant::now() };
     let _ = spawn_blocking(move || python::wait_for_workers(workers_until)).await;

@@ -47,12 +47,7 @@ const ODD: &[(&str, &str, u16, &str)] = &[
     ("divides", "1 / 0", 500, "ZeroDivisionError"),
     ("exits_politely", "raise SystemExit(3)", 500, ""),
     ("interrupts", "raise KeyboardInterrupt()", 500, ""),
-    (
-        "recurses",
-        "def again():\n    return again()\nagain()",
-        500,
-        "RecursionError",
-    ),
+    ("recurses", "def again():\n    return again()\nagain()", 500, "RecursionError"),
     ("asks_for_memory", "bytearray(1 << 60)", 500, "MemoryError"),
     ("returns_none", "return None", 500, "Expected a list in the execute return, found type "),
     ("returns_a_word", "return 'word'", 500, "Expected a list in the execute return, found type "),
@@ -101,13 +96,13 @@ const ODD: &[(&str, &str, u16, &str)] = &[
         500,
         "told",
     ),
+    ("a_long_error", "raise ValueError('long' * 100000)", 500, "longlong"),
     (
-        "a_long_error",
-        "raise ValueError('long' * 100000)",
+        "writes_to_its_pipe",
+        "os.write(1, b'x' * 100000)\nos.close(0)\nraise OSError('closed')",
         500,
-        "longlong",
+        "closed",
     ),
-    ("writes_to_its_pipe", "os.write(1, b'x' * 100000)\nos.close(0)\nraise OSError('closed')", 500, "closed"),
 ];
 
 /// Each ends its worker.
@@ -158,9 +153,7 @@ fn a_worker_that_dies_fails_its_work_and_is_replaced() {
         assert!(error.contains(name), "the error does not name its model: {error}");
         until("a new worker", || SERVER.infer(name, &floats(&[("x", &[2.0])])).status == 200);
     }
-    until("the server to be ready again", || {
-        SERVER.http.get("/v2/health/ready").status == 200
-    });
+    until("the server to be ready again", || SERVER.http.get("/v2/health/ready").status == 200);
     let answer = SERVER.infer("e", &floats(&[("A", &[0.0])]));
     answer.refuses(503, "in ensemble 'e', step 1 (model 'is_killed' version 1): ");
     until("the step to be there again", || {
@@ -172,7 +165,8 @@ fn a_worker_that_dies_fails_its_work_and_is_replaced() {
 
 #[test]
 fn an_error_names_how_the_worker_ended_and_what_it_said_last() {
-    let model = odd("import sys\nprint('famous last words', file=sys.stderr, flush=True)\nos._exit(7)");
+    let model =
+        odd("import sys\nprint('famous last words', file=sys.stderr, flush=True)\nos._exit(7)");
     let server = Server::start(Repository::of([("m", model)]));
     let error = server.infer("m", &floats(&[("x", &[0.0])])).error();
     for text in ["7", "famous last words"] {
@@ -208,10 +202,9 @@ fn a_loop_without_end_holds_up_nobody_else() {
 
 #[test]
 fn a_hundred_megabytes_of_output_are_read_and_forgotten() {
-    let chatty = odd(
-        "import sys\nfor _ in range(1600):\n    sys.stdout.write('y' * 65535 + chr(10))\n\
-         sys.stdout.write('z' * (1 << 20))",
-    );
+    let chatty =
+        odd("import sys\nfor _ in range(1600):\n    sys.stdout.write('y' * 65535 + chr(10))\n\
+         sys.stdout.write('z' * (1 << 20))");
     let server = Server::start(Repository::of([("m", chatty), ("good", odd("pass"))]));
     server.infer("good", &floats(&[("x", &[1.0])])).ok();
     let before = resident_mib(server.pid);
@@ -231,7 +224,11 @@ fn a_model_that_does_not_load_says_why() {
         format!("{class}{decorator}    def {name}({arguments}):\n        {body}\n{run}")
     };
     let rows: Vec<(&str, String, &str)> = vec![
-        ("init_raises", with("initialize", "self, args", "raise ValueError('no weights')"), "no weights"),
+        (
+            "init_raises",
+            with("initialize", "self, args", "raise ValueError('no weights')"),
+            "no weights",
+        ),
         ("init_exits", with("initialize", "self, args", "os._exit(9)"), "9"),
         (
             "completes_badly",
@@ -243,11 +240,7 @@ fn a_model_that_does_not_load_says_why() {
             with("auto_complete_config", "config", "return None"),
             "auto_complete_config function in model 'completes_nothing' must return a valid",
         ),
-        (
-            "no_execute",
-            format!("{class}    pass\n"),
-            "does not implement `execute` method.",
-        ),
+        ("no_execute", format!("{class}    pass\n"), "does not implement `execute` method."),
         ("no_class", "VALUE = 3\n".to_owned(), "TritonPythonModel"),
         ("no_module", format!("import nothing_of_this_name\n{class}{run}"), "nothing_of_this_name"),
         ("no_python", format!("def (:\n{class}{run}"), "SyntaxError"),
@@ -255,9 +248,8 @@ fn a_model_that_does_not_load_says_why() {
     ];
     let models = rows.iter().map(|(name, source, _)| (*name, python(FLOATS, source)));
     let no_file = Model { source: None, ..python(FLOATS, "") };
-    let server = Server::explicit(
-        Repository::of(models).with("no_file", no_file).with("good", odd("pass")),
-    );
+    let server =
+        Server::explicit(Repository::of(models).with("no_file", no_file).with("good", odd("pass")));
     for (name, _, text) in &rows {
         let answer = server.load(name);
         answer.refuses(400, text);
@@ -284,10 +276,8 @@ fn finalize_may_raise_hang_or_die() {
         )
     };
     let models = rows.map(|(name, body)| (name, python(FLOATS, &source(body))));
-    let server = Server::with(
-        Repository::of(models),
-        &["--model-control-mode=explicit", "--load-model=*"],
-    );
+    let server =
+        Server::with(Repository::of(models), &["--model-control-mode=explicit", "--load-model=*"]);
     for (name, _) in rows {
         server.infer(name, &floats(&[("x", &[1.0])])).ok();
         server.unload(name).ok();

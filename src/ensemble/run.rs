@@ -126,6 +126,10 @@ impl Run {
     /// Takes in what a step answered. Says which steps can start now.
     pub(super) fn step_done(&self, index: usize, batch: u32, result: Result<Response>) -> Ready {
         let mut state = self.state.lock();
+        if state.reply.is_none() {
+            // A sibling has failed and answered.
+            return Ready::new();
+        }
         let result = result.and_then(|response| {
             let sequence = sequence::of_step(&self.context, &response.parameters)?;
             Ok((response, sequence))

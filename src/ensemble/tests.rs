@@ -270,3 +270,20 @@ fn a_limit_of_one_in_flight_serves_everyone_in_turn() {
         }
     });
 }
+
+#[test]
+fn a_branch_that_ends_after_its_sibling_failed_is_ignored() {
+    on_stage(|mut stage| async move {
+        stage.native("any", "identity", 0, ("I:-1", "O:-1")).await;
+        stage.native("two", "identity", 0, ("I:2", "O:2")).await;
+        // Another thread: it answers after the failure.
+        stage.native("late", "concat", 0, ("I:-1", "O:-1")).await;
+        let steps = ["two: I=IN -> O=failed", "late: I=IN -> O=mid", "any: I=mid -> O=OUT"];
+        stage.ensemble("fork", 0, ("IN:-1", "failed:2 OUT:-1"), &steps).await.unwrap();
+        for _ in 0..100 {
+            let error = stage.ask("fork", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
+            assert!(error.to_string().starts_with("in ensemble 'fork', step 0 "), "{error}");
+        }
+        assert_eq!(stage.ask("fork", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2], [1, 2]]);
+    });
+}

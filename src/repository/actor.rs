@@ -6,7 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture,
+};
 use tokio::{
     sync::oneshot,
     task::{JoinError, spawn_blocking},
@@ -29,6 +31,11 @@ pub(super) struct Do {
     /// Told at the end, even if it failed in part.
     pub(super) reply: oneshot::Sender<Result<Done>>,
 }
+
+/// Lets go of everything.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct End;
 
 /// How an operation ended.
 pub(super) struct Done {
@@ -146,6 +153,16 @@ impl Keeper {
 
 impl Actor for Keeper {
     type Context = Context<Self>;
+}
+
+impl Handler<End> for Keeper {
+    type Result = ();
+
+    fn handle(&mut self, _: End, ctx: &mut Context<Self>) {
+        self.nodes.clear();
+        self.waiting.clear();
+        ctx.stop();
+    }
 }
 
 impl Handler<Do> for Keeper {

@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     Catalog, Control, Mode, Overrides, Repository, Settings, Summary,
-    actor::{Do, Done, Keeper},
+    actor::{Do, Done, End, Keeper},
     load::{Open, Opener},
     node::Failure,
     overlay,
@@ -134,6 +134,11 @@ impl Control for Door {
             door.ask(Action::Unload { name: name.into(), dependents }).await?;
             Ok(())
         })
+    }
+
+    fn end(&self) {
+        self.keeper.do_send(End);
+        self.catalog.store(Arc::default());
     }
 }
 

@@ -49,6 +49,8 @@ pub trait Control: Send + Sync {
     fn load(&self, name: String, overrides: Overrides) -> BoxFuture<'static, Result<()>>;
     /// Takes a model out; with `dependents` also the steps only it had loaded.
     fn unload(&self, name: String, dependents: bool) -> BoxFuture<'static, Result<()>>;
+    /// Lets go of all models, for good: the server ends. They end with their last request.
+    fn end(&self);
 }
 
 /// What gateways hold of the repository.

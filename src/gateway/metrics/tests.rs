@@ -28,6 +28,8 @@ impl Infer for Nobody {
 }
 
 impl Control for Nobody {
+    fn end(&self) {}
+
     fn load(&self, _: String, _: Overrides) -> BoxFuture<'static, Result<()>> {
         Box::pin(async { Ok(()) })
     }

@@ -59,7 +59,7 @@ async fn a_server_that_loads_is_not_ready() {
     let mut server = Server::start().await;
     let gate = Gate { lifecycle: Arc::new(Lifecycle::default()), ..server.gate.clone() };
     let any_port = "127.0.0.1:0".parse().unwrap();
-    let (gateway, addresses) =
+    let (_gateway, addresses) =
         GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
     let address = format!("http://{}", addresses[0]);
     server.client = Client::connect(address).await.unwrap();
@@ -75,7 +75,7 @@ async fn compressed_requests_are_inflated_up_to_the_limit() {
     let settings = Settings { max_input_size: 1 << 16, ..server.gate.settings.clone() };
     let gate = Gate { settings, ..server.gate.clone() };
     let any_port = "127.0.0.1:0".parse().unwrap();
-    let (gateway, addresses) =
+    let (_gateway, addresses) =
         GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
     let address = format!("http://{}", addresses[0]);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {

@@ -79,6 +79,8 @@ impl Infer for Hold {
 struct Loads(Mutex<Vec<String>>);
 
 impl Control for Loads {
+    fn end(&self) {}
+
     fn load(&self, name: String, overrides: Overrides) -> BoxFuture<'static, Result<()>> {
         let config = overrides.config.unwrap_or_default();
         self.0.lock().push(format!("load {name} {config}"));

@@ -58,6 +58,8 @@ impl Infer for Silent {
 struct Notebook(Mutex<Vec<String>>);
 
 impl Control for Notebook {
+    fn end(&self) {}
+
     fn load(&self, name: String, overrides: Overrides) -> BoxFuture<'static, Result<()>> {
         self.0.lock().push(format!("load {name} {:?} {:?}", overrides.config, overrides.files));
         let failure = Error::invalid(format!("load failed for model '{name}'"));
