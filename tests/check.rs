@@ -1,1 +1,132 @@
-//! To be written.
+//! `troupe check` and `troupe graph`: what can be said of a repository without loading anything.
+
+use crate::support::{Model, Repository, ensemble, native, python, server::Ended, troupe};
+
+fn check(repository: &Repository) -> Ended {
+    troupe(&["check", repository.models().to_str().unwrap()])
+}
+
+fn story() -> Repository {
+    Repository::new()
+        .with(
+            "add_sub",
+            native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"),
+        )
+        .with("mul", native("mul", "x:FP32[4] y:FP32[4] -> z:FP32[4]"))
+        .with(
+            "e",
+            ensemble("INPUT0:FP32[4] INPUT1:FP32[4] -> OUTPUT:FP32[4]", &[
+                "add_sub: a=INPUT0 b=INPUT1 -> sum=s difference=d",
+                "mul: x=s y=d -> z=OUTPUT",
+            ]),
+        )
+}
+
+#[test]
+fn a_good_repository_has_nothing_to_say_of() {
+    let ended = check(&story());
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+}
+
+#[test]
+fn the_repository_of_this_project_is_good() {
+    let ended = troupe(&["check", concat!(env!("CARGO_MANIFEST_DIR"), "/model_repository")]);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+}
+
+#[test]
+fn everything_wrong_in_every_model_is_said_with_its_line() {
+    let repository = story()
+        .with(
+            "typo",
+            Model::of("backend: \"native\"\ninptu { name: \"x\" }\nmax_batch_size: 1\nmax_batch: 2\n"),
+        )
+        .with(
+            "many",
+            Model::of(
+                "backend: \"native\"\nmax_batch_size: -1\ninput { name: \"x\" dims: [1] }\noutput \
+                 { data_type: TYPE_FP32 dims: [0] }\ndynamic_batching { preferred_batch_size: [9] \
+                 }\n",
+            ),
+        )
+        .with("named", native("mul", "x:FP32[4] y:FP32[4] -> z:FP32[4]").with("name: \"other\""))
+        .with(
+            "wrong",
+            ensemble("A:FP32[4] -> Z:FP32[4]", &["id: x=A -> y=m", "mul: x=m y=n -> z=Z"]),
+        )
+        .with("alone", ensemble("A:FP32[4] -> Z:FP32[4]", &["nobody: x=A -> y=Z"]))
+        .with("unlike", ensemble("A:INT32[4] -> Z:FP32[4]", &["mul: x=A y=A -> z=Z"]));
+    let ended = check(&repository);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    for (place, text) in [
+        ("typo/config.pbtxt:2:", "inptu"),
+        ("typo/config.pbtxt:2:", "did you mean `input`"),
+        ("many/config.pbtxt:2:", "'max_batch_size' must be non-negative value for many"),
+        ("many/config.pbtxt:3:", "model input 'x' must specify 'data_type'"),
+        ("many/config.pbtxt:4:", "must specify 'name'"),
+        ("many/config.pbtxt:5:", "dynamic batching preferred size must be <= max batch size for many"),
+        ("named/config.pbtxt", "unexpected directory name 'named' for model 'other'"),
+        (
+            "alone/config.pbtxt:",
+            "ensemble alone contains models that are not available or ambiguous: nobody",
+        ),
+        ("unlike/config.pbtxt", "ensemble tensor A: inconsistent data type: TYPE_INT32"),
+        ("wrong/config.pbtxt:", "output 'Z' for ensemble 'wrong' is not written"),
+    ] {
+        let found = ended.output.lines().any(|it| {
+            it.contains(place) && it.to_lowercase().contains(&text.to_lowercase())
+        });
+        assert!(found, "no `{text}` at {place} in\n{}", ended.output);
+    }
+}
+
+#[test]
+fn nothing_is_loaded() {
+    let repository = Repository::new();
+    let loaded = repository.beside("loaded");
+    let model = python(
+        "x:FP32[1] -> y:FP32[1]",
+        &format!("open('{}', 'w').close()\n", loaded.display()),
+    );
+    let ended = check(&repository.with("m", model));
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    assert!(!loaded.exists());
+}
+
+#[test]
+fn a_repository_that_is_not_there_is_a_problem() {
+    let ended = troupe(&["check", "no/such/folder"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains("no/such/folder"), "{}", ended.output);
+}
+
+#[test]
+fn a_graph_shows_steps_and_tensors() {
+    let repository = story();
+    let folder = format!("--model-repository={}", repository.models().display());
+    for (format, begin) in [("dot", "digraph"), ("svg", "<svg")] {
+        let ended = troupe(&["graph", "e", &folder, "--format", format]);
+        assert_eq!(ended.code, Some(0), "{}", ended.output);
+        assert!(ended.output.contains(begin), "{}", ended.output);
+        for name in ["add_sub", "mul", "INPUT0", "INPUT1", "OUTPUT"] {
+            assert!(ended.output.contains(name), "no {name} in\n{}", ended.output);
+        }
+    }
+    let ended = troupe(&["graph", "nobody", &folder]);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    assert!(ended.output.contains("nobody"), "{}", ended.output);
+}
+
+#[test]
+fn the_picture_in_pipelines_is_the_one_that_is_drawn() {
+    let folder = concat!("--model-repository=", env!("CARGO_MANIFEST_DIR"), "/model_repository");
+    let ended = troupe(&["graph", "ensemble", folder, "--format", "svg"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/pipelines/add_sub_mul");
+    let kept = std::fs::read_dir(pictures).unwrap().filter_map(|it| {
+        let path = it.unwrap().path();
+        let is_svg = path.extension().is_some_and(|it| it == "svg");
+        is_svg.then(|| std::fs::read_to_string(path).unwrap())
+    });
+    assert!(kept.collect::<Vec<_>>().iter().any(|it| it.trim() == ended.output.trim()));
+}

@@ -1,1 +1,112 @@
-//! To be written.
+//! The real clients: tritonclient in all its forms, the client of the pipeline, perf_analyzer.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::LazyLock,
+};
+
+use crate::support::{
+    Repository, Server, ensemble,
+    models::{delay, execute},
+    native, venv,
+};
+
+/// The models of this project, and some that the scripts in `tests/python` ask for.
+static SERVER: LazyLock<Server> = LazyLock::new(|| {
+    let id = || native("identity", "x:FP32[-1,2] -> y:FP32[-1,2]");
+    let raises = execute("INPUT0:FP32[4] -> y:FP32[4]", "raise ValueError('no luck')");
+    let mut repository = Repository::new()
+        .with("raises", raises)
+        .with("waits", delay(300, "x:FP32[-1,2] -> y:FP32[-1,2]"));
+    for name in ["http_only", "grpc_only", "http_comes", "grpc_comes"] {
+        repository.write(name, &id());
+    }
+    let types = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 BF16 FP32 FP64 BYTES";
+    for dtype in types.split(' ') {
+        let signature = format!("x:{dtype}[-1,2] -> y:{dtype}[-1,2]");
+        repository.write(&format!("id_{dtype}"), &native("identity", &signature));
+    }
+    let flags = [own_models(), "--model-control-mode=explicit".into(), "--load-model=*".into()];
+    Server::with(repository, &flags.each_ref().map(String::as_str))
+});
+
+fn own_models() -> String {
+    format!("--model-repository={}", here("model_repository").display())
+}
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs a program to its end; says what it printed when it fails.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    println!("{said}");
+    assert!(output.status.success(), "{command:?} ended with {}", output.status);
+    said
+}
+
+#[track_caller]
+fn unittest(module: &str) {
+    let said = run(Command::new(venv::python())
+        .args(["-m", "unittest", "--verbose", module])
+        .current_dir(here("tests/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TROUPE_HTTP", SERVER.http.0.to_string())
+        .env("TROUPE_GRPC", SERVER.grpc.to_string()));
+    assert!(said.contains("\nOK"), "no test has run");
+    SERVER.is_well();
+}
+
+#[test]
+fn the_http_client() {
+    unittest("test_http");
+}
+
+#[test]
+fn the_asyncio_http_client() {
+    unittest("test_http_aio");
+}
+
+#[test]
+fn the_grpc_client_with_callbacks_asyncio_and_streams() {
+    unittest("test_grpc");
+}
+
+#[test]
+fn the_client_of_the_pipeline_prints_the_right_numbers() {
+    let said = run(Command::new(venv::python())
+        .arg(here("pipelines/add_sub_mul/client.py"))
+        .args(["--http", &SERVER.http.0.to_string(), "--grpc", &SERVER.grpc.to_string()]));
+    assert_eq!(said.matches("[24. 32. 40. 48.]").count(), 3, "{said}");
+}
+
+#[test]
+fn perf_analyzer_reports_the_steps_of_an_ensemble() {
+    let home = std::env::var("PEER_HOME").unwrap_or_else(|_| "/tmp/peer".to_owned());
+    let program = Path::new(&home).join("bin/perf_analyzer");
+    if !program.exists() {
+        println!("skipped: there is no {}", program.display());
+        return;
+    }
+    let id = || native("identity", "x:FP32[4] -> y:FP32[4]");
+    let steps = ["first: x=INPUT -> y=m", "second: x=m -> y=OUTPUT"];
+    let server = Server::start(
+        Repository::of([("first", id()), ("second", id())])
+            .with("ensemble", ensemble("INPUT:FP32[4] -> OUTPUT:FP32[4]", &steps)),
+    );
+    for (protocol, address) in [("http", server.http.0), ("grpc", server.grpc)] {
+        let said = run(Command::new(&program)
+            .args(["-m", "ensemble", "-i", protocol, "-u", &address.to_string()])
+            .args(["--measurement-mode", "count_windows", "--measurement-request-count", "50"])
+            .args(["--max-trials", "3", "-s", "1000"]));
+        for text in ["Composing models:", "first, version", "second, version", "Inference count:"] {
+            assert!(said.contains(text), "no `{text}` over {protocol}:\n{said}");
+        }
+    }
+    server.is_well();
+}
