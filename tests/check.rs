@@ -8,17 +8,14 @@ fn check(repository: &Repository) -> Ended {
 
 fn story() -> Repository {
     Repository::new()
-        .with(
-            "add_sub",
-            native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"),
-        )
+        .with("add_sub", native("add_sub", "a:FP32[4] b:FP32[4] -> sum:FP32[4] difference:FP32[4]"))
         .with("mul", native("mul", "x:FP32[4] y:FP32[4] -> z:FP32[4]"))
         .with(
             "e",
-            ensemble("INPUT0:FP32[4] INPUT1:FP32[4] -> OUTPUT:FP32[4]", &[
-                "add_sub: a=INPUT0 b=INPUT1 -> sum=s difference=d",
-                "mul: x=s y=d -> z=OUTPUT",
-            ]),
+            ensemble(
+                "INPUT0:FP32[4] INPUT1:FP32[4] -> OUTPUT:FP32[4]",
+                &["add_sub: a=INPUT0 b=INPUT1 -> sum=s difference=d", "mul: x=s y=d -> z=OUTPUT"],
+            ),
         )
 }
 
@@ -39,7 +36,9 @@ fn everything_wrong_in_every_model_is_said_with_its_line() {
     let repository = story()
         .with(
             "typo",
-            Model::of("backend: \"native\"\ninptu { name: \"x\" }\nmax_batch_size: 1\nmax_batch: 2\n"),
+            Model::of(
+                "backend: \"native\"\ninptu { name: \"x\" }\nmax_batch_size: 1\nmax_batch: 2\n",
+            ),
         )
         .with(
             "many",
@@ -64,7 +63,10 @@ fn everything_wrong_in_every_model_is_said_with_its_line() {
         ("many/config.pbtxt:2:", "'max_batch_size' must be non-negative value for many"),
         ("many/config.pbtxt:3:", "model input 'x' must specify 'data_type'"),
         ("many/config.pbtxt:4:", "must specify 'name'"),
-        ("many/config.pbtxt:5:", "dynamic batching preferred size must be <= max batch size for many"),
+        (
+            "many/config.pbtxt:5:",
+            "dynamic batching preferred size must be <= max batch size for many",
+        ),
         ("named/config.pbtxt", "unexpected directory name 'named' for model 'other'"),
         (
             "alone/config.pbtxt:",
@@ -73,9 +75,10 @@ fn everything_wrong_in_every_model_is_said_with_its_line() {
         ("unlike/config.pbtxt", "ensemble tensor A: inconsistent data type: TYPE_INT32"),
         ("wrong/config.pbtxt:", "output 'Z' for ensemble 'wrong' is not written"),
     ] {
-        let found = ended.output.lines().any(|it| {
-            it.contains(place) && it.to_lowercase().contains(&text.to_lowercase())
-        });
+        let found = ended
+            .output
+            .lines()
+            .any(|it| it.contains(place) && it.to_lowercase().contains(&text.to_lowercase()));
         assert!(found, "no `{text}` at {place} in\n{}", ended.output);
     }
 }
@@ -84,10 +87,8 @@ fn everything_wrong_in_every_model_is_said_with_its_line() {
 fn nothing_is_loaded() {
     let repository = Repository::new();
     let loaded = repository.beside("loaded");
-    let model = python(
-        "x:FP32[1] -> y:FP32[1]",
-        &format!("open('{}', 'w').close()\n", loaded.display()),
-    );
+    let model =
+        python("x:FP32[1] -> y:FP32[1]", &format!("open('{}', 'w').close()\n", loaded.display()));
     let ended = check(&repository.with("m", model));
     assert_eq!(ended.code, Some(0), "{}", ended.output);
     assert!(!loaded.exists());

@@ -123,10 +123,9 @@ fn models_are_loaded_and_unloaded_on_demand() {
     server.infer("b", &one()).refuses(404, "Request for unknown model: 'b'");
     server.ready();
     server.unload("never_heard_of").ok();
-    server.load("never_heard_of").refuses(
-        500,
-        "failed to load 'never_heard_of', failed to poll from model repository",
-    );
+    server
+        .load("never_heard_of")
+        .refuses(500, "failed to load 'never_heard_of', failed to poll from model repository");
     server.http.post("/v2/repository/models/%20/load", "").error();
     server.load("b").ok();
     assert_eq!(server.stats("b")["inference_count"], 0);
@@ -225,7 +224,9 @@ fn without_a_step_an_ensemble_is_down_and_with_it_up_again() {
     assert_eq!(server.state("a"), "UNAVAILABLE: unloaded");
     let state = server.state("inner");
     assert!(
-        state.starts_with("UNAVAILABLE: ensemble 'inner' depends on 'a' which has no loaded version"),
+        state.starts_with(
+            "UNAVAILABLE: ensemble 'inner' depends on 'a' which has no loaded version"
+        ),
         "{state}"
     );
     assert!(server.state("outer").starts_with("UNAVAILABLE: "), "{}", server.state("outer"));
@@ -260,9 +261,8 @@ fn dependents_are_unloaded_when_only_the_ensemble_wanted_them() {
 
 #[test]
 fn a_step_that_changes_is_checked_against_its_ensembles_again() {
-    let repository =
-        Repository::of([("a", native("identity", "x:FP32[4] -> y:FP32[4]"))])
-            .with("e", ensemble("A:FP32[4] -> Z:FP32[4]", &["a: x=A -> y=Z"]));
+    let repository = Repository::of([("a", native("identity", "x:FP32[4] -> y:FP32[4]"))])
+        .with("e", ensemble("A:FP32[4] -> Z:FP32[4]", &["a: x=A -> y=Z"]));
     let mut server = explicit(repository, &["e"]);
     server.repository.write("a", &native("identity", "x:FP32[5] -> y:FP32[5]"));
     server.load("a").ok();
@@ -355,7 +355,8 @@ fn models_that_do_not_load_do_not_stop_the_others_when_that_is_wanted() {
         ("e", "ensemble 'e' depends on 'bad' which has no loaded version"),
     ] {
         let table = server.log();
-        let row = table.lines().find(|it| it.starts_with('|') && it.contains(&format!(" {model} ")));
+        let row =
+            table.lines().find(|it| it.starts_with('|') && it.contains(&format!(" {model} ")));
         let row = row.unwrap_or_else(|| panic!("no row for {model} in\n{table}"));
         assert!(row.contains(reason), "{row}");
     }

@@ -109,7 +109,11 @@ fn what_does_not_finish_in_time_is_given_up() {
     let workers = descendants(server.pid);
     server.signal(Signal::TERM);
     assert_eq!(server.end().code(), Some(1), "{}", server.log());
-    assert!(server.log().contains("Exit timeout expired. Exiting immediately."), "{}", server.log());
+    assert!(
+        server.log().contains("Exit timeout expired. Exiting immediately."),
+        "{}",
+        server.log()
+    );
     all_end(&workers);
 }
 
