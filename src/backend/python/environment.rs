@@ -12,7 +12,10 @@ use std::{
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::host::{Hello, Host, NoHost, acquire};
+use super::{
+    host::{Hello, Host, NoHost, acquire},
+    keeper::keeper,
+};
 use crate::{
     backend::{Place, Settings},
     error::{Error, Result},
@@ -39,6 +42,9 @@ pub(super) fn host(wishes: &Wishes<'_>) -> Result<Arc<Host>> {
     }
     let base = base(wishes.settings);
     let requirements = requirements(wishes.place);
+    if requirements.is_none() && wishes.settings.provision {
+        warm_up(wishes, &base);
+    }
     if requirements.is_none() || !wishes.settings.provision {
         match acquire(&base) {
             Ok(host) => return Ok(host),
@@ -52,7 +58,30 @@ pub(super) fn host(wishes: &Wishes<'_>) -> Result<Arc<Host>> {
         None => String::new(),
     };
     let interpreter = provide(wishes, &base, &text, requirements.as_deref())?;
+    if requirements.is_none() {
+        // Without it the next start is a little slower.
+        let _ = fs::write(usual(wishes, &base)?, interpreter.as_os_str().as_encoded_bytes());
+    }
     acquire(&interpreter).map_err(|it| no_host(it, &interpreter, wishes))
+}
+
+/// Where it is written which environment the interpreter needed last time.
+fn usual(wishes: &Wishes<'_>, base: &Path) -> Result<PathBuf> {
+    let name = format!("usual-{}", key(&[&base.display()]));
+    Ok(cache(wishes.settings)?.join("environments").join(name))
+}
+
+/// Starts what was needed last time while the interpreter is asked whether it still is.
+fn warm_up(wishes: &Wishes<'_>, base: &Path) {
+    let Ok(text) = usual(wishes, base).and_then(|path| {
+        fs::read_to_string(path).map_err(|error| failed("not used before", &error))
+    }) else {
+        return;
+    };
+    let interpreter = PathBuf::from(text);
+    if interpreter.exists() {
+        keeper().spawn_blocking(move || acquire(&interpreter).map(drop));
+    }
 }
 
 /// What to do about a module that is missing.

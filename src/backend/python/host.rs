@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::{IoSlice, IoSliceMut},
+    io::IoSlice,
     mem::MaybeUninit,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -14,13 +14,13 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, send, sendmsg, socketpair,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    send, sendmsg, socketpair,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -121,7 +121,15 @@ pub(super) struct Forked {
     pub(super) exit: watch::Receiver<Option<Exit>>,
 }
 
-type Slot = Arc<Mutex<Weak<Host>>>;
+/// What is known about an interpreter.
+#[derive(Default)]
+struct Known {
+    host: Weak<Host>,
+    /// When it was found to lack numpy: not tried again at once, for every model that is loaded.
+    lacking: Option<(Instant, Hello)>,
+}
+
+type Slot = Arc<Mutex<Known>>;
 
 /// Fork servers by interpreter, found or started by one loading thread while the others wait.
 static HOSTS: Mutex<Option<HashMap<PathBuf, Slot>>> = Mutex::new(None);
@@ -133,13 +141,19 @@ pub(super) fn acquire(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
         hosts.get_or_insert_default().entry(interpreter.to_owned()).or_default().clone()
     };
     let mut slot = slot.lock();
-    if let Some(host) = slot.upgrade().filter(|it| !it.workers.lock().is_gone) {
+    if let Some(host) = slot.host.upgrade().filter(|it| !it.workers.lock().is_gone) {
         return Ok(host);
+    }
+    if let Some((_, hello)) = slot.lacking.as_ref().filter(|it| it.0.elapsed() < LINGER) {
+        return Err(NoHost::NoNumpy(hello.clone()));
     }
     let path = interpreter.to_owned();
     let started = keeper().wait(async move { start(&path).await }).map_err(NoHost::Broken)?;
+    if let Err(NoHost::NoNumpy(hello)) = &started {
+        slot.lacking = Some((Instant::now(), hello.clone()));
+    }
     let host = started?;
-    *slot = Arc::downgrade(&host);
+    *slot = Known { host: Arc::downgrade(&host), lacking: None };
     keeper().adopt(&host);
     keeper().linger(host.clone(), LINGER);
     Ok(host)
@@ -382,27 +396,4 @@ fn order(kind: u8, number: u64) -> [u8; 9] {
     let mut order = [kind; 9];
     order[1..].copy_from_slice(&number.to_le_bytes());
     order
-}
-
-/// One byte and at most one descriptor, if there is one now.
-pub(super) fn receive_descriptor(passing: &OwnedFd) -> Option<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = rustix::net::RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    rustix::net::recvmsg(passing, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).ok()?;
-    ancillary.drain().find_map(|it| match it {
-        rustix::net::RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    })
-}
-
-/// Whether the descriptor went out; it does not while the worker is far behind.
-pub(super) fn send_descriptor(passing: &OwnedFd, descriptor: BorrowedFd<'_>) -> bool {
-    let fds = [descriptor];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(passing, &[IoSlice::new(b"s")], &mut ancillary, flags).is_ok()
 }

@@ -2,7 +2,7 @@
 
 use std::{
     future::Future,
-    sync::{Arc, LazyLock, Weak},
+    sync::{Arc, OnceLock, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -32,11 +32,11 @@ pub(super) struct Keeper {
     closing: watch::Sender<bool>,
 }
 
-static KEEPER: LazyLock<Keeper> = LazyLock::new(Keeper::start);
+static KEEPER: OnceLock<Keeper> = OnceLock::new();
 
 /// The thread, started on first use.
 pub(super) fn keeper() -> &'static Keeper {
-    &KEEPER
+    KEEPER.get_or_init(Keeper::start)
 }
 
 impl Keeper {
@@ -141,7 +141,7 @@ async fn trim() {
 /// Waits until no worker process is left; kills what is left at the deadline. No worker can be
 /// started after this was called. Blocks.
 pub fn wait_for_workers(deadline: Instant) {
-    let Some(keeper) = LazyLock::get(&KEEPER) else { return };
+    let Some(keeper) = KEEPER.get() else { return };
     keeper.closing.send_replace(true);
     let mut living = keeper.living.lock();
     while 0 < *living {

@@ -1,11 +1,13 @@
 //! Python models: a worker process per instance, forked with numpy already loaded.
 
+mod connection;
 mod decode;
 mod encode;
 mod environment;
 mod host;
 mod keeper;
 mod lines;
+mod passing;
 mod process;
 mod remote;
 mod segments;

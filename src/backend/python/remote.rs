@@ -9,22 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
-use tokio::{
-    io::AsyncReadExt,
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
-};
+use bytes::Bytes;
+use tokio::net::unix::OwnedReadHalf;
 
 use super::{
+    connection::{Connection, connect, read},
     decode::{Answer, Cursor, answer, answer_head},
     encode,
     keeper::keeper,
-    lines::Budget,
-    process::{FRAME_LIMIT, Launched, Process, Recipe, frame_head, launch},
-    segments::Segments,
+    process::{Launched, Recipe, frame_head, launch},
 };
 use crate::{
     backend::{Done, Executed, Remote},
@@ -57,7 +50,7 @@ struct Link {
     state: State,
     in_flight: VecDeque<Flight>,
     /// Starts behind one whose tensors are being copied; `None` if there is none.
-    behind: Option<VecDeque<(Vec<Vec<Request>>, Rc<dyn Done>)>>,
+    behind: Option<VecDeque<Start>>,
     sequence: u32,
     /// Reused for every frame.
     frame: Vec<u8>,
@@ -65,19 +58,13 @@ struct Link {
     is_idle: bool,
 }
 
+/// What `Remote::start` was given.
+type Start = (Vec<Vec<Request>>, Rc<dyn Done>);
+
 enum State {
     Up(Box<Connection>),
     /// Why, and until when.
     Down(String),
-}
-
-struct Connection {
-    process: Process,
-    writer: Rc<OwnedWriteHalf>,
-    /// What the socket did not take yet; a task writes it.
-    unsent: Rc<RefCell<BytesMut>>,
-    segments: Segments,
-    budget: Budget,
 }
 
 /// One `start` whose groups are not all answered.
@@ -92,7 +79,8 @@ struct Flight {
 }
 
 /// News to tell once nothing is borrowed: `done` may start more at once.
-type News = Vec<(Rc<dyn Done>, Executed)>;
+type News = Vec<Told>;
+type Told = (Rc<dyn Done>, Executed);
 
 fn tell(news: News) {
     for (done, executed) in news {
@@ -120,21 +108,6 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     actix_rt::spawn(attend(Rc::downgrade(&link), reader));
     actix_rt::spawn(tidy(Rc::downgrade(&link)));
     Ok(Worker(link))
-}
-
-fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)> {
-    let Launched { process, stream, passing, .. } = launched;
-    let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
-    stream.set_nonblocking(true).map_err(broken)?;
-    let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
-    let connection = Connection {
-        process,
-        writer: Rc::new(writer),
-        unsent: Rc::default(),
-        segments: Segments::new(passing),
-        budget: Budget::default(),
-    };
-    Ok((connection, reader))
 }
 
 impl Remote for Worker {
@@ -254,10 +227,7 @@ impl Link {
         Ok(Vec::new())
     }
 
-    fn answered(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-    ) -> Result<Option<(Rc<dyn Done>, Executed)>, String> {
+    fn answered(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Told>, String> {
         let begun = Instant::now();
         let State::Up(connection) = &mut self.state else { return Ok(None) };
         let head = answer_head(cursor)?;
@@ -314,74 +284,18 @@ impl Drop for Link {
     }
 }
 
-impl Connection {
-    /// At once if the socket has room; a task writes the rest.
-    fn write(&mut self, frame: &[u8]) {
-        let mut unsent = self.unsent.borrow_mut();
-        if !unsent.is_empty() {
-            unsent.extend_from_slice(frame);
-            return;
-        }
-        // A broken socket is noticed by the reader.
-        let written = self.writer.try_write(frame).unwrap_or(0);
-        if written < frame.len() {
-            unsent.extend_from_slice(&frame[written..]);
-            actix_rt::spawn(write_rest(self.writer.clone(), self.unsent.clone()));
-        }
-    }
-}
-
-async fn write_rest(writer: Rc<OwnedWriteHalf>, unsent: Rc<RefCell<BytesMut>>) {
-    while writer.writable().await.is_ok() {
-        let mut unsent = unsent.borrow_mut();
-        match writer.try_write(&unsent) {
-            Ok(written) => unsent.advance(written),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => (),
-            Err(_) => unsent.clear(),
-        }
-        if unsent.is_empty() {
-            *unsent = BytesMut::new();
-            return;
-        }
-    }
-}
-
 /// Reads frames until the worker ends, then starts another, as long as the instance lives.
 async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf) {
     loop {
-        let broken = read(&link, &mut reader).await;
+        let broken = read(&mut reader, |frame| {
+            let Some(link) = link.upgrade() else { return Ok(()) };
+            let news = link.borrow_mut().obey(frame)?;
+            tell(news);
+            Ok(())
+        })
+        .await;
         let Some(next) = revive(&link, broken.err()).await else { return };
         reader = next;
-    }
-}
-
-/// Ends well when the socket does, and badly when the worker sends nonsense.
-async fn read(link: &Weak<RefCell<Link>>, reader: &mut OwnedReadHalf) -> Result<(), String> {
-    let mut buffer = BytesMut::with_capacity(64 << 10);
-    loop {
-        match reader.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return Ok(()),
-            Ok(_) => (),
-        }
-        let mut missing = 0;
-        while let Some(head) = buffer.first_chunk::<8>() {
-            let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-            if size % 8 != 0 || !(8..=FRAME_LIMIT).contains(&size) {
-                return Err(format!("a frame of {size} bytes"));
-            }
-            if buffer.len() < size {
-                missing = size - buffer.len();
-                break;
-            }
-            let frame = buffer.split_to(size).freeze();
-            let Some(link) = link.upgrade() else { return Ok(()) };
-            let news = link.borrow_mut().obey(&frame)?;
-            tell(news);
-        }
-        // Memory grows with what arrives, not with what a frame claims.
-        if buffer.capacity() - buffer.len() < 4096.max(missing.min(1 << 20)) {
-            buffer.reserve((64 << 10).max(missing.min(8 << 20)));
-        }
     }
 }
 

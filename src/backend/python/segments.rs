@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::host::{receive_descriptor, send_descriptor};
+use super::passing::{receive_descriptor, send_descriptor};
 use crate::tensor::{Home, Lease, Segment};
 
 /// Freed segments are looked for once so many are known.

@@ -41,6 +41,7 @@ CHUNK = 1 << 16
 # Unused segments kept for reuse.
 IDLE_LIMIT = 256 << 20
 CACHE_LIMIT = 1024
+GOOD = [RESULT_HEAD.pack(0, 0, count, 0) for count in range(16)]
 PADDING = [b"\0" * (-size % 8) for size in range(8)]
 
 
@@ -310,6 +311,7 @@ class Worker:
                 self.run(raw)
 
     def run(self, raw):
+        """All groups of a frame, each one call of `execute` and one frame of answers."""
         data = raw if type(raw) is bytearray else bytearray(raw)
         sequence, groups, new, forgotten, released, flags = EXECUTE_HEAD.unpack_from(raw, 8)
         at = 24
@@ -317,56 +319,58 @@ class Worker:
             at = self.memory.news(raw, at, (new, forgotten, released))
         if flags & TRIM:
             self.memory.trim()
-        last = now()
+        decode, execute, encode = self.requests, self.execute, self.responses
+        time = last = now()
         size = 0
         for number in range(groups):
-            group = (sequence, number)
-            answer, at = self.group(raw, data, at, group)
-            size += self.finish(answer, group)
-            time = now()
+            requests, at = decode(raw, data, at, (sequence, number))
+            count, failed = len(requests), 0
+            started = now()
+            try:
+                responses = execute(requests)
+                if type(responses) is not list:
+                    responses = self.settle(responses)
+                ended = now()
+                body = encode(requests, responses)
+            except ServerGone:
+                raise
+            except BaseException as error:
+                ended = now()
+                body, count, failed = padded_text(describe(error)), 0, 1
+                # Its traceback holds the model's locals, and these hold arrays.
+                error.__traceback__ = None
+            requests = responses = None
+            held = self.held() if self.used else b""
+            total = 48 + len(held) + len(body)
+            after = now()
+            self.out += (
+                ANSWER_HEAD.pack(
+                    total,
+                    ANSWER,
+                    sequence,
+                    number,
+                    started - time,
+                    ended - started,
+                    after - ended,
+                    count,
+                    len(held) // 8,
+                    failed,
+                    0,
+                ),
+                held,
+                body,
+            )
+            size += total
+            time = after
             if HOLD_NS < time - last or HOLD_BYTES < size:
                 self.flush()
-                last, size = time, 0
+                time = last = now()
+                size = 0
 
-    def group(self, raw, data, at, group):
-        """One call of `execute`: its answer, not yet framed, and where the next group begins."""
-        began = now()
-        requests, at = self.requests(raw, data, at, group)
-        started = now()
-        try:
-            responses = self.execute(requests)
-            if type(responses) is not list:
-                responses = self.settle(responses)
-            ended = now()
-            parts = self.responses(requests, responses)
-        except ServerGone:
-            raise
-        except BaseException as error:
-            ended = now()
-            parts, count, failed = [padded_text(describe(error))], 0, 1
-            # Its traceback holds the model's locals, and these hold arrays.
-            error.__traceback__ = None
-        else:
-            count, failed = len(requests), 0
-        return (parts, count, failed, (started - began, ended - started, ended)), at
-
-    def finish(self, answer, group):
-        """Frames an answer; by now nothing of ours holds the group's arrays."""
-        parts, count, failed, (before, during, ended) = answer
-        held = b""
-        if self.used:
-            for number in self.used:
-                if self.memory.is_held(number):
-                    held += NUMBER.pack(number)
-            self.used = {}
-        body = b"".join(parts)
-        size = 48 + len(held) + len(body)
-        after = now() - ended
-        head = ANSWER_HEAD.pack(
-            size, ANSWER, group[0], group[1], before, during, after, count, len(held) // 8, failed, 0
-        )
-        self.out += (head, held, body)
-        return size
+    def held(self):
+        """The segments of a group that the model still has arrays over."""
+        used, self.used = self.used, {}
+        return b"".join(NUMBER.pack(number) for number in used if self.memory.is_held(number))
 
     def requests(self, raw, data, at, group):
         (count, _) = PAIR.unpack_from(raw, at)
@@ -383,13 +387,10 @@ class Worker:
             if head is None:
                 head = self.learn(key)
             specs, _, _, is_plain, extra_at = head
-            inputs = []
             if is_plain:
-                for spec in specs:
-                    inputs.append(Input(spec, data, start + spec[4]))
+                inputs = [Input(spec, data, start + spec[4]) for spec in specs]
             else:
-                for spec in specs:
-                    inputs.append(self.input(spec, raw, data, start))
+                inputs = [self.input(spec, raw, data, start) for spec in specs]
             extra = None
             if extra_at is not None:
                 (length,) = NUMBER.unpack_from(raw, start + extra_at)
@@ -456,6 +457,7 @@ class Worker:
         return responses
 
     def responses(self, requests, responses):
+        """What `execute` returned, as bytes. Names, types and shapes repeat: their heads are kept."""
         if len(requests) != len(responses):
             raise PlainError(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest "
@@ -463,55 +465,54 @@ class Worker:
                 f"size is:{len(responses)}"
             )
         parts = []
-        known = pb.InferenceResponse
+        shapes, Response, Tensor = self.shapes, pb.InferenceResponse, pb.Tensor
         for request, response in zip(requests, responses):
-            if type(response) is not known and not isinstance(response, known):
+            if type(response) is not Response and not isinstance(response, Response):
                 raise PlainError(
                     "Expected an 'InferenceResponse' object in the execute function return list, "
                     f"found type '{type(response)}'."
                 )
-            if response._error is not None:
-                error = response._error
-                parts.append(result(1, error._code, 0, error._message))
-                continue
+            wanted = request._head[1]
             place = len(parts)
             parts.append(b"")
+            count = 0
             try:
-                count = 0
-                wanted = request._head[1]
+                if response._error is not None:
+                    raise ResponseError(response._error)
                 for tensor in response._outputs:
+                    if wanted is None and type(tensor) is Tensor:
+                        array = tensor._array
+                        shape = shapes.get((tensor._name, array.dtype, array.shape, tensor._code))
+                        if shape is not None and shape[1] is not None:
+                            parts += (shape[0], array.tobytes(), shape[1])
+                            count += 1
+                            continue
                     count += self.output(parts, tensor, wanted)
+            except ResponseError as error:
+                parts[place:] = (result(1, error.args[0]._code, 0, error.args[0]._message),)
             except pb.TritonModelException as error:
-                del parts[place:]
-                parts.append(result(1, pb.TritonError.INTERNAL, 0, str(error)))
-                continue
-            if response._parameters is None:
-                parts[place] = RESULT_HEAD.pack(0, 0, count, 0)
+                parts[place:] = (result(1, pb.TritonError.INTERNAL, 0, str(error)),)
             else:
-                parts[place] = result(0, 0, count, json.dumps(response._parameters))
-        return parts
+                if response._parameters is not None:
+                    parts[place] = result(0, 0, count, json.dumps(response._parameters))
+                else:
+                    parts[place] = GOOD[count] if count < 16 else RESULT_HEAD.pack(0, 0, count, 0)
+        return b"".join(parts)
 
     def output(self, parts, tensor, wanted):
         """Appends a tensor unless nobody asked for it; says how many it appended."""
-        name = tensor._name if type(tensor) is pb.Tensor else tensor.name()
+        is_plain = type(tensor) is pb.Tensor
+        name = tensor._name if is_plain else tensor.name()
         if wanted is not None and name not in wanted:
             return 0
         array = tensor._raw()
-        code = tensor._code if type(tensor) is pb.Tensor else tensor._type()
-        key = (name, array.dtype, array.shape, code)
-        shape = self.shapes.get(key)
-        if shape is None:
-            shape = self.shape(key, tensor)
-        head, padding, code, index = shape
+        key = (name, array.dtype, array.shape, tensor._code if is_plain else tensor._type())
+        head, padding, code, index = self.shapes.get(key) or self.shape(key, tensor)
         if padding is not None:
-            parts.append(head)
-            parts.append(array.tobytes())
-            if padding:
-                parts.append(padding)
-            return 1
-        if index is None:
+            parts += (head, array.tobytes(), padding)
+        elif index is None:
             return 0
-        if code == pb.BYTES:
+        elif code == pb.BYTES:
             self.strings(parts, index, array)
         else:
             if not array.dtype.isnative:
@@ -581,6 +582,10 @@ class Worker:
             if self.memory.theirs[number][0] is base:
                 return number, start - address
         return None
+
+
+class ResponseError(Exception):
+    """A response that holds a `TritonError`."""
 
 
 class PlainError(Exception):
