@@ -57,6 +57,7 @@ fn nested(depth: usize) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn requests_that_are_wrong() {
     let data_matches = "Unable to parse 'data': Shape does not match true shape of 'data' field";
     let missing = "expected 2 inputs but got 1 inputs for model 'add_sub'. Got input(s) ['a'], but \
@@ -190,6 +191,7 @@ fn batches_that_are_wrong() {
 type Binary<'a> = (Vec<(&'a str, String)>, Value, Vec<u8>, u16, &'a str);
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn binary_bodies_that_are_wrong() {
     const LENGTH: &str = "Inference-Header-Content-Length";
     let any = |size: usize| {

@@ -18,6 +18,7 @@ const PLAIN: &str = "A:FP32[4] -> Z:FP32[4]";
 /// A row: its ensemble's name, its config, and the texts of everything that is wrong in it.
 type Row = (&'static str, Model, &'static [&'static str]);
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn written_wrong() -> Vec<Row> {
     let good = || ensemble(PLAIN, &["id: x=A -> y=Z"]);
     let step = |text: &str| {
@@ -123,6 +124,7 @@ fn written_wrong() -> Vec<Row> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn wrong_with_its_steps() -> Vec<Row> {
     vec![
         (

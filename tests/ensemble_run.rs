@@ -102,7 +102,7 @@ fn an_error_says_where_it_happened_and_keeps_its_kind() {
         assert_eq!((answer.status, answer.error()), (status, outer.clone()));
         let mut request = grpc::floats("outer", &[("A", &[1.0]), ("CODE", &[0.0])]);
         request.inputs[1].datatype = "INT32".to_owned();
-        request.raw_input_contents[1] = (code as i32).to_le_bytes().to_vec().into();
+        request.raw_input_contents[1] = i32::to_le_bytes(code).to_vec().into();
         let error = grpc.infer(request).unwrap_err();
         assert_eq!((error.code(), error.message()), (grpc_code, outer.as_str()));
     }

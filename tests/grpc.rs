@@ -123,6 +123,7 @@ fn an_inference_answers_with_raw_outputs() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn typed_contents_are_taken_for_every_type() {
     let contents = InferTensorContents::default;
     let of = |it: InferTensorContents| it;
@@ -202,6 +203,7 @@ fn typed_contents_are_taken_for_every_type() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn wrong_requests_are_refused_in_tritons_words() {
     let good = || floats("add_sub", &[("a", &[1.0; 4]), ("b", &[1.0; 4])]);
     let with = |change: &dyn Fn(&mut ModelInferRequest)| {

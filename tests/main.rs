@@ -1,4 +1,5 @@
 //! One test binary: the layers of the source, and the server driven from outside.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on says so")]
 
 mod support;
 
