@@ -147,13 +147,17 @@ async fn copy_then_send(link: Weak<RefCell<Link>>) {
         };
         drop(held);
         let Some((groups, done)) = next else { return };
+        let count = groups.len();
         let copied = keeper().spawn_blocking(move || copy(groups)).await;
         match (link.upgrade(), copied) {
             (Some(link), Ok(groups)) => {
                 let news = link.borrow_mut().send(groups, done);
                 tell(news);
             }
-            _ => done.executed(failed(0, &Error::unavailable("the model was unloaded"))),
+            _ => {
+                let error = Error::unavailable("the model was unloaded");
+                (0..count).for_each(|group| done.executed(failed(group, &error)));
+            }
         }
     }
 }
@@ -280,7 +284,12 @@ fn unhealthy(fixed: &Fixed, text: &str) -> String {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        tell(self.give_up(&Error::unavailable("the model was unloaded")).0);
+        let error = Error::unavailable("the model was unloaded");
+        let (mut news, _) = self.give_up(&error);
+        for (groups, done) in self.behind.take().into_iter().flatten() {
+            news.extend((0..groups.len()).map(|group| (done.clone(), failed(group, &error))));
+        }
+        tell(news);
     }
 }
 
