@@ -5,6 +5,7 @@ mod support;
 
 mod layers;
 
+mod bad_bytes;
 mod bad_input;
 mod batching;
 mod check;
@@ -14,7 +15,10 @@ mod ensemble_load;
 mod ensemble_run;
 mod grpc;
 mod http;
+mod http_tensors;
 mod python;
+mod python_environments;
 mod python_failures;
+mod reload;
 mod repository;
 mod shutdown;
