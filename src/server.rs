@@ -33,8 +33,6 @@ use crate::{
     tensor::SegmentPool,
 };
 
-/// Idle bytes of shared memory kept for large bodies to come.
-const IDLE_SEGMENTS: usize = 256 << 20;
 /// What a door has at the end to write answers that are ready.
 const LAST_GRACE: Duration = Duration::from_millis(200);
 
@@ -71,7 +69,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             server_id: options.id.clone(),
             max_input_size: options.doors.http_max_input_size,
             strict_readiness: options.strict_readiness,
-            segments: SegmentPool::new(IDLE_SEGMENTS),
+            segments: SegmentPool::shared().clone(),
         },
         lifecycle: Arc::new(Lifecycle::default()),
     };

@@ -123,9 +123,9 @@ fn heads_that_are_wrong() {
         (headers.as_str(), &[400, 431]),
     ] {
         let shown = &head[..head.len().min(100)];
-        // What is refused half read may be cut off before the client has seen the answer.
+        // Refused half read, or a chunk without a length: the connection ends, often unanswered.
         let status = SERVER.http.send_or_be_cut(&[head.as_bytes()]).map(|it| it.status);
-        let may_be_cut = 1000 < head.len();
+        let may_be_cut = 1000 < head.len() || head.ends_with("zz\r\n");
         assert!(status.map_or(may_be_cut, |it| statuses.contains(&it)), "{shown}: {status:?}");
         the_next_is_right(shown);
     }

@@ -1,6 +1,6 @@
 //! Whatever comes in: a clear error with the right code, the server stays, the next answer is right.
 
-use std::{io::Read, sync::LazyLock};
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 

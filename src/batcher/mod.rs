@@ -18,7 +18,7 @@ use actix::{
 pub use self::open::{Setup, start};
 use self::{
     order::Order,
-    scheduler::{Next, Scheduler},
+    scheduler::{Next, Scheduler, cancelled, cancelled_first},
     timer::Timer,
 };
 use crate::{
@@ -33,6 +33,8 @@ use crate::{
 /// Work handed to an instance at once should take about this long: long enough to spread the cost
 /// of handing over, short enough that other instances and late arrivals are not kept waiting.
 const HANDOVER: Duration = Duration::from_micros(500);
+/// How often the queue is swept.
+const SWEEP: Duration = Duration::from_secs(1);
 /// Never more executions than this at once.
 const MAX_GROUPS: usize = 64;
 
@@ -66,6 +68,12 @@ enum Seat {
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Flush;
+
+/// Answers those in the queue whose callers have gone. A request of an ensemble keeps the models
+/// of its steps, so what waits for a model that never gets to it would keep that model for ever.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Sweep;
 
 /// An instance can take more.
 #[derive(Message)]
@@ -101,6 +109,9 @@ impl Batcher {
         let now = Instant::now();
         let mut groups = Vec::with_capacity(room.min(share).max(1));
         while groups.len() < room.min(share.max(1)) {
+            while let Some(gone) = cancelled_first(self.scheduler.queue()) {
+                self.forget(gone);
+            }
             match self.scheduler.next(now) {
                 Next::Run(group) => {
                     self.stats.pending.fetch_sub(group.len() as u64, Ordering::Relaxed);
@@ -111,6 +122,12 @@ impl Batcher {
             }
         }
         (groups, None)
+    }
+
+    /// Its caller has gone.
+    fn forget(&self, pending: Pending) {
+        self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+        pending.reply.answer(Err(Error::cancelled()));
     }
 
     fn run(&mut self, index: usize, groups: Vec<Vec<Pending>>, ctx: &mut Context<Self>) {
@@ -152,8 +169,9 @@ impl Actor for Batcher {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(timer) = self.timer.clone() else { return };
         let this = ctx.address().downgrade();
+        actix_rt::spawn(sweep(this.clone()));
+        let Some(timer) = self.timer.clone() else { return };
         actix_rt::spawn(async move {
             while timer.rung().await.is_ok() {
                 let Some(this) = this.upgrade() else { return };
@@ -191,6 +209,24 @@ impl Handler<Flush> for Batcher {
     fn handle(&mut self, _: Flush, ctx: &mut Self::Context) {
         self.is_flushing = false;
         self.dispatch(ctx);
+    }
+}
+
+/// Wakes the batcher now and then, for as long as somebody holds it.
+async fn sweep(batcher: WeakAddr<Batcher>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Some(batcher) = batcher.upgrade() else { return };
+        batcher.do_send(Sweep);
+    }
+}
+
+impl Handler<Sweep> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, _: Sweep, _: &mut Self::Context) {
+        let gone = cancelled(self.scheduler.queue());
+        gone.into_iter().for_each(|it| self.forget(it));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration, time::Instant};
 
-use crate::{config::DynamicBatching, error::Error, request::Pending, tensor::Tensor};
+use crate::{config::DynamicBatching, request::Pending, tensor::Tensor};
 
 /// The most requests that may wait for one model.
 const MAX_QUEUE: usize = 1 << 17;
@@ -13,6 +13,8 @@ pub(super) trait Scheduler: Send {
     fn push(&mut self, pending: Pending) -> Result<(), Box<Pending>>;
     /// The next execution, or when to ask again.
     fn next(&mut self, now: Instant) -> Next;
+    /// Those who wait, oldest first.
+    fn queue(&mut self) -> &mut VecDeque<Pending>;
     /// How many requests wait.
     fn len(&self) -> usize;
 }
@@ -43,8 +45,11 @@ impl Scheduler for Direct {
     }
 
     fn next(&mut self, _: Instant) -> Next {
-        drop_cancelled(&mut self.queue);
         self.queue.pop_front().map_or(Next::Empty, |it| Next::Run(vec![it]))
+    }
+
+    fn queue(&mut self) -> &mut VecDeque<Pending> {
+        &mut self.queue
     }
 
     fn len(&self) -> usize {
@@ -89,7 +94,6 @@ impl Scheduler for Dynamic {
     }
 
     fn next(&mut self, now: Instant) -> Next {
-        drop_cancelled(&mut self.queue);
         let Some(oldest) = self.queue.front() else { return Next::Empty };
         let due = oldest.reply.since() + self.max_delay;
         let is_overdue = !self.max_delay.is_zero() && due <= now;
@@ -103,6 +107,10 @@ impl Scheduler for Dynamic {
             return Next::WaitUntil(due);
         };
         Next::Run(self.queue.drain(..count).collect())
+    }
+
+    fn queue(&mut self) -> &mut VecDeque<Pending> {
+        &mut self.queue
     }
 
     fn len(&self) -> usize {
@@ -131,13 +139,21 @@ impl Dynamic {
     }
 }
 
-/// Requests whose callers have gone are answered and forgotten.
-fn drop_cancelled(queue: &mut VecDeque<Pending>) {
-    while queue.front().is_some_and(|it| it.request.context.is_cancelled()) {
-        if let Some(gone) = queue.pop_front() {
-            gone.reply.answer(Err(Error::cancelled()));
-        }
+/// Takes out requests at the front whose callers have gone.
+pub(super) fn cancelled_first(queue: &mut VecDeque<Pending>) -> Option<Pending> {
+    let is_gone = queue.front().is_some_and(|it| it.request.context.is_cancelled());
+    if is_gone { queue.pop_front() } else { None }
+}
+
+/// Takes out all such requests, wherever they wait: nobody may ever get to the front.
+pub(super) fn cancelled(queue: &mut VecDeque<Pending>) -> Vec<Pending> {
+    let is_gone = |it: &Pending| it.request.context.is_cancelled();
+    if !queue.iter().any(is_gone) {
+        return Vec::new();
     }
+    let (gone, waiting) = queue.drain(..).partition::<Vec<Pending>, _>(is_gone);
+    queue.extend(waiting);
+    gone
 }
 
 /// The same inputs are there, with the same dimensions but for the batch.
@@ -217,11 +233,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_request_never_runs() {
+    fn cancelled_requests_are_found_behind_others() {
         let mut scheduler = Direct::default();
         let pending = waiting(1, 1, Instant::now());
         pending.request.context.cancel();
+        assert!(scheduler.push(waiting(1, 1, Instant::now())).is_ok());
         assert!(scheduler.push(pending).is_ok());
+        assert!(cancelled_first(scheduler.queue()).is_none());
+        assert_eq!(cancelled(scheduler.queue()).len(), 1);
+        assert!(matches!(scheduler.next(Instant::now()), Next::Run(_)));
         assert!(matches!(scheduler.next(Instant::now()), Next::Empty));
     }
 }

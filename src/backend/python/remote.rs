@@ -32,8 +32,8 @@ use crate::{
 const COPY_HERE: usize = 1 << 20;
 /// How long until a worker that cannot be started is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How often an idle worker is asked to free its shared memory.
-const IDLE: Duration = Duration::from_secs(5);
+/// How often to look whether a worker is idle, and whether callers have gone.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What does not change while the instance lives.
 pub(super) struct Fixed {
@@ -147,13 +147,17 @@ async fn copy_then_send(link: Weak<RefCell<Link>>) {
         };
         drop(held);
         let Some((groups, done)) = next else { return };
+        let count = groups.len();
         let copied = keeper().spawn_blocking(move || copy(groups)).await;
         match (link.upgrade(), copied) {
             (Some(link), Ok(groups)) => {
                 let news = link.borrow_mut().send(groups, done);
                 tell(news);
             }
-            _ => done.executed(failed(0, &Error::unavailable("the model was unloaded"))),
+            _ => {
+                let error = Error::unavailable("the model was unloaded");
+                (0..count).for_each(|group| done.executed(failed(group, &error)));
+            }
         }
     }
 }
@@ -280,7 +284,12 @@ fn unhealthy(fixed: &Fixed, text: &str) -> String {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        tell(self.give_up(&Error::unavailable("the model was unloaded")).0);
+        let error = Error::unavailable("the model was unloaded");
+        let (mut news, _) = self.give_up(&error);
+        for (groups, done) in self.behind.take().into_iter().flatten() {
+            news.extend((0..groups.len()).map(|group| (done.clone(), failed(group, &error))));
+        }
+        tell(news);
     }
 }
 
@@ -357,16 +366,43 @@ async fn while_alive<F: Future>(link: &Weak<RefCell<Link>>, future: F) -> Option
 /// Has an idle worker free its shared memory, and unmap what we have freed.
 async fn tidy(link: Weak<RefCell<Link>>) {
     loop {
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(LOOK).await;
         let Some(held) = link.upgrade() else { return };
-        let link = &mut *held.borrow_mut();
-        let was_idle = std::mem::replace(&mut link.is_idle, true);
-        let State::Up(connection) = &mut link.state else { continue };
-        connection.segments.sweep();
-        if was_idle && connection.segments.has_news() || !was_idle && link.in_flight.is_empty() {
-            let flags = if was_idle { encode::TRIM } else { 0 };
-            encode::news(&mut link.frame, &mut connection.segments, flags);
-            connection.write(&link.frame);
+        let news = held.borrow_mut().tidy();
+        drop(held);
+        tell(news);
+    }
+}
+
+impl Link {
+    fn tidy(&mut self) -> News {
+        let was_idle = std::mem::replace(&mut self.is_idle, true);
+        if let State::Up(connection) = &mut self.state {
+            connection.segments.sweep();
+            let has_ended = !was_idle && self.in_flight.is_empty();
+            if was_idle && connection.segments.has_news() || has_ended {
+                let flags = if was_idle { encode::TRIM } else { 0 };
+                encode::news(&mut self.frame, &mut connection.segments, flags);
+                connection.write(&self.frame);
+            }
         }
+        self.answer_cancelled()
+    }
+
+    /// Whoever has gone is answered while the worker still runs: the answer may be all that keeps
+    /// an unloaded model, and with it this worker, alive.
+    fn answer_cancelled(&self) -> News {
+        let gone = Error::cancelled();
+        let flights = self.in_flight.iter().flat_map(|flight| {
+            let groups = flight.groups.iter().enumerate();
+            groups.map(move |(group, requests)| (&flight.done, group, requests))
+        });
+        let is_gone = |requests: &Option<Vec<Request>>| {
+            requests.as_ref().is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
+        };
+        flights
+            .filter(|(_, _, requests)| is_gone(requests))
+            .map(|(done, group, _)| (done.clone(), failed(group, &gone)))
+            .collect()
     }
 }

@@ -50,7 +50,7 @@ async fn an_exiting_server_refuses_new_calls_and_finishes_the_old() {
     let stopped = actix_rt::spawn(server.gateway.send(crate::gateway::grpc::Stop));
     reply.answer(Ok(echo(request)));
     assert_eq!(call.await.unwrap().unwrap().get_ref().id, "1");
-    stopped.await.unwrap();
+    stopped.await.unwrap().unwrap();
     server.gate.lifecycle.wait_idle().await;
 }
 

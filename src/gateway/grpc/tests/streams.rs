@@ -147,5 +147,5 @@ async fn a_stopping_gateway_finishes_what_it_took_and_ends_the_stream() {
         }
     };
     assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, refusal));
-    stopped.await.unwrap();
+    stopped.await.unwrap().unwrap();
 }
