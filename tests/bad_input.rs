@@ -286,17 +286,18 @@ fn binary_bodies_that_are_wrong() {
 }
 
 #[test]
-fn tensors_of_zeros_by_their_shape() {
+fn shapes_without_elements() {
     for (shape, status) in [
-        (json!([0, 1u64 << 62]), 400),
-        (json!([1u64 << 40, 1u64 << 40]), 400),
         (json!([3, 0]), 200),
         (json!([0, 0]), 200),
+        (json!([0, 1u64 << 62]), 200),
+        (json!([1u64 << 40, 1u64 << 40]), 400),
+        (json!([1u64 << 62, 1u64 << 62, 0]), 400),
     ] {
         let request =
             json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": shape, "data": []}]});
         let answer = SERVER.infer("matrix", &request);
-        assert!(answer.status == status || shape[0] == 0, "{shape}: {}", answer.text());
+        assert_eq!(answer.status, status, "{shape}: {}", answer.text());
         the_next_is_right(&shape.to_string());
     }
 }

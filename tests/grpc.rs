@@ -126,11 +126,10 @@ fn an_inference_answers_with_raw_outputs() {
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn typed_contents_are_taken_for_every_type() {
     let contents = InferTensorContents::default;
-    let of = |it: InferTensorContents| it;
     let rows: Vec<(&str, InferTensorContents, Vec<u8>)> = vec![
         (
             "BOOL",
-            of(InferTensorContents { bool_contents: vec![true, false], ..contents() }),
+            InferTensorContents { bool_contents: vec![true, false], ..contents() },
             vec![1, 0],
         ),
         ("INT8", InferTensorContents { int_contents: vec![-1, 2], ..contents() }, vec![255, 2]),

@@ -2,14 +2,13 @@
 
 use std::sync::LazyLock;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
     Repository, Server,
     http::{floats, input, rows},
     models::execute,
-    process::{self, is_alive},
+    process::{self},
     python, until,
 };
 
@@ -45,7 +44,6 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     repository.write("tells", &telling());
     repository.write("one_bad", &one_bad().batch(8).with("dynamic_batching {}"));
     repository.write("completes", &completing());
-    repository.write("pid", &pid_model());
     Server::start(repository)
 });
 
@@ -141,20 +139,6 @@ fn completing() -> crate::support::Model {
     );
     model.config.clear();
     model
-}
-
-/// Answers with the number of its worker process.
-fn pid_model() -> crate::support::Model {
-    execute(
-        "x:FP32[-1] -> y:INT64[1]",
-        "
-        y = pb_utils.Tensor('y', np.array([os.getpid()], dtype=np.int64))
-        return [pb_utils.InferenceResponse([y]) for _ in requests]",
-    )
-}
-
-fn worker_of(server: &Server, model: &str) -> u32 {
-    server.infer(model, &floats(&[("x", &[1.0])])).numbers("y")[0] as u32
 }
 
 #[test]
@@ -396,28 +380,4 @@ fn response_parameters_reach_the_client() {
     let server = Server::start(Repository::of([("m", model)]));
     let body = server.infer("m", &floats(&[("x", &[1.0])])).ok().json();
     assert_eq!(body["parameters"], json!({"word": "hello", "number": 7, "yes": true}));
-}
-
-#[test]
-fn a_killed_worker_is_replaced_and_only_its_work_fails() {
-    let repository = Repository::of([("pid", pid_model()), ("other", pid_model())]);
-    let server = Server::start(repository);
-    let other = worker_of(&server, "other");
-    for _ in 0..5 {
-        let worker = worker_of(&server, "pid");
-        process::signal(worker, Signal::KILL);
-        until("a new worker to answer", || {
-            let answer = server.infer("pid", &floats(&[("x", &[1.0])]));
-            match answer.status {
-                200 => answer.numbers("y")[0] as u32 != worker,
-                503 => false,
-                500 => false,
-                status => panic!("{status}: {}", answer.text()),
-            }
-        });
-        assert!(!is_alive(worker));
-    }
-    server.ready();
-    assert_eq!(worker_of(&server, "other"), other, "the other model's worker was touched");
-    server.is_well();
 }

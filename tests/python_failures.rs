@@ -319,3 +319,41 @@ fn workers_killed_again_and_again_under_load() {
     until("the server to be ready", || server.http.get("/v2/health/ready").status == 200);
     server.is_well();
 }
+
+/// Answers with the number of its worker process.
+fn pid_model() -> crate::support::Model {
+    execute(
+        "x:FP32[-1] -> y:INT64[1]",
+        "
+        y = pb_utils.Tensor('y', np.array([os.getpid()], dtype=np.int64))
+        return [pb_utils.InferenceResponse([y]) for _ in requests]",
+    )
+}
+
+fn worker_of(server: &Server, model: &str) -> u32 {
+    server.infer(model, &floats(&[("x", &[1.0])])).numbers("y")[0] as u32
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_only_its_work_fails() {
+    let repository = Repository::of([("pid", pid_model()), ("other", pid_model())]);
+    let server = Server::start(repository);
+    let other = worker_of(&server, "other");
+    for _ in 0..5 {
+        let worker = worker_of(&server, "pid");
+        process::signal(worker, Signal::KILL);
+        until("a new worker to answer", || {
+            let answer = server.infer("pid", &floats(&[("x", &[1.0])]));
+            match answer.status {
+                200 => answer.numbers("y")[0] as u32 != worker,
+                503 => false,
+                500 => false,
+                status => panic!("{status}: {}", answer.text()),
+            }
+        });
+        assert!(!process::is_alive(worker));
+    }
+    server.ready();
+    assert_eq!(worker_of(&server, "other"), other, "the other model's worker was touched");
+    server.is_well();
+}
