@@ -8,6 +8,7 @@ use flate2::{
 };
 use serde_json::json;
 use tonic::Code;
+use troupe::proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use crate::support::{
     Answer,
@@ -224,23 +225,56 @@ fn ids_and_names_of_a_megabyte_and_of_control_characters() {
 }
 
 #[test]
-fn grpc_messages_over_the_limit_and_broken_ones() {
-    let mut stream = std::net::TcpStream::connect(SERVER.grpc).unwrap();
-    let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-    let _ = stream.read_to_end(&mut Vec::new());
-    let mut stream = std::net::TcpStream::connect(SERVER.grpc).unwrap();
-    let _ = stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[255u8; 4096][..]].concat());
-    let _ = stream.read_to_end(&mut Vec::new());
-    the_next_is_right("noise at the gRPC door");
+fn noise_at_the_grpc_door() {
+    let http1 = b"GET / HTTP/1.1\r\nHost: t\r\n\r\n".to_vec();
+    let frames = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[255u8; 4096][..]].concat();
+    for noise in [http1, frames, vec![0; 100_000]] {
+        let mut stream = std::net::TcpStream::connect(SERVER.grpc).unwrap();
+        // The server may close at any byte of it.
+        let _ = stream.write_all(&noise);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+        the_next_is_right("noise");
+    }
     let mut grpc = Grpc::connect(SERVER.grpc);
-    let mut request = grpc::floats("any", &[]);
-    request.inputs = vec![troupe::proto::inference::model_infer_request::InferInputTensor {
-        name: "x".to_owned(),
-        datatype: "UINT8".to_owned(),
-        shape: vec![1 << 20],
+    assert_eq!(grpc.infer(of_a_megabyte()).unwrap().raw_output_contents[0].len(), 1 << 20);
+    SERVER.is_well();
+}
+
+fn of_a_megabyte() -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: "any".to_owned(),
+        inputs: vec![InferInputTensor {
+            name: "x".to_owned(),
+            datatype: "UINT8".to_owned(),
+            shape: vec![1 << 20],
+            ..Default::default()
+        }],
+        raw_input_contents: vec![vec![7; 1 << 20].into()],
         ..Default::default()
-    }];
-    request.raw_input_contents = vec![vec![7; 1 << 20].into()];
-    assert_eq!(grpc.infer(request).unwrap().raw_output_contents[0].len(), 1 << 20);
+    }
+}
+
+#[test]
+fn grpc_messages_that_are_too_large_too_short_or_no_messages() {
+    let mut grpc = Grpc::connect(SERVER.grpc);
+    let before = resident_mib(SERVER.pid);
+    for (message, codes, what) in [
+        // A length of 3.2 GB, above what gRPC allows.
+        ("\0\u{80}AA", &["8", "11"][..], "announces 3.2 GB"),
+        // 1.1 GB are announced, a few bytes come.
+        ("\0AAAAfew", &["3", "13"], "is cut off"),
+        ("\0\0\0\0\u{7f}few", &["3", "13"], "is shorter than it says"),
+        ("\0\0\0\0\u{4}\u{7f}\u{7f}\u{7f}\u{7f}", &["3", "13"], "is no protobuf"),
+        ("\u{7}\0\0\0\0", &["3", "12", "13"], "has an unknown compression"),
+    ] {
+        for _ in 0..8 {
+            let code = grpc.send_raw(SERVER.grpc, message);
+            assert!(codes.contains(&code.as_str()), "a message that {what}: grpc-status {code}");
+        }
+        the_next_is_right(what);
+    }
+    until("memory to come back", || resident_mib(SERVER.pid) < before + 64);
+    assert_eq!(grpc.infer(of_a_megabyte()).unwrap().raw_output_contents[0].len(), 1 << 20);
     SERVER.is_well();
 }

@@ -4,6 +4,10 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use tonic::{Code, Request, Status};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
+};
 use troupe::proto::inference::{
     InferParameter, InferTensorContents, ModelConfigRequest, ModelInferRequest,
     ModelMetadataRequest, ModelReadyRequest, ModelStatisticsRequest, RepositoryIndexRequest,
@@ -79,15 +83,32 @@ fn health_and_metadata() {
 
 #[test]
 fn the_standard_health_service_answers() {
-    let check = async |address: String| {
-        let channel = tonic::transport::Channel::from_shared(address).unwrap().connect().await?;
-        let request = HealthCheckRequest { service: String::new() };
-        let answer = HealthClient::new(channel).check(request).await.unwrap();
-        Ok::<_, tonic::transport::Error>(answer.into_inner().status)
+    let request = HealthCheckRequest { service: String::new() };
+    let answer =
+        grpc().run_on_channel(async |channel| HealthClient::new(channel).check(request).await);
+    assert_eq!(answer.unwrap().into_inner().status, 1, "1 is SERVING");
+}
+
+#[test]
+fn the_services_say_what_they_are() {
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let status = runtime.block_on(check(format!("http://{}", SERVER.grpc))).unwrap();
-    assert_eq!(status, 1, "1 is SERVING");
+    let answer = grpc().run_on_channel(async |channel| {
+        let mut client = ServerReflectionClient::new(channel);
+        let requests = tokio_stream::iter([request]);
+        client.server_reflection_info(requests).await?.into_inner().message().await
+    });
+    let Some(MessageResponse::ListServicesResponse(services)) =
+        answer.unwrap().unwrap().message_response
+    else {
+        panic!("expected a list of services");
+    };
+    let names: Vec<_> = services.service.iter().map(|it| it.name.as_str()).collect();
+    for name in ["inference.GRPCInferenceService", "grpc.health.v1.Health"] {
+        assert!(names.contains(&name), "no {name} in {names:?}");
+    }
 }
 
 #[test]
