@@ -14,6 +14,7 @@ mod ensemble;
 mod ensemble_load;
 mod ensemble_run;
 mod grpc;
+mod grpc_requests;
 mod http;
 mod http_tensors;
 mod python;
