@@ -84,7 +84,9 @@ fn a_length_that_never_comes_costs_nothing() {
         open.push(stream);
     }
     the_next_is_right("many that wait");
-    assert!(resident_mib(SERVER.pid) < before + 64, "64 unfinished bodies take their whole length");
+    // Other tests may take memory for a moment; these connections stay open.
+    until("64 unfinished bodies to take little", || resident_mib(SERVER.pid) < before + 64);
+    drop(open);
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn a_worker_that_dies_fails_its_work_and_is_replaced() {
     until("the step to be there again", || {
         SERVER.infer("e", &floats(&[("A", &[5.0])])).status == 200
     });
-    assert_eq!(process::shared_memory_files(), before);
+    process::no_file_is_left(&before);
     SERVER.is_well();
 }
 
@@ -315,7 +315,7 @@ fn workers_killed_again_and_again_under_load() {
         until("a new worker to answer", || server.infer("m", &request).status == 200);
     }
     assert_eq!(server.infer("m", &request).shape("y"), json!([1, 1]));
-    assert_eq!(process::shared_memory_files(), before);
+    process::no_file_is_left(&before);
     until("the server to be ready", || server.http.get("/v2/health/ready").status == 200);
     server.is_well();
 }

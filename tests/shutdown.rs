@@ -78,7 +78,7 @@ fn an_idle_server_ends_at_once_with_0_and_leaves_nothing() {
         server.signal(signal);
         assert_eq!(server.end().code(), Some(0), "{}", server.log());
         all_end(&workers);
-        assert_eq!(shared_memory_files(), before);
+        process::no_file_is_left(&before);
     }
 }
 
@@ -97,7 +97,7 @@ fn a_second_signal_does_not_wait() {
     // The gate stays closed: a server that waited would not end within our patience.
     assert_ne!(server.end().code(), Some(0));
     all_end(&workers);
-    assert_eq!(shared_memory_files(), before);
+    process::no_file_is_left(&before);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_killed_server_leaves_no_process_and_no_file() {
     server.signal(Signal::KILL);
     server.end();
     all_end(&workers);
-    assert_eq!(shared_memory_files(), before);
+    process::no_file_is_left(&before);
 }
 
 #[test]
