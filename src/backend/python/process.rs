@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
-/// How long the end of a process may be unknown after its socket closed.
-const EXIT_REPORT: Duration = Duration::from_millis(300);
+/// How long a worker may live on after it closed its socket, and how long its killing may take.
+const EXIT_REPORT: Duration = Duration::from_secs(3);
 /// The largest frame a worker may send.
 pub(super) const FRAME_LIMIT: usize = 1 << 30;
 
@@ -126,7 +126,7 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
     let mut budget = Budget::default();
     loop {
         let Some((kind, body)) = read_frame(&mut stream) else {
-            return Err(died_at_start(&mut process, &recipe.instance)?.into());
+            return Err(died_at_start(process, &recipe.instance)?.into());
         };
         match kind {
             b'R' => {
@@ -148,31 +148,11 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
         .map_err(|error| Error::internal(format!("the worker sent no valid JSON: {error}")))
 }
 
-fn died_at_start(process: &mut Process, instance: &str) -> Result<Error> {
-    let mut exit = process.exit.clone();
-    let exit = keeper().wait(async move { wait_for_exit(&mut exit).await })?;
+fn died_at_start(process: Process, instance: &str) -> Result<Error> {
+    let ending = keeper().wait(async move { process.ending().await })?;
     Ok(Error::internal(format!(
-        "Stub process '{instance}' ended while the model was loaded: {}",
-        ending(exit, &process.tail)
+        "Stub process '{instance}' ended while the model was loaded: {ending}"
     )))
-}
-
-async fn wait_for_exit(exit: &mut watch::Receiver<Option<Exit>>) -> Option<Exit> {
-    let known = async { exit.wait_for(Option::is_some).await.ok().and_then(|it| *it) };
-    let reported = tokio::time::timeout(EXIT_REPORT, known).await.ok().flatten();
-    // Its last lines are still in the pipe.
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    reported
-}
-
-fn ending(exit: Option<Exit>, tail: &Tail) -> String {
-    let how = match exit {
-        Some(Exit::Status(status)) => format!("it exited with status {status}"),
-        Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
-        Some(Exit::Lost) => "its interpreter's fork server has ended".into(),
-        None => "it closed its socket".into(),
-    };
-    format!("{how}; {}", tail.text())
 }
 
 /// Length and kind; frames are multiples of 8 bytes long, JSON ends in blanks.
@@ -194,9 +174,29 @@ fn read_frame(stream: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
 }
 
 impl Process {
-    /// How it ended and what it last said; waits a moment for the news.
+    /// How it ended and what it last said. Its socket closes a moment before it can be reaped; one
+    /// that only closed its socket is killed.
     pub(super) async fn ending(&self) -> String {
-        ending(wait_for_exit(&mut self.exit.clone()).await, &self.tail)
+        let exit = self.exited().await;
+        if exit.is_none() {
+            self.kill();
+            self.exited().await;
+        }
+        // Its last lines are still in the pipe.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let how = match exit {
+            Some(Exit::Status(status)) => format!("it exited with status {status}"),
+            Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
+            Some(Exit::Lost) => "its interpreter's fork server has ended".into(),
+            None => "it closed its socket, lived on and was killed".into(),
+        };
+        format!("{how}; {}", self.tail.text())
+    }
+
+    async fn exited(&self) -> Option<Exit> {
+        let mut exit = self.exit.clone();
+        let known = async { exit.wait_for(Option::is_some).await.ok().and_then(|it| *it) };
+        tokio::time::timeout(EXIT_REPORT, known).await.ok().flatten()
     }
 
     /// Ends it at once.

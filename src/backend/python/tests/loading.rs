@@ -48,6 +48,34 @@ async fn a_model_that_cannot_be_loaded_says_why() {
 }
 
 #[actix_rt::test]
+async fn a_worker_that_dies_while_loading_says_how() {
+    let cases = [
+        ("os._exit(9)", "it exited with status 9; it wrote nothing to stderr"),
+        (
+            "print('last words', file=sys.stderr); os._exit(0)",
+            "it exited with status 0; its last lines on stderr:\nlast words",
+        ),
+        (
+            "import ctypes; ctypes.string_at(0)",
+            "it was ended by signal 11; its last lines on stderr:\nFatal Python error",
+        ),
+        ("os.kill(os.getpid(), 9)", "it was ended by signal 9; it wrote nothing to stderr"),
+        // Alive long after its socket closed: a core dump on a busy machine, say.
+        ("os.closerange(3, 64); time.sleep(1); os._exit(4)", "it exited with status 4; "),
+    ];
+    for (body, expected) in cases {
+        let source = format!(
+            "import os, sys, time\nclass TritonPythonModel:\n    def initialize(self, args):\n        \
+             {body}\n    def execute(self, requests):\n        return []\n"
+        );
+        check(
+            &source,
+            &format!("Stub process 'm_0_0' ended while the model was loaded: {expected}"),
+        );
+    }
+}
+
+#[actix_rt::test]
 async fn the_file_must_be_there_and_be_python() {
     let mut model = model("", &[ONE], &[ONE]);
     model.config.default_model_filename = "model.txt".into();
