@@ -101,7 +101,7 @@ impl Plan {
                 }
             })
             .collect();
-        let order = toposort(graph, None).map_or_else(|_| Vec::new(), |it| it);
+        let order = toposort(graph, None).unwrap_or_default();
         let order = order.into_iter().map(|node| graph[node]).collect();
         let whole = Route { live: Arc::default(), steps: 0, counters: Vec::new() };
         let slots = slots.by_name.len();
