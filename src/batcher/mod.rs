@@ -35,6 +35,9 @@ use crate::{
 const HANDOVER: Duration = Duration::from_micros(500);
 /// How often the queue is swept.
 const SWEEP: Duration = Duration::from_secs(1);
+/// A worker whose executions are shorter than this is given more before it is through: while it
+/// runs, its last answers are on their way and the next requests come in.
+const AHEAD: Duration = Duration::from_micros(100);
 /// Never more executions than this at once.
 const MAX_GROUPS: usize = 64;
 
@@ -44,10 +47,13 @@ pub(crate) struct Batcher {
     stats: Arc<Statistics>,
     scheduler: Box<dyn Scheduler>,
     seats: Vec<Seat>,
+    /// Seats that can be given work; those that may work ahead are in here twice.
     idle: Vec<usize>,
     /// Requests run as they come; no use to look for company in the mailbox first.
     is_immediate: bool,
     is_flushing: bool,
+    /// Not for batches: they get better by waiting.
+    works_ahead: bool,
     order: Option<Order>,
     timer: Option<Rc<Timer>>,
     /// Moving average of one execution.
@@ -63,6 +69,13 @@ enum Seat {
     Thread(Addr<OwnThread>),
     /// In another process.
     Outside(Outside),
+}
+
+impl Seat {
+    /// How much work it can be given at once.
+    fn depth(&self, works_ahead: bool) -> usize {
+        if works_ahead && matches!(self, Seat::Outside(_)) { 2 } else { 1 }
+    }
 }
 
 #[derive(Message)]
@@ -85,14 +98,14 @@ struct Idle {
 
 impl Batcher {
     fn dispatch(&mut self, ctx: &mut Context<Self>) {
-        while let Some(&seat) = self.idle.last()
-            && self.scheduler.len() != 0
+        while self.scheduler.len() != 0
+            && let Some(place) = self.free_place()
         {
             let share = self.scheduler.len().div_ceil(self.idle.len());
             let now = Instant::now();
             let (groups, due) = self.gather(share, now);
             if !groups.is_empty() {
-                self.idle.pop();
+                let seat = self.idle.swap_remove(place);
                 self.run(seat, (groups, now), ctx);
                 continue;
             }
@@ -103,6 +116,15 @@ impl Batcher {
             }
             return;
         }
+    }
+
+    /// An instance that does nothing, else one that may work ahead.
+    fn free_place(&self) -> Option<usize> {
+        let depth = |seat: usize| self.idle.iter().filter(|it| **it == seat).count();
+        let rests = |seat: &usize| depth(*seat) == self.seats[*seat].depth(self.works_ahead);
+        let resting = self.idle.iter().rposition(rests);
+        let ahead = || (self.cost < AHEAD).then(|| self.idle.len().checked_sub(1)).flatten();
+        resting.or_else(ahead)
     }
 
     /// Groups for one instance, and when to look again if there are none.

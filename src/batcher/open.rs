@@ -129,11 +129,13 @@ fn batcher(
         }
         Batching::Direct => (Box::<Direct>::default(), Duration::ZERO, false),
     };
+    let works_ahead = matches!(config.batching, Batching::Direct);
     let timer = (!delay.is_zero()).then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
     Ok(Batcher {
         is_immediate: is_here && matches!(config.batching, Batching::Direct),
-        idle: (0..seats.len()).rev().collect(),
+        idle: idle(&seats, works_ahead),
+        works_ahead,
         order: (ordered && 1 < seats.len()).then(Order::default),
         timer: timer.map(Rc::new),
         // A first guess; one execution at a time until it is known better.
@@ -144,6 +146,12 @@ fn batcher(
         scheduler,
         seats,
     })
+}
+
+/// Every seat, as often as it can be given work.
+fn idle(seats: &[Seat], works_ahead: bool) -> Vec<usize> {
+    let places = |(index, seat): (usize, &Seat)| vec![index; seat.depth(works_ahead)];
+    seats.iter().enumerate().rev().flat_map(places).collect()
 }
 
 fn instance_names(config: &ModelConfig, health: &Arc<Health>) -> Vec<InstanceName> {
