@@ -11,7 +11,7 @@ use crate::{
     tensor::{Lease, SegmentPool, Tensor},
 };
 
-/// Larger tensors travel in shared segments. `worker.py` has the same number for outputs.
+/// Larger tensors travel in shared segments. `encode.py` has the same number for outputs.
 pub(super) const INLINE_LIMIT: usize = 16 << 10;
 /// Asks the worker to free what it does not use.
 pub(super) const TRIM: u16 = 1;

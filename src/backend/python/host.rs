@@ -36,6 +36,7 @@ use tokio::{
 use super::{
     keeper::keeper,
     lines::{self, Source, Tail},
+    sources::{BOOTSTRAP, SOURCES},
 };
 use crate::error::{Error, Result};
 
@@ -43,23 +44,6 @@ use crate::error::{Error, Result};
 const LINGER: Duration = Duration::from_secs(10);
 /// How long an interpreter may take to import numpy.
 const STARTING: Duration = Duration::from_secs(120);
-
-/// Every Python file of the backend, by the name the others know it under.
-const SOURCES: [(&str, &str); 5] = [
-    ("host", include_str!("py/host.py")),
-    ("troupe_worker", include_str!("py/worker.py")),
-    ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
-    ("troupe_model_config", include_str!("py/model_config.py")),
-    ("troupe_dlpack", include_str!("py/dlpack.py")),
-];
-
-/// Takes the sources from standard input, a socket: nothing is written to a disk.
-const BOOTSTRAP: &str = "import _socket,json\n\
-    control=_socket.socket(fileno=0)\n\
-    sources=json.loads(control.recv(1<<20))\n\
-    control.detach()\n\
-    exec(compile(sources['host'],'<troupe>/host.py','exec'),\
-    {'SOURCES':sources,'__name__':'troupe_host'})";
 
 /// What an interpreter says about itself.
 #[derive(Clone, Debug, Deserialize)]

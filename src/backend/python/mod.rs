@@ -11,6 +11,7 @@ mod passing;
 mod process;
 mod remote;
 mod segments;
+mod sources;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// Dies as the input says, else returns it.
 const MORTAL: &str = "
-    import ctypes, os, signal, sys
+    import ctypes, os, signal, sys, troupe_requests
     class TritonPythonModel:
         def execute(self, requests):
             answers = []
@@ -18,7 +18,7 @@ const MORTAL: &str = "
                 if array[0] == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if array[0] == 4:
-                    pb_utils._worker.control.send(b'nonsense, and plenty of it')
+                    troupe_requests.worker.frames.control.send(b'nonsense, and plenty of it')
                 if array[0] == 5:
                     while True:
                         pass
