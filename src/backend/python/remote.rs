@@ -90,6 +90,10 @@ fn failed(group: usize, error: &Error) -> Executed {
     Executed { group, results: Err(error.clone()), timing: Timing::default() }
 }
 
+fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
+    (0..groups.len()).map(|group| (done.clone(), failed(group, error))).collect()
+}
+
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     let (connection, reader) = connect(launched)?;
@@ -178,14 +182,18 @@ impl Link {
         let connection = match &mut self.state {
             State::Up(connection) => connection,
             State::Down(why) => {
-                let error = Error::unavailable(why.as_str());
-                let fail = |group| (done.clone(), failed(group, &error));
-                return (0..groups.len()).map(fail).collect();
+                return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
             }
         };
         let begun = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
-        encode::execute(&mut self.frame, self.sequence, &mut groups, &mut connection.segments);
+        let frame = &mut self.frame;
+        if let Err(error) =
+            encode::execute(frame, self.sequence, &mut groups, &mut connection.segments)
+        {
+            self.frame = Vec::new();
+            return all_failed(&groups, &done, &error);
+        }
         connection.write(&self.frame);
         let left = groups.len();
         self.in_flight.push_back(Flight {
