@@ -99,8 +99,10 @@ fn chain(bed: &Bed, identity: &Arc<Model>, steps: u64) -> Arc<Model> {
 
 const DIAMOND: &str = r#"
 name: "diamond" platform: "ensemble"
-input [ { name: "A" data_type: TYPE_FP32 dims: [ 4 ] }, { name: "B" data_type: TYPE_FP32 dims: [ 4 ] } ]
-output [ { name: "SUM" data_type: TYPE_FP32 dims: [ 4 ] }, { name: "DIFF" data_type: TYPE_FP32 dims: [ 4 ] } ]
+input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] }
+input { name: "B" data_type: TYPE_FP32 dims: [ 4 ] }
+output { name: "SUM" data_type: TYPE_FP32 dims: [ 4 ] }
+output { name: "DIFF" data_type: TYPE_FP32 dims: [ 4 ] }
 ensemble_scheduling {
   step {
     model_name: "add_sub"

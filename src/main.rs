@@ -18,6 +18,8 @@ use troupe::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // The allocator would get huge pages: 25 MiB more at rest, and nothing the faster for it.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(flag) = options::not_yet(&arguments) {
         return fail(&format!("`--{flag}` is not supported yet"));

@@ -1,6 +1,7 @@
 //! What a client asks and what it gets back, free of any wire format.
 
 use std::{
+    borrow::Cow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -30,7 +31,7 @@ pub enum Parameter {
 }
 
 /// Named parameters in the order they came.
-pub type Parameters = Vec<(String, Parameter)>;
+pub type Parameters = Vec<(Cow<'static, str>, Parameter)>;
 
 /// Which sequence a request belongs to: none, a number, or a string.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -142,12 +143,12 @@ pub struct Response {
 
 /// Whoever waits for an answer: a gateway, or the next step of an ensemble.
 pub trait Answer: Send {
-    /// Called exactly once, on any thread; must not block.
-    fn answer(self: Box<Self>, result: Result<Response>);
+    /// Called exactly once, on any thread, at the moment `now`; must not block.
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant);
 }
 
 impl Answer for oneshot::Sender<Result<Response>> {
-    fn answer(self: Box<Self>, result: Result<Response>) {
+    fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
         // The gateway may have gone; then nobody misses the answer.
         let _ = self.send(result);
     }
@@ -164,7 +165,12 @@ pub struct Reply {
 impl Reply {
     /// Answers go to `to`.
     pub fn new(to: impl Answer + 'static) -> Reply {
-        Reply { to: Some(Box::new(to)), stats: None, since: Instant::now() }
+        Reply::new_at(to, Instant::now())
+    }
+
+    /// The same, its time counted from `since` on.
+    pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
+        Reply { to: Some(Box::new(to)), stats: None, since }
     }
 
     /// A reply and the place to wait for it.
@@ -179,39 +185,39 @@ impl Reply {
         self
     }
 
-    /// Counts the time from `since` on.
-    pub fn begun_at(mut self, since: Instant) -> Reply {
-        self.since = since;
-        self
-    }
-
     /// When the request reached the model.
     pub fn since(&self) -> Instant {
         self.since
     }
 
     /// Sends the answer on.
-    pub fn answer(mut self, result: Result<Response>) {
-        self.send(result);
+    pub fn answer(self, result: Result<Response>) {
+        self.answer_at(result, Instant::now());
     }
 
-    fn send(&mut self, result: Result<Response>) {
+    /// The same for whoever has just looked at the clock.
+    pub fn answer_at(mut self, result: Result<Response>, now: Instant) {
+        self.send(result, now);
+    }
+
+    fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
         if let Some(stats) = &self.stats {
-            let elapsed = self.since.elapsed();
+            let elapsed = now.saturating_duration_since(self.since);
             match &result {
                 Ok(response) => stats.success(&response.timing, elapsed),
                 Err(error) => stats.failure(error.kind(), elapsed),
             }
         }
-        to.answer(result);
+        to.answer(result, now);
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         if self.to.is_some() {
-            self.send(Err(Error::unavailable("the model stopped before it answered")));
+            let stopped = Error::unavailable("the model stopped before it answered");
+            self.send(Err(stopped), Instant::now());
         }
     }
 }

@@ -79,7 +79,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
 
     let loaded = tokio::select! {
         summary = started.initial => loaded(&summary, &options),
-        () = told.to_end() => {
+        () = told.wait() => {
             python::wait_for_workers(Instant::now());
             return Ok(ExitCode::SUCCESS);
         }
@@ -92,10 +92,10 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
         return Ok(ExitCode::FAILURE);
     }
 
-    told.to_end().await;
+    told.wait().await;
     tokio::select! {
         code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
-        () = told.to_end() => {
+        () = told.wait() => {
             tracing::warn!("told to end again: not waiting any longer");
             python::wait_for_workers(Instant::now());
             Ok(ExitCode::FAILURE)
@@ -112,7 +112,7 @@ impl Told {
         Ok(Told(on(SignalKind::terminate())?, on(SignalKind::interrupt())?))
     }
 
-    async fn to_end(&mut self) {
+    async fn wait(&mut self) {
         tokio::select! {
             _ = self.0.recv() => (),
             _ = self.1.recv() => (),

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -109,12 +112,24 @@ pub struct Statistics {
     pub compute_output: Total,
     pub inference_count: AtomicU64,
     pub execution_count: AtomicU64,
-    /// Milliseconds since the epoch; 0 before the first request.
-    pub last_inference: AtomicU64,
+    /// Milliseconds since the epoch; 0 before the first execution.
+    last_inference: AtomicU64,
     /// Requests that wait for an execution.
     pub pending: AtomicU64,
     failures: [AtomicU64; 4],
-    batches: Mutex<BTreeMap<u32, BatchTotal>>,
+    /// Executions of up to so many rows less one: counted without a lock.
+    small_batches: [BatchCounters; SMALL_BATCHES],
+    large_batches: Mutex<BTreeMap<u32, BatchTotal>>,
+}
+
+const SMALL_BATCHES: usize = 16;
+
+#[derive(Debug, Default)]
+struct BatchCounters {
+    count: AtomicU64,
+    compute_input_ns: AtomicU64,
+    compute_infer_ns: AtomicU64,
+    compute_output_ns: AtomicU64,
 }
 
 impl Statistics {
@@ -133,22 +148,32 @@ impl Statistics {
         self.failures[Reason::of(kind) as usize].fetch_add(1, Relaxed);
     }
 
-    /// One execution of `requests` requests with `rows` rows in all; `timing.queue` is not looked at.
-    pub fn execution(&self, rows: u32, timing: &Timing) {
+    /// One execution with `rows` rows in all, ended at `now`; `timing.queue` is not looked at.
+    pub fn execution(&self, rows: u32, timing: &Timing, now: Instant) {
         self.inference_count.fetch_add(u64::from(rows), Relaxed);
         self.execution_count.fetch_add(1, Relaxed);
-        self.touch();
-        let mut batches = self.batches.lock();
+        self.last_inference.store(milliseconds(now), Relaxed);
+        let [input, infer, output] =
+            [timing.compute_input, timing.compute_infer, timing.compute_output]
+                .map(|it| it.as_nanos() as u64);
+        if let Some(batch) = self.small_batches.get(rows as usize) {
+            batch.count.fetch_add(1, Relaxed);
+            batch.compute_input_ns.fetch_add(input, Relaxed);
+            batch.compute_infer_ns.fetch_add(infer, Relaxed);
+            batch.compute_output_ns.fetch_add(output, Relaxed);
+            return;
+        }
+        let mut batches = self.large_batches.lock();
         let batch = batches.entry(rows).or_default();
         batch.count += 1;
-        batch.compute_input_ns += timing.compute_input.as_nanos() as u64;
-        batch.compute_infer_ns += timing.compute_infer.as_nanos() as u64;
-        batch.compute_output_ns += timing.compute_output.as_nanos() as u64;
+        batch.compute_input_ns += input;
+        batch.compute_infer_ns += infer;
+        batch.compute_output_ns += output;
     }
 
-    fn touch(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.last_inference.store(now.as_millis() as u64, Relaxed);
+    /// Milliseconds since the epoch; 0 before the first execution.
+    pub fn last_inference(&self) -> u64 {
+        self.last_inference.load(Relaxed)
     }
 
     /// Failures for `reason`.
@@ -158,8 +183,28 @@ impl Statistics {
 
     /// Executed batch sizes, ascending.
     pub fn batches(&self) -> Vec<(u32, BatchTotal)> {
-        self.batches.lock().iter().map(|(rows, total)| (*rows, *total)).collect()
+        let small = self.small_batches.iter().enumerate().map(|(rows, it)| {
+            let total = BatchTotal {
+                count: it.count.load(Relaxed),
+                compute_input_ns: it.compute_input_ns.load(Relaxed),
+                compute_infer_ns: it.compute_infer_ns.load(Relaxed),
+                compute_output_ns: it.compute_output_ns.load(Relaxed),
+            };
+            (rows as u32, total)
+        });
+        let large = self.large_batches.lock();
+        let large = large.iter().map(|(rows, total)| (*rows, *total));
+        small.filter(|(_, total)| total.count != 0).chain(large).collect()
     }
+}
+
+/// A moment as the wall clock had it; the wall clock is asked once, for it costs as much as a hop.
+fn milliseconds(moment: Instant) -> u64 {
+    static BEGIN: LazyLock<(Instant, Duration)> = LazyLock::new(|| {
+        (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    });
+    let (begin, wall) = *BEGIN;
+    (wall + moment.saturating_duration_since(begin)).as_millis() as u64
 }
 
 /// The time since `start`, and now: for a row of intervals without gaps.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::support::{
-    Model, Repository, Server, ensemble,
+    Model, Repository, Server, at_once, ensemble,
     gate::Gate,
     grpc::{self, Grpc},
     http::{self, floats, input},
@@ -311,4 +311,40 @@ fn metrics_tell_the_steps_of_an_ensemble_apart() {
             assert_eq!(server.metric(name, &[&label]), Some(count), "{name} of {model}");
         }
     }
+}
+
+#[test]
+fn a_window_of_requests_in_flight_opens_again_whatever_comes() {
+    let steps = ["id: x=A -> y=m", "fails_on_0: x=m -> y=Z"];
+    let fails = execute(
+        FLOATS,
+        "
+        x = pb_utils.get_input_tensor_by_name(requests[0], 'x').as_numpy()
+        if not x.any():
+            raise ValueError('zero')
+        return [pb_utils.InferenceResponse([pb_utils.Tensor('y', x)])]",
+    );
+    let mut limited = ensemble("A:FP32[-1] -> Z:FP32[-1]", &steps);
+    limited.config = limited
+        .config
+        .replace("ensemble_scheduling {", "ensemble_scheduling { max_inflight_requests: 1");
+    let server = Server::start(
+        Repository::of([("id", native("identity", FLOATS)), ("fails_on_0", fails)])
+            .with("e", limited),
+    );
+    at_once(8, |caller| {
+        for turn in 0..10 {
+            let value = ((caller + turn) % 3) as f32;
+            let answer = server.infer("e", &floats(&[("A", &[value])]));
+            if value == 0.0 {
+                answer.refuses(500, "in ensemble 'e', step 1 (model 'fails_on_0' version 1): ");
+            } else {
+                assert_eq!(answer.numbers("Z"), [f64::from(value)]);
+            }
+        }
+    });
+    for step in ["step=\"0\"", "step=\"1\""] {
+        assert_eq!(server.metric("troupe_ensemble_step_in_flight", &[step]), Some(0.0));
+    }
+    server.is_well();
 }

@@ -5,6 +5,7 @@ mod support;
 
 mod layers;
 
+mod bad_bytes;
 mod bad_input;
 mod batching;
 mod check;
@@ -13,8 +14,12 @@ mod ensemble;
 mod ensemble_load;
 mod ensemble_run;
 mod grpc;
+mod grpc_requests;
 mod http;
+mod http_tensors;
 mod python;
+mod python_environments;
 mod python_failures;
+mod reload;
 mod repository;
 mod shutdown;

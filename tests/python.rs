@@ -1,15 +1,14 @@
 //! Python models that do as they should: types, the contract, `pb_utils`, workers that come back.
 
-use std::{fs, sync::LazyLock};
+use std::sync::LazyLock;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
     Repository, Server,
     http::{floats, input, rows},
     models::execute,
-    process::{self, is_alive},
+    process::{self},
     python, until,
 };
 
@@ -45,7 +44,6 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     repository.write("tells", &telling());
     repository.write("one_bad", &one_bad().batch(8).with("dynamic_batching {}"));
     repository.write("completes", &completing());
-    repository.write("pid", &pid_model());
     Server::start(repository)
 });
 
@@ -141,20 +139,6 @@ fn completing() -> crate::support::Model {
     );
     model.config.clear();
     model
-}
-
-/// Answers with the number of its worker process.
-fn pid_model() -> crate::support::Model {
-    execute(
-        "x:FP32[-1] -> y:INT64[1]",
-        "
-        y = pb_utils.Tensor('y', np.array([os.getpid()], dtype=np.int64))
-        return [pb_utils.InferenceResponse([y]) for _ in requests]",
-    )
-}
-
-fn worker_of(server: &Server, model: &str) -> u32 {
-    server.infer(model, &floats(&[("x", &[1.0])])).numbers("y")[0] as u32
 }
 
 #[test]
@@ -396,93 +380,4 @@ fn response_parameters_reach_the_client() {
     let server = Server::start(Repository::of([("m", model)]));
     let body = server.infer("m", &floats(&[("x", &[1.0])])).ok().json();
     assert_eq!(body["parameters"], json!({"word": "hello", "number": 7, "yes": true}));
-}
-
-#[test]
-fn a_killed_worker_is_replaced_and_only_its_work_fails() {
-    let repository = Repository::of([("pid", pid_model()), ("other", pid_model())]);
-    let server = Server::start(repository);
-    let other = worker_of(&server, "other");
-    for _ in 0..5 {
-        let worker = worker_of(&server, "pid");
-        process::signal(worker, Signal::KILL);
-        until("a new worker to answer", || {
-            let answer = server.infer("pid", &floats(&[("x", &[1.0])]));
-            match answer.status {
-                200 => answer.numbers("y")[0] as u32 != worker,
-                503 => false,
-                500 => false,
-                status => panic!("{status}: {}", answer.text()),
-            }
-        });
-        assert!(!is_alive(worker));
-    }
-    server.ready();
-    assert_eq!(worker_of(&server, "other"), other, "the other model's worker was touched");
-    server.is_well();
-}
-
-/// Two models that want the same package.
-fn needing_a_package() -> Repository {
-    let model = python(
-        "x:FP32[-1] -> y:BYTES[-1]",
-        "
-        import iniconfig
-
-        class TritonPythonModel:
-            def execute(self, requests):
-                y = np.array([iniconfig.__name__.encode()], dtype=np.object_)
-                return [pb_utils.InferenceResponse([pb_utils.Tensor('y', y)]) for _ in requests]
-        ",
-    );
-    let repository = Repository::of([("m", model.clone()), ("same", model)]);
-    for name in ["m", "same"] {
-        repository.write_file(&format!("{name}/1/requirements.txt"), "iniconfig\n");
-    }
-    repository
-}
-
-#[test]
-fn requirements_beside_a_model_are_provided_once_and_visibly() {
-    let repository = needing_a_package();
-    let ended = Server::fails(&repository, &["--provision=never"]);
-    assert_eq!(ended.code, Some(1));
-    for text in ["ModuleNotFoundError: No module named 'iniconfig'", "pip install"] {
-        assert!(ended.output.contains(text), "no `{text}` in\n{}", ended.output);
-    }
-    let cache = repository.beside("cache");
-    fs::create_dir(&cache).unwrap();
-    let envs = [("XDG_CACHE_HOME", cache.as_path()), ("HOME", cache.as_path())];
-    let server = Server::launch(repository, &[], &envs);
-    server.ready();
-    for name in ["m", "same"] {
-        let said = server.infer(name, &floats(&[("x", &[1.0])])).output("y");
-        assert_eq!(said, json!(["iniconfig"]));
-    }
-    let environments: Vec<_> = fs::read_dir(cache.join("troupe")).unwrap().collect();
-    assert!(!environments.is_empty(), "nothing is kept in the cache");
-    assert!(server.log().contains("requirements.txt"), "{}", server.log());
-}
-
-#[test]
-fn an_interpreter_of_the_models_own_runs_it() {
-    let python = crate::support::venv::python();
-    let model = execute(
-        "x:FP32[-1] -> y:BYTES[-1]",
-        "
-        import sys
-        y = np.array([sys.prefix.encode()], dtype=np.object_)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor('y', y)])]",
-    );
-    let home = python.parent().unwrap().parent().unwrap();
-    let mut repository = Repository::new();
-    for (name, path) in [("venv", home), ("interpreter", python)] {
-        let model = model.clone().parameter("EXECUTION_ENV_PATH", path.to_str().unwrap());
-        repository.write(name, &model);
-    }
-    let server = Server::with(repository, &["--backend-config=python,python=python3"]);
-    for name in ["venv", "interpreter"] {
-        let said = server.infer(name, &floats(&[("x", &[1.0])])).output("y");
-        assert_eq!(said, json!([home.to_str().unwrap()]), "{name}");
-    }
 }

@@ -159,7 +159,7 @@ fn a_worker_that_dies_fails_its_work_and_is_replaced() {
     until("the step to be there again", || {
         SERVER.infer("e", &floats(&[("A", &[5.0])])).status == 200
     });
-    assert_eq!(process::shared_memory_files(), before);
+    process::no_file_is_left(&before);
     SERVER.is_well();
 }
 
@@ -315,7 +315,45 @@ fn workers_killed_again_and_again_under_load() {
         until("a new worker to answer", || server.infer("m", &request).status == 200);
     }
     assert_eq!(server.infer("m", &request).shape("y"), json!([1, 1]));
-    assert_eq!(process::shared_memory_files(), before);
+    process::no_file_is_left(&before);
     until("the server to be ready", || server.http.get("/v2/health/ready").status == 200);
+    server.is_well();
+}
+
+/// Answers with the number of its worker process.
+fn pid_model() -> crate::support::Model {
+    execute(
+        "x:FP32[-1] -> y:INT64[1]",
+        "
+        y = pb_utils.Tensor('y', np.array([os.getpid()], dtype=np.int64))
+        return [pb_utils.InferenceResponse([y]) for _ in requests]",
+    )
+}
+
+fn worker_of(server: &Server, model: &str) -> u32 {
+    server.infer(model, &floats(&[("x", &[1.0])])).numbers("y")[0] as u32
+}
+
+#[test]
+fn a_killed_worker_is_replaced_and_only_its_work_fails() {
+    let repository = Repository::of([("pid", pid_model()), ("other", pid_model())]);
+    let server = Server::start(repository);
+    let other = worker_of(&server, "other");
+    for _ in 0..5 {
+        let worker = worker_of(&server, "pid");
+        process::signal(worker, Signal::KILL);
+        until("a new worker to answer", || {
+            let answer = server.infer("pid", &floats(&[("x", &[1.0])]));
+            match answer.status {
+                200 => answer.numbers("y")[0] as u32 != worker,
+                503 => false,
+                500 => false,
+                status => panic!("{status}: {}", answer.text()),
+            }
+        });
+        assert!(!process::is_alive(worker));
+    }
+    server.ready();
+    assert_eq!(worker_of(&server, "other"), other, "the other model's worker was touched");
     server.is_well();
 }

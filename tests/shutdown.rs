@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     io::{Read, Write},
+    process::Command,
 };
 
 use rustix::process::Signal;
@@ -77,7 +78,7 @@ fn an_idle_server_ends_at_once_with_0_and_leaves_nothing() {
         server.signal(signal);
         assert_eq!(server.end().code(), Some(0), "{}", server.log());
         all_end(&workers);
-        assert_eq!(shared_memory_files(), before);
+        process::no_file_is_left(&before);
     }
 }
 
@@ -96,7 +97,7 @@ fn a_second_signal_does_not_wait() {
     // The gate stays closed: a server that waited would not end within our patience.
     assert_ne!(server.end().code(), Some(0));
     all_end(&workers);
-    assert_eq!(shared_memory_files(), before);
+    process::no_file_is_left(&before);
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn a_killed_server_leaves_no_process_and_no_file() {
     server.signal(Signal::KILL);
     server.end();
     all_end(&workers);
-    assert_eq!(shared_memory_files(), before);
+    process::no_file_is_left(&before);
 }
 
 #[test]
@@ -186,6 +187,23 @@ fn a_wrong_command_line_is_told_and_nothing_starts() {
     }
     assert_eq!(troupe(&["--help"]).code, Some(0));
     assert_eq!(troupe(&["--version"]).code, Some(0));
+}
+
+#[test]
+fn under_tritons_name_it_takes_the_same_flags() {
+    let repository = Repository::of([("m", native("identity", "x:FP32[-1] -> y:FP32[-1]"))]);
+    let link = repository.beside("tritonserver");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_troupe"), &link).unwrap();
+    let output = Command::new(&link)
+        .arg(format!("--model-store={}", repository.beside("nothing").display()))
+        .args(["--http-port=0", "--grpc-port=0", "--allow-metrics=false", "--log-verbose=1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("nothing"), "{said}");
+    let said = Command::new(&link).arg("--help").output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&said).contains("--model-repository"));
 }
 
 #[test]

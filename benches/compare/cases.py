@@ -122,6 +122,6 @@ NATIVE = [row for name in ("add_sub", "ensemble", "chain8", "diamond")
           for row in _rows(name, [64], _faster(20))]
 #: (measured, beside, clients, goal), both on troupe with native steps.
 ALONE = [
-    *((CASES["identity2"], CASES["identity"], clients, _faster(0.85)) for clients in (1, 8, 64, 256)),
+    *((CASES["identity2"], CASES["identity"], count, _faster(0.85)) for count in (1, 8, 64, 256)),
     (CASES["delay2_delay5"], CASES["delay5"], 64, _faster(0.95)),
 ]

@@ -60,7 +60,8 @@ class Race:
         self.seconds, self.rounds, self.calm = options.seconds, options.rounds, options.wait_quiet
 
     def run(self, sides, protocol, clients, goals):
-        result = Result(sides[0].case.name, protocol, clients, tuple(it.name for it in sides), goals)
+        names = tuple(it.name for it in sides)
+        result = Result(sides[0].case.name, protocol, clients, names, goals)
         try:
             check_answers(sides, protocol)
             runs = self._rounds(sides, protocol, clients)

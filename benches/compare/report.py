@@ -81,11 +81,12 @@ def _race_row(result):
     if result.problem:
         # A bar would end the cell.
         return [*start, *[""] * 11, targets, result.problem[:160].replace("|", "/")]
-    both = lambda metric: " / ".join(f"{result.median(side, metric):,.0f}" for side in (0, 1))
+    median = lambda side, metric: f"{result.median(side, metric):,.0f}"
+    both = lambda metric: f"{median(0, metric)} / {median(1, metric)}"
     ratio = lambda metric: f"{result.ratio(metric):.2f}"
     spread = result.ratios(cases.RATE)
     verdicts = ["met" if met else "**missed**" for _, met in result.verdicts()]
-    return [*start, *(f"{result.median(side, cases.RATE):,.0f}" for side in (0, 1)),
+    return [*start, median(0, cases.RATE), median(1, cases.RATE),
             ratio(cases.RATE), f"{min(spread):.2f}–{max(spread):.2f}", both(cases.P50),
             ratio(cases.P50), ratio("p99"), both(cases.CPU), ratio(cases.CPU),
             f"{result.errors(0)} / {result.errors(1)}", f"{_disturbance(result):.0f}%", targets, "<br>".join(verdicts)]

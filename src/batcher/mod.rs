@@ -85,12 +85,15 @@ struct Idle {
 
 impl Batcher {
     fn dispatch(&mut self, ctx: &mut Context<Self>) {
-        while let Some(&seat) = self.idle.last() {
+        while let Some(&seat) = self.idle.last()
+            && self.scheduler.len() != 0
+        {
             let share = self.scheduler.len().div_ceil(self.idle.len());
-            let (groups, due) = self.gather(share);
+            let now = Instant::now();
+            let (groups, due) = self.gather(share, now);
             if !groups.is_empty() {
                 self.idle.pop();
-                self.run(seat, groups, ctx);
+                self.run(seat, (groups, now), ctx);
                 continue;
             }
             if let (Some(due), Some(timer)) = (due, &self.timer)
@@ -103,10 +106,9 @@ impl Batcher {
     }
 
     /// Groups for one instance, and when to look again if there are none.
-    fn gather(&mut self, share: usize) -> (Vec<Vec<Pending>>, Option<Instant>) {
+    fn gather(&mut self, share: usize, now: Instant) -> (Vec<Vec<Pending>>, Option<Instant>) {
         let cost = self.cost.as_nanos().max(1);
         let room = (HANDOVER.as_nanos() / cost).clamp(1, MAX_GROUPS as u128) as usize;
-        let now = Instant::now();
         let mut groups = Vec::with_capacity(room.min(share).max(1));
         while groups.len() < room.min(share.max(1)) {
             while let Some(gone) = cancelled_first(self.scheduler.queue()) {
@@ -130,11 +132,16 @@ impl Batcher {
         pending.reply.answer(Err(Error::cancelled()));
     }
 
-    fn run(&mut self, index: usize, groups: Vec<Vec<Pending>>, ctx: &mut Context<Self>) {
-        let (count, begun) = (groups.len() as u32, Instant::now());
+    fn run(
+        &mut self,
+        index: usize,
+        (groups, begun): (Vec<Vec<Pending>>, Instant),
+        ctx: &mut Context<Self>,
+    ) {
+        let count = groups.len() as u32;
         match &mut self.seats[index] {
             Seat::Here(local) => {
-                local.run(Work(groups));
+                local.run(Work(groups), begun);
                 self.idle.push(index);
             }
             Seat::Thread(instance) => {

@@ -1,6 +1,6 @@
 //! Gives answers out in the order of arrival, whichever instance is done first.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ impl Order {
     pub(super) fn enter(&mut self, reply: Reply) -> Reply {
         let (number, since) = (self.next, reply.since());
         self.next += 1;
-        Reply::new(InLine { number, line: self.line.clone(), reply }).begun_at(since)
+        Reply::new_at(InLine { number, line: self.line.clone(), reply }, since)
     }
 }
 
@@ -39,7 +39,7 @@ struct InLine {
 }
 
 impl Answer for InLine {
-    fn answer(self: Box<Self>, result: Result<Response>) {
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let mut line = self.line.lock();
         line.early.insert(self.number, (self.reply, result));
         let mut due = Vec::new();
@@ -50,7 +50,7 @@ impl Answer for InLine {
         }
         line.turn = turn;
         // Sent under the lock: else a later answer could overtake on another thread.
-        due.into_iter().for_each(|(reply, result)| reply.answer(result));
+        due.into_iter().for_each(|(reply, result)| reply.answer_at(result, now));
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         struct Note(usize, Arc<Mutex<Vec<usize>>>);
         impl Answer for Note {
-            fn answer(self: Box<Self>, _: Result<Response>) {
+            fn answer(self: Box<Self>, _: Result<Response>, _: Instant) {
                 self.1.lock().push(self.0);
             }
         }

@@ -179,8 +179,8 @@ mod tests {
         let shape = [i64::from(rows), width].into_iter().collect();
         let input = Tensor::new(DataType::Uint8, shape, bytes.into()).unwrap();
         let request = Request { inputs: vec![Some(input)], batch: rows, ..Request::default() };
-        let (reply, _) = Reply::channel();
-        Pending { request, reply: reply.begun_at(since) }
+        let (sender, _) = tokio::sync::oneshot::channel();
+        Pending { request, reply: Reply::new_at(sender, since) }
     }
 
     /// Arrivals are `(ms, rows, width)`; expected batches are `(ms, rows of each request)`.

@@ -10,7 +10,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use actix::Actor;
 use tokio::sync::oneshot;
@@ -64,13 +64,16 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
     let graph = graph::build(ensemble).map_err(waits_for_itself)?;
     let step = |index: usize| Step {
         index,
-        metrics: metrics.step(&config.name, index, &ensemble.steps[index].model),
         limit: ensemble.max_inflight_requests,
         in_flight: 0,
         waiting: VecDeque::new(),
     };
     let steps: Vec<Step> = (0..ensemble.steps.len()).map(step).collect();
-    let plan = Arc::new(Plan::new(config.clone(), ensemble, models, &graph));
+    let measured = models.into_iter().enumerate().map(|(index, model)| {
+        let metrics = metrics.step(&config.name, index, model.name());
+        (model, metrics)
+    });
+    let plan = Arc::new(Plan::new(config.clone(), ensemble, measured.collect(), &graph));
 
     let (started, team) = oneshot::channel();
     // All on one thread: a tensor's way to the neighbour is then a message of half a microsecond.
@@ -101,7 +104,7 @@ impl Infer for Ensemble {
     fn infer(&self, request: Request, reply: Reply) {
         let since = reply.since();
         let counted = Counted { stats: self.stats.clone(), rows: request.rows(), reply };
-        let reply = Reply::new(counted).begun_at(since);
+        let reply = Reply::new_at(counted, since);
         let (run, ready) = Run::begin(self.plan.clone(), self.team.clone(), request, reply);
         step::start(&run, ready);
     }
@@ -115,10 +118,10 @@ struct Counted {
 }
 
 impl Answer for Counted {
-    fn answer(self: Box<Self>, result: crate::error::Result<Response>) {
+    fn answer(self: Box<Self>, result: crate::error::Result<Response>, now: Instant) {
         if let Ok(response) = &result {
-            self.stats.execution(self.rows, &response.timing);
+            self.stats.execution(self.rows, &response.timing, now);
         }
-        self.reply.answer(result);
+        self.reply.answer_at(result, now);
     }
 }

@@ -7,6 +7,7 @@ use petgraph::algo::toposort;
 use super::graph::Graph;
 use crate::{
     config::{EnsembleConfig, ModelConfig},
+    metrics::StepMetrics,
     model::Model,
     request::Wanted,
 };
@@ -42,13 +43,14 @@ pub(super) struct PlannedStep {
     waits_for: u16,
     /// Steps that wait for this one.
     pub(super) unblocks: Vec<usize>,
+    pub(super) metrics: StepMetrics,
 }
 
 /// The steps that a set of requested outputs needs, and the counters a run starts with.
 #[derive(Clone)]
 pub(super) struct Route {
     /// Which steps run.
-    pub(super) live: Vec<bool>,
+    pub(super) live: Arc<[bool]>,
     /// How many run.
     pub(super) steps: usize,
     /// For each step, how many steps must finish first; then for each slot, how many readers are
@@ -60,7 +62,7 @@ impl Plan {
     pub(super) fn new(
         config: Arc<ModelConfig>,
         ensemble: &EnsembleConfig,
-        models: Vec<Arc<Model>>,
+        models: Vec<(Arc<Model>, StepMetrics)>,
         graph: &Graph,
     ) -> Plan {
         let mut slots = SlotTable::default();
@@ -68,7 +70,7 @@ impl Plan {
         let outputs = config.outputs.iter().map(|it| slots.of(&it.name)).collect();
         let steps = ensemble.steps.iter().zip(models).zip(graph.node_indices());
         let steps = steps
-            .map(|((step, model), node)| {
+            .map(|((step, (model, metrics)), node)| {
                 let mut reads = vec![None; model.config.inputs.len()];
                 for (input, tensor) in &step.inputs {
                     if let Some(index) = model.config.input_index(input) {
@@ -95,12 +97,13 @@ impl Plan {
                     inputs: reads,
                     outputs: writes,
                     model,
+                    metrics,
                 }
             })
             .collect();
-        let order = toposort(graph, None).map_or_else(|_| Vec::new(), |it| it);
+        let order = toposort(graph, None).unwrap_or_default();
         let order = order.into_iter().map(|node| graph[node]).collect();
-        let whole = Route { live: Vec::new(), steps: 0, counters: Vec::new() };
+        let whole = Route { live: Arc::default(), steps: 0, counters: Vec::new() };
         let slots = slots.by_name.len();
         let mut plan = Plan { config, steps, inputs, outputs, slots, order, whole };
         plan.whole = plan.trace(&Wanted::All);
@@ -132,7 +135,7 @@ impl Plan {
         }
         let steps = live.iter().filter(|it| **it).count();
         let counters = self.steps.iter().map(|it| it.waits_for).chain(readers).collect();
-        Route { live, steps, counters }
+        Route { live: live.into(), steps, counters }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One request on its way through a plan: its tensors and counters, carried from step to step.
 
-use std::{mem, sync::Arc};
+use std::{mem, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -34,7 +34,7 @@ struct State {
     slots: Vec<Option<Held>>,
     /// See `Route::counters`.
     counters: Vec<u16>,
-    live: Vec<bool>,
+    live: Arc<[bool]>,
     /// Steps that have not finished.
     left: usize,
     wanted: crate::request::Wanted,
@@ -84,7 +84,7 @@ impl Run {
         };
         let run = Run { plan, team, context, state: Mutex::new(state) };
         if route.steps == 0 {
-            run.finish(&mut run.state.lock());
+            run.finish(&mut run.state.lock(), Instant::now());
         }
         (Arc::new(run), ready)
     }
@@ -124,7 +124,12 @@ impl Run {
     }
 
     /// Takes in what a step answered. Says which steps can start now.
-    pub(super) fn step_done(&self, index: usize, batch: u32, result: Result<Response>) -> Ready {
+    pub(super) fn step_done(
+        &self,
+        index: usize,
+        batch: u32,
+        (result, now): (Result<Response>, Instant),
+    ) -> Ready {
         let mut state = self.state.lock();
         if state.reply.is_none() {
             // A sibling has failed and answered.
@@ -137,7 +142,7 @@ impl Run {
         let (response, sequence) = match result {
             Ok(it) => it,
             Err(source) => {
-                self.fail(&mut state, index, source);
+                self.fail(&mut state, index, (source, now));
                 return Ready::new();
             }
         };
@@ -154,7 +159,7 @@ impl Run {
         }
         state.left -= 1;
         if state.left == 0 {
-            self.finish(&mut state);
+            self.finish(&mut state, now);
             return Ready::new();
         }
         let mut ready = Ready::new();
@@ -168,21 +173,22 @@ impl Run {
     }
 
     /// The first failure answers at once; siblings that have not started are skipped.
-    fn fail(&self, state: &mut State, index: usize, source: Error) {
+    fn fail(&self, state: &mut State, index: usize, (source, now): (Error, Instant)) {
         let Some(reply) = state.reply.take() else { return };
         self.context.cancel();
         state.slots.clear();
         let model = &self.plan.steps[index].model;
-        reply.answer(Err(Error::Step(Arc::new(StepError {
+        let at = StepError {
             ensemble: self.plan.config.name.clone(),
             step: index,
             model: model.name().clone(),
             version: model.version,
             source,
-        }))));
+        };
+        reply.answer_at(Err(Error::Step(Arc::new(at))), now);
     }
 
-    fn finish(&self, state: &mut State) {
+    fn finish(&self, state: &mut State, now: Instant) {
         let Some(reply) = state.reply.take() else { return };
         let mut slots = mem::take(&mut state.slots);
         let config = &self.plan.config;
@@ -200,6 +206,6 @@ impl Run {
         });
         let outputs = outputs.collect();
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
-        reply.answer(Ok(Response { outputs, parameters, timing: state.timing }));
+        reply.answer_at(Ok(Response { outputs, parameters, timing: state.timing }), now);
     }
 }

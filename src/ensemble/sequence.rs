@@ -17,7 +17,7 @@ pub(super) fn of_step(context: &Context, said: &Parameters) -> Result<Option<Arc
     let mut flags = context.flags;
     let mut is_said = false;
     for (name, value) in said {
-        match name.as_str() {
+        match &**name {
             ID => correlation = Some(id(value)?),
             START => flags = with(flags, 1, flag(START, value)?),
             END => flags = with(flags, 2, flag(END, value)?),
@@ -37,9 +37,9 @@ pub(super) fn parameters(context: &Context) -> Parameters {
         Correlation::Text(id) => Parameter::String(id.clone()),
     };
     vec![
-        (ID.to_owned(), id),
-        (START.to_owned(), Parameter::Bool(context.flags & 1 != 0)),
-        (END.to_owned(), Parameter::Bool(context.flags & 2 != 0)),
+        (ID.into(), id),
+        (START.into(), Parameter::Bool(context.flags & 1 != 0)),
+        (END.into(), Parameter::Bool(context.flags & 2 != 0)),
     ]
 }
 
@@ -74,7 +74,7 @@ mod tests {
 
     fn check(said: &[(&str, Parameter)], expected: &str) {
         let said: Parameters =
-            said.iter().map(|(it, value)| ((*it).to_owned(), value.clone())).collect();
+            said.iter().map(|(it, value)| ((*it).to_owned().into(), value.clone())).collect();
         let context = Context { flags: 1, ..Context::default() };
         let answer = match of_step(&context, &said) {
             Ok(None) => "nothing".to_owned(),

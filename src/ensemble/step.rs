@@ -7,7 +7,6 @@ use actix::{Actor, Addr, Context, Handler, Message};
 use super::run::{Ready, Run};
 use crate::{
     error::{Error, Result},
-    metrics::StepMetrics,
     request::{Answer, Reply, Response},
 };
 
@@ -17,7 +16,6 @@ pub(super) type Team = Arc<[Addr<Step>]>;
 /// Runs one step for whichever request is ready for it.
 pub(super) struct Step {
     pub(super) index: usize,
-    pub(super) metrics: StepMetrics,
     /// Requests in flight at most; 0: no limit.
     pub(super) limit: u32,
     pub(super) in_flight: u32,
@@ -47,22 +45,22 @@ impl Step {
         let step = &run.plan.steps[self.index];
         let Some(request) = run.request(self.index) else { return };
         if run.context.is_cancelled() {
-            run.step_done(self.index, 0, Err(Error::cancelled()));
+            run.step_done(self.index, 0, (Err(Error::cancelled()), Instant::now()));
             return;
         }
         self.in_flight += 1;
-        self.metrics.started();
+        step.metrics.started();
         let rows = request.inputs.iter().flatten().next().map_or(0, |it| it.rows() as u32);
         let batch = if 0 < step.model.config.max_batch_size { rows.max(1) } else { 0 };
+        let since = Instant::now();
         let answer = StepAnswer {
             index: self.index,
             batch,
-            since: Instant::now(),
+            since,
             has_window: self.limit != 0,
-            metrics: self.metrics.clone(),
             run: run.clone(),
         };
-        step.model.infer(request, Reply::new(answer));
+        step.model.infer(request, Reply::new_at(answer, since));
     }
 }
 
@@ -100,20 +98,23 @@ struct StepAnswer {
     batch: u32,
     since: Instant,
     has_window: bool,
-    metrics: StepMetrics,
     run: Arc<Run>,
 }
 
 impl Answer for StepAnswer {
-    fn answer(self: Box<Self>, result: Result<Response>) {
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
+        let metrics = &self.run.plan.steps[self.index].metrics;
         match &result {
-            Ok(response) => self.metrics.finished(response.timing.queue, self.since.elapsed()),
-            Err(_) => self.metrics.failed(),
+            Ok(response) => {
+                let took = now.saturating_duration_since(self.since);
+                metrics.finished(response.timing.queue, took);
+            }
+            Err(_) => metrics.failed(),
         }
         if self.has_window {
             self.run.team[self.index].do_send(Left);
         }
-        let ready = self.run.step_done(self.index, self.batch, result);
+        let ready = self.run.step_done(self.index, self.batch, (result, now));
         start(&self.run, ready);
     }
 }

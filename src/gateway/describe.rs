@@ -206,7 +206,7 @@ fn statistics_of(model: &Model) -> ModelStatistics {
     ModelStatistics {
         name: model.name().to_string(),
         version: model.version.to_string(),
-        last_inference: stats.last_inference.load(Relaxed),
+        last_inference: stats.last_inference(),
         inference_count: stats.inference_count.load(Relaxed),
         execution_count: stats.execution_count.load(Relaxed),
         inference_stats: infer_statistics(stats),

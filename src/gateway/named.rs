@@ -89,7 +89,7 @@ fn tagged(context: &Context, text: &str) -> Error {
 fn context(parameters: Parameters) -> Result<Context> {
     let mut context = Context::default();
     for (key, value) in parameters {
-        match key.as_str() {
+        match &*key {
             "sequence_id" => context.correlation = correlation(value)?,
             "sequence_start" => context.flags |= SEQUENCE_START * truth(&key, &value)?,
             "sequence_end" => context.flags |= SEQUENCE_END * truth(&key, &value)?,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn read(key: &str, value: Parameter) -> Result<Context, String> {
-        context(vec![(key.to_owned(), value)]).map_err(|it| it.to_string())
+        context(vec![(key.to_owned().into(), value)]).map_err(|it| it.to_string())
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
                 format!("{} {} {} {:?}", it.priority, it.timeout_us, it.flags, it.correlation);
             assert_eq!((&*got, it.parameters.len()), (seen, 0), "{key}");
         }
-        assert_eq!(read("mine", text()).unwrap().parameters, [("mine".to_owned(), text())]);
+        assert_eq!(read("mine", text()).unwrap().parameters, [("mine".into(), text())]);
     }
 
     #[test]

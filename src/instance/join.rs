@@ -6,17 +6,13 @@ use crate::{
     backend::Tensors,
     config::ModelConfig,
     error::{Error, Result},
-    request::Request,
+    request::{Request, Wanted},
     tensor::Tensor,
 };
 
-/// Inputs of one execution. A single request's tensors are shared; several are copied together,
-/// which is the one copy batching costs.
+/// Inputs of one execution: the one copy batching costs.
 pub(super) fn join(requests: &[Request]) -> Result<Tensors> {
-    let [first, rest @ ..] = requests else { return Ok(Tensors::new()) };
-    if rest.is_empty() {
-        return Ok(first.inputs.clone());
-    }
+    let Some(first) = requests.first() else { return Ok(Tensors::new()) };
     (0..first.inputs.len()).map(|index| join_input(requests, index)).collect()
 }
 
@@ -38,17 +34,7 @@ pub(super) fn split(
     requests: &[Request],
     outputs: Tensors,
 ) -> Result<Vec<Tensors>> {
-    if outputs.len() != config.outputs.len() {
-        return Err(Error::internal(format!(
-            "model '{}' gave {} outputs, expected {}",
-            config.name,
-            outputs.len(),
-            config.outputs.len()
-        )));
-    }
-    if let [alone] = requests {
-        return Ok(vec![pick(alone, outputs)]);
-    }
+    check_count(config, &outputs)?;
     let total: u32 = requests.iter().map(|it| it.rows()).sum();
     for (output, tensor) in config.outputs.iter().zip(&outputs) {
         if let Some(tensor) = tensor.as_ref().filter(|it| it.rows() != total as usize) {
@@ -65,14 +51,31 @@ pub(super) fn split(
         let (from, to) = (start, start + request.rows() as usize);
         start = to;
         let rows = outputs.iter().map(|it| it.as_ref().map(|it| it.slice_rows(from, to)));
-        pick(request, rows.collect())
+        pick(&request.wanted, rows.collect())
     };
     Ok(requests.iter().map(of).collect())
 }
 
-fn pick(request: &Request, mut outputs: Tensors) -> Tensors {
+/// A place for every output of the config.
+pub(super) fn check_count(config: &ModelConfig, outputs: &Tensors) -> Result<()> {
+    if outputs.len() == config.outputs.len() {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "model '{}' gave {} outputs, expected {}",
+        config.name,
+        outputs.len(),
+        config.outputs.len()
+    )))
+}
+
+/// Only the outputs asked for.
+pub(super) fn pick(wanted: &Wanted, mut outputs: Tensors) -> Tensors {
+    if *wanted == Wanted::All {
+        return outputs;
+    }
     for (index, output) in outputs.iter_mut().enumerate() {
-        if !request.wanted.has(index) {
+        if !wanted.has(index) {
             *output = None;
         }
     }

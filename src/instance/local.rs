@@ -43,52 +43,71 @@ impl Local {
         Ok(Local { executor, config, stats })
     }
 
-    /// Runs all groups and answers everyone, whatever happens.
-    pub fn run(&mut self, work: Work) {
-        for group in work.0 {
-            self.execute(group);
+    /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
+    pub fn run(&mut self, work: Work, now: Instant) {
+        let mut clock = now;
+        for mut group in work.0 {
+            match group.pop() {
+                Some(alone) if group.is_empty() => self.execute_alone(alone, &mut clock),
+                Some(last) => {
+                    group.push(last);
+                    self.execute(group, &mut clock);
+                }
+                None => (),
+            }
         }
     }
 
-    fn execute(&mut self, group: Vec<Pending>) {
-        let mut clock = Instant::now();
-        let begun = clock;
+    /// One request: nothing to join, nothing to split. The clock is read once.
+    fn execute_alone(&mut self, Pending { request, reply }: Pending, clock: &mut Instant) {
+        let queue = clock.saturating_duration_since(reply.since());
+        let (rows, Request { inputs, wanted, .. }) = (request.rows(), request);
+        let result = self.call(inputs, rows).and_then(|outputs| {
+            join::check_count(&self.config, &outputs)?;
+            Ok(join::pick(&wanted, outputs))
+        });
+        let timing = Timing { queue, compute_infer: lap(clock), ..Timing::default() };
+        let result = result.map(|outputs| {
+            // Counted before the answer: a client that asks right after finds itself in there.
+            self.stats.execution(rows, &timing, *clock);
+            Response { outputs, parameters: Vec::new(), timing }
+        });
+        reply.answer_at(result, *clock);
+    }
+
+    fn execute(&mut self, group: Vec<Pending>, clock: &mut Instant) {
+        let begun = *clock;
         let (requests, replies): (Vec<Request>, Vec<Reply>) =
             group.into_iter().map(|it| (it.request, it.reply)).unzip();
         let rows: u32 = requests.iter().map(Request::rows).sum();
         let mut timing = Timing::default();
-        let split = self.outputs(&requests, rows, (&mut timing, &mut clock));
-        timing.compute_output = lap(&mut clock);
-        // Counted before anyone is answered: a client that asks right after finds itself in there.
-        if split.is_ok() {
-            self.stats.execution(rows, &timing);
-        }
-        let outputs = match split {
-            Ok(outputs) => outputs,
-            Err(error) => {
-                replies.into_iter().for_each(|it| it.answer(Err(error.clone())));
-                return;
+        let result = join::join(&requests).and_then(|inputs| {
+            timing.compute_input = lap(clock);
+            let outputs = self.call(inputs, rows);
+            timing.compute_infer = lap(clock);
+            join::split(&self.config, &requests, outputs?)
+        });
+        timing.compute_output = lap(clock);
+        let now = *clock;
+        match result {
+            Ok(outputs) => {
+                self.stats.execution(rows, &timing, now);
+                for (reply, outputs) in replies.into_iter().zip(outputs) {
+                    let queue = begun.saturating_duration_since(reply.since());
+                    let timing = Timing { queue, ..timing };
+                    let response = Response { outputs, parameters: Vec::new(), timing };
+                    reply.answer_at(Ok(response), now);
+                }
             }
-        };
-        for (reply, outputs) in replies.into_iter().zip(outputs) {
-            let timing = Timing { queue: begun.saturating_duration_since(reply.since()), ..timing };
-            reply.answer(Ok(Response { outputs, parameters: Vec::new(), timing }));
+            Err(error) => {
+                replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
+            }
         }
     }
 
-    fn outputs(
-        &mut self,
-        requests: &[Request],
-        rows: u32,
-        (timing, clock): (&mut Timing, &mut Instant),
-    ) -> Result<Vec<Tensors>> {
-        let inputs = join::join(requests)?;
-        timing.compute_input = lap(clock);
+    fn call(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {
         let batch = if self.config.max_batch_size == 0 { 0 } else { rows };
-        let executor = &mut self.executor;
-        let result = guarded(&self.config.name, || executor.execute(inputs, batch));
-        timing.compute_infer = lap(clock);
-        join::split(&self.config, requests, result?)
+        guarded(&self.config.name, || self.executor.execute(inputs, batch))
     }
 }
 
@@ -133,7 +152,7 @@ impl Handler<Work> for OwnThread {
     type Result = ();
 
     fn handle(&mut self, work: Work, _: &mut Self::Context) {
-        self.0.run(work);
+        self.0.run(work, Instant::now());
     }
 }
 

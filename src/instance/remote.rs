@@ -73,24 +73,28 @@ impl Done for Waiting {
     fn executed(&self, executed: Executed) {
         let group = self.groups.borrow_mut().get_mut(executed.group).and_then(Option::take);
         let Some(Group { replies, rows }) = group else { return };
+        let now = Instant::now();
         match executed.results {
             Ok(results) => {
-                self.stats.execution(rows, &executed.timing);
+                self.stats.execution(rows, &executed.timing, now);
                 let mut results = results.into_iter();
                 for reply in replies {
                     let result = results.next().unwrap_or_else(|| Err(too_few(&self.config)));
-                    self.answer(reply, result, executed.timing);
+                    self.answer(reply, result, (executed.timing, now));
                 }
             }
-            Err(error) => replies.into_iter().for_each(|it| it.answer(Err(error.clone()))),
+            Err(error) => {
+                replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
+            }
         }
     }
 }
 
 impl Waiting {
-    fn answer(&self, reply: Reply, result: Result<Response>, timing: Timing) {
+    fn answer(&self, reply: Reply, result: Result<Response>, (timing, now): (Timing, Instant)) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
-        reply.answer(result.map(|it| Response { timing: Timing { queue, ..timing }, ..it }));
+        let timing = Timing { queue, ..timing };
+        reply.answer_at(result.map(|it| Response { timing, ..it }), now);
     }
 }
 

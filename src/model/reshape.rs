@@ -1,6 +1,6 @@
 //! `reshape` of a config: clients see `dims`, the model sees `reshape.shape`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use crate::{
     config::ModelConfig,
@@ -22,7 +22,7 @@ pub(super) fn inputs(config: &ModelConfig, tensors: &mut [Option<Tensor>]) -> Re
 /// A reply that gives outputs their outer shapes.
 pub(super) fn reply(config: Arc<ModelConfig>, reply: Reply) -> Reply {
     let since = reply.since();
-    Reply::new(Outer { config, reply }).begun_at(since)
+    Reply::new_at(Outer { config, reply }, since)
 }
 
 struct Outer {
@@ -31,12 +31,12 @@ struct Outer {
 }
 
 impl Answer for Outer {
-    fn answer(self: Box<Self>, result: Result<Response>) {
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let result = result.and_then(|mut response| {
             outputs(&self.config, &mut response.outputs)?;
             Ok(response)
         });
-        self.reply.answer(result);
+        self.reply.answer_at(result, now);
     }
 }
 

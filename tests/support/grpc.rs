@@ -3,7 +3,12 @@
 use std::net::SocketAddr;
 
 use tokio::runtime::{Builder, Runtime};
-use tonic::{Response, Status, transport::Channel};
+use tonic::{
+    Response, Status,
+    body::Body,
+    codegen::{Body as _, Service, http},
+    transport::Channel,
+};
 use troupe::proto::inference::{
     ModelInferRequest, ModelInferResponse, ModelStreamInferResponse,
     grpc_inference_service_client::GrpcInferenceServiceClient,
@@ -17,6 +22,7 @@ pub(crate) type Client = GrpcInferenceServiceClient<Channel>;
 /// One connection.
 pub(crate) struct Grpc {
     runtime: Runtime,
+    channel: Channel,
     client: Client,
 }
 
@@ -25,10 +31,10 @@ impl Grpc {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().timeout(PATIENCE);
         let channel = runtime.block_on(channel.connect()).unwrap();
-        let client = Client::new(channel)
+        let client = Client::new(channel.clone())
             .max_decoding_message_size(usize::MAX)
             .max_encoding_message_size(usize::MAX);
-        Grpc { runtime, client }
+        Grpc { runtime, channel, client }
     }
 
     /// Calls something: `grpc.call(async |it| it.server_live(…).await)`.
@@ -59,6 +65,42 @@ impl Grpc {
                 all.push(it);
             }
             Ok(all)
+        })
+    }
+
+    /// For the other services of the door.
+    pub(crate) fn run_on_channel<T>(&mut self, call: impl AsyncFnOnce(Channel) -> T) -> T {
+        self.runtime.block_on(call(self.channel.clone()))
+    }
+
+    /// Sends a body as it is, its five bytes of prefix included; the number of the status.
+    pub(crate) fn send_raw(&mut self, address: SocketAddr, body: &str) -> String {
+        let request = http::Request::post(format!(
+            "http://{address}/inference.GRPCInferenceService/ModelInfer"
+        ))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(body.to_owned()))
+        .unwrap();
+        self.runtime.block_on(async {
+            let mut channel = self.channel.clone();
+            std::future::poll_fn(|cx| channel.poll_ready(cx)).await.unwrap();
+            let answer = channel.call(request).await.unwrap();
+            let status = answer.headers().get("grpc-status").cloned();
+            let status = match status {
+                Some(status) => status,
+                None => {
+                    let mut body = std::pin::pin!(answer.into_body());
+                    loop {
+                        let next = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
+                        let frame = next.expect("an answer ends with a status").unwrap();
+                        if let Ok(trailers) = frame.into_trailers() {
+                            break trailers["grpc-status"].clone();
+                        }
+                    }
+                }
+            };
+            status.to_str().unwrap().to_owned()
         })
     }
 

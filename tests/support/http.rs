@@ -156,7 +156,7 @@ impl Answer {
     pub(crate) fn refuses(&self, status: u16, text: &str) {
         assert_eq!(self.status, status, "{}", self.text());
         let error = self.error();
-        assert!(error.contains(text), "expected `{text}` in `{error}`");
+        assert!(!error.is_empty() && error.contains(text), "expected `{text}` in `{error}`");
     }
 
     /// The data of an output that came as JSON.

@@ -4,6 +4,8 @@ use std::{collections::BTreeSet, fs};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::until;
+
 /// Sends a signal; a process that is gone already is fine.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid as i32) {
@@ -45,6 +47,11 @@ pub(crate) fn descendants(pid: u32) -> BTreeSet<u32> {
 pub(crate) fn shared_memory_files() -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir("/dev/shm") else { return BTreeSet::new() };
     entries.filter_map(|it| it.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// Waits until shared memory holds nothing that was not there before.
+pub(crate) fn no_file_is_left(before: &BTreeSet<String>) {
+    until("no file to be left in /dev/shm", || shared_memory_files().is_subset(before));
 }
 
 fn state_and_parent(pid: u32) -> Option<(String, u32)> {

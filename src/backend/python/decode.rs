@@ -237,7 +237,7 @@ fn parameters(text: &str) -> Result<Parameters, String> {
         serde_json::Value::String(it) => Parameter::String(it),
         other => Parameter::String(other.to_string()),
     };
-    Ok(values.into_iter().map(|(name, value)| (name, parameter(value))).collect())
+    Ok(values.into_iter().map(|(name, value)| (name.into(), parameter(value))).collect())
 }
 
 /// The codes of `pb_utils.TritonError`.

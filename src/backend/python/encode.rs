@@ -286,7 +286,7 @@ fn parameters_json(request: &Request) -> String {
             Parameter::Double(it) => (*it).into(),
             Parameter::String(it) => it.clone().into(),
         };
-        (name.clone(), value)
+        (name.to_string(), value)
     });
     serde_json::Value::Object(values.collect()).to_string()
 }

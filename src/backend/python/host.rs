@@ -207,14 +207,18 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
 fn spawn(interpreter: &Path) -> std::io::Result<(OwnedFd, Child, Tail)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let mut child = Command::new(interpreter)
+    // The server does without huge pages; the models' large arrays are the faster for them.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
+    let child = Command::new(interpreter)
         .args(["-u", "-c", BOOTSTRAP])
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // Ctrl-C in a terminal is for the server, which lets its workers finish.
         .process_group(0)
-        .spawn()?;
+        .spawn();
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    let mut child = child?;
     let tail = Tail::default();
     let source =
         |stream| Source { model: "".into(), instance: "".into(), stream, tail: tail.clone() };

@@ -1,15 +1,32 @@
 //! One listening socket, accepted from by several threads.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use futures_util::stream::{self, Stream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, BufStream, ReadBuf},
+    net::{TcpListener, TcpStream},
+};
+use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 1024;
 
 /// Until accepting is tried again when the process has no descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// HTTP/2 moves 16 KiB at a time: a buffer makes one system call of many frames.
+const READ_AHEAD: usize = 128 << 10;
+const WRITE_BEHIND: usize = 128 << 10;
+
+/// A connection with buffers.
+pub(super) struct Connection(BufStream<TcpStream>);
 
 /// A bound socket that does not belong to a runtime yet.
 pub(super) struct Listener(std::net::TcpListener);
@@ -34,7 +51,7 @@ impl Listener {
     }
 
     /// Connections, on the runtime of this thread.
-    pub(super) fn incoming(self) -> io::Result<impl Stream<Item = io::Result<TcpStream>>> {
+    pub(super) fn incoming(self) -> io::Result<impl Stream<Item = io::Result<Connection>>> {
         let listener = TcpListener::from_std(self.0)?;
         Ok(stream::unfold(listener, |listener| async move {
             let connection = accept(&listener).await;
@@ -43,13 +60,13 @@ impl Listener {
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> Connection {
     loop {
         match listener.accept().await {
             Ok((connection, _)) => {
                 // Fails only for a connection that is gone; reading it says so.
                 let _ = connection.set_nodelay(true);
-                return connection;
+                return Connection(BufStream::with_capacity(READ_AHEAD, WRITE_BEHIND, connection));
             }
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
@@ -63,4 +80,52 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::*;
     matches!(error.kind(), ConnectionAborted | ConnectionReset | ConnectionRefused)
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.0.get_ref().connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
 }

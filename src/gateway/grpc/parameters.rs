@@ -27,7 +27,7 @@ pub(super) fn read(map: HashMap<String, InferParameter>) -> Result<Parameters> {
             Some(ParameterChoice::StringParam(it)) => Parameter::String(it),
             None => return Err(wrong_type(&name, "int64_param, bool_param, or string_param")),
         };
-        parameters.push((name, value));
+        parameters.push((name.into(), value));
     }
     parameters.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     Ok(parameters)
@@ -39,7 +39,7 @@ fn wrong_type(name: &str, expected: &str) -> Error {
 
 /// A response's parameters.
 pub(super) fn write(parameters: Parameters) -> HashMap<String, InferParameter> {
-    parameters.into_iter().map(|(name, value)| (name, one(value))).collect()
+    parameters.into_iter().map(|(name, value)| (name.into_owned(), one(value))).collect()
 }
 
 /// One value.
@@ -128,7 +128,7 @@ mod tests {
             ("u", Uint64Param(1)),
         ]);
         let read = read(all.clone()).unwrap();
-        assert_eq!(read[0], ("b".to_owned(), Parameter::Bool(true)));
+        assert_eq!(read[0], ("b".into(), Parameter::Bool(true)));
         assert_eq!(write(read), all);
     }
 

@@ -91,7 +91,7 @@ impl Reader<'_> {
                 is_binary = value.bool(&key)?;
             } else {
                 let value = value.into_parameter(&key)?;
-                named.parameters.push((key.into_owned(), value));
+                named.parameters.push((key.into_owned().into(), value));
             }
         }
         for input in envelope.inputs.required("inputs")? {

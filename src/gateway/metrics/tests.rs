@@ -68,7 +68,7 @@ fn use_it(model: &Model) {
     let us = Duration::from_micros;
     let timing =
         Timing { queue: us(1), compute_input: us(2), compute_infer: us(3), compute_output: us(4) };
-    model.stats.execution(3, &timing);
+    model.stats.execution(3, &timing, std::time::Instant::now());
     model.stats.success(&timing, us(20));
     let (reply, _) = Reply::channel();
     reply.counted(model.stats.clone()).answer(Err::<Response, _>(Error::cancelled()));

@@ -269,9 +269,9 @@ async fn only_what_is_wanted_and_known_comes_back() {
     let values: Vec<_> = some.outputs.iter().map(|it| it.as_ref().map(floats)).collect();
     assert_eq!(values, [None, Some(vec![2.0])]);
     let parameters = [
-        ("names".to_owned(), Parameter::String("OUT1".into())),
-        ("n".to_owned(), Parameter::Int(1)),
-        ("yes".to_owned(), Parameter::Bool(true)),
+        ("names".into(), Parameter::String("OUT1".into())),
+        ("n".into(), Parameter::Int(1)),
+        ("yes".into(), Parameter::Bool(true)),
     ];
     let mut got = some.parameters;
     got.sort_by_key(|it| parameters.iter().position(|known| known.0 == it.0));

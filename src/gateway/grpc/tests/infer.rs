@@ -88,7 +88,7 @@ async fn the_model_sees_parameters_priority_and_sequence() {
         (context.correlation.clone(), context.flags),
         (crate::request::Correlation::Number(9), 1)
     );
-    assert_eq!(context.parameters, [("mine".to_owned(), Parameter::Double(0.5))]);
+    assert_eq!(context.parameters, [("mine".into(), Parameter::Double(0.5))]);
     reply.answer(Ok(echo(request)));
     answer.await.unwrap().unwrap();
 }

@@ -52,7 +52,7 @@ fn echo(request: Request) -> Response {
     for (index, output) in outputs.iter_mut().enumerate() {
         output.take_if(|_| !request.wanted.has(index));
     }
-    let parameters = vec![("made_by".to_owned(), Parameter::String("echo".into()))];
+    let parameters = vec![("made_by".into(), Parameter::String("echo".into()))];
     Response { outputs, parameters, ..Response::default() }
 }
 
