@@ -130,6 +130,23 @@ fn a_file_is_short_and_opens_with_one_sentence() {
 }
 
 #[test]
+fn a_python_file_is_short_and_opens_with_one_sentence() {
+    let mut broken = Vec::new();
+    for file in files(Path::new("src"), "py") {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().count();
+        if 400 < lines {
+            broken.push(format!("{} has {lines} lines, at most 400 are wanted", file.display()));
+        }
+        let first = text.lines().next().unwrap_or("").trim_end_matches("\"\"\"");
+        if !first.starts_with("\"\"\"") || !first.ends_with('.') {
+            broken.push(format!("{} does not open with a docstring's sentence", file.display()));
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
 fn a_dependency_says_why_it_is_there() {
     let manifest = fs::read_to_string("Cargo.toml").unwrap();
     let mut inside = false;
@@ -206,16 +223,20 @@ fn imported_modules(source: &str) -> Vec<String> {
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let Ok(entries) = fs::read_dir(folder) else { return files };
+    files(folder, "rs")
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(entries) = fs::read_dir(folder) else { return found };
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            files.push(path);
+            found.extend(files(&path, extension));
+        } else if path.extension().is_some_and(|it| it == extension) {
+            found.push(path);
         }
     }
-    files.sort();
-    files
+    found.sort();
+    found
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::segments::Segments;
+use super::{process::FRAME_LIMIT, segments::Segments};
 use crate::{
-    error::Result,
+    error::{Error, Result},
     request::{Correlation, Parameter, Request, Wanted},
     tensor::{Lease, SegmentPool, Tensor},
 };
 
-/// Larger tensors travel in shared segments. `worker.py` has the same number for outputs.
+/// Larger tensors travel in shared segments. `encode.py` has the same number for outputs.
 pub(super) const INLINE_LIMIT: usize = 16 << 10;
 /// Asks the worker to free what it does not use.
 pub(super) const TRIM: u16 = 1;
@@ -30,13 +30,14 @@ struct Placed {
     tensors: usize,
 }
 
-/// The `EXECUTE` frame of `groups`, written over `frame`. Tensors may move into segments.
+/// The `EXECUTE` frame of `groups`, written over `frame`. Tensors may move into segments; an error
+/// means that those that could not are too much for a frame.
 pub(super) fn execute(
     frame: &mut Vec<u8>,
     sequence: u32,
     groups: &mut [Vec<Request>],
     segments: &mut Segments,
-) {
+) -> Result<()> {
     frame.clear();
     frame.resize(24, 0);
     let mut placed = Vec::new();
@@ -44,11 +45,12 @@ pub(super) fn execute(
         put_u32(frame, group.len());
         put_u32(frame, 0);
         for request in group {
-            put_request(frame, request, segments, &mut placed);
+            put_request(frame, request, segments, &mut placed)?;
         }
     }
     mark_sole_readers(frame, &placed);
     finish(frame, (sequence, groups.len()), segments, 0);
+    Ok(())
 }
 
 /// A frame without requests: only what happened to segments.
@@ -97,7 +99,7 @@ fn put_request(
     request: &mut Request,
     segments: &mut Segments,
     placed: &mut Vec<Placed>,
-) {
+) -> Result<()> {
     let start = frame.len();
     frame.resize(start + 8, 0);
     let inputs = request.inputs.iter().flatten().count();
@@ -128,12 +130,14 @@ fn put_request(
         match tensor.segment().filter(|_| is_placed(tensor)) {
             Some((lease, offset)) => put_place(frame, tensor, (lease, offset), placed),
             None => {
+                check_room(frame, tensor.data().len())?;
                 frame.extend_from_slice(tensor.data());
                 pad(frame);
             }
         }
     }
     if let Some(extra) = extra {
+        check_room(frame, extra.len())?;
         frame.extend_from_slice(&(extra.len() as u64).to_le_bytes());
         frame.extend_from_slice(&extra);
         pad(frame);
@@ -141,6 +145,19 @@ fn put_request(
     let data = frame.len() - start - 8 - head;
     frame[start..start + 4].copy_from_slice(&(head as u32).to_le_bytes());
     frame[start + 4..start + 8].copy_from_slice(&(data as u32).to_le_bytes());
+    Ok(())
+}
+
+/// Before anything is copied, and far below what the 32 bits of a length can say.
+fn check_room(frame: &[u8], more: usize) -> Result<()> {
+    if more <= FRAME_LIMIT.saturating_sub(frame.len()) {
+        return Ok(());
+    }
+    Err(Error::unavailable(format!(
+        "the requests' tensors found no shared memory, and {} bytes are more than a frame can \
+         hold, which is {FRAME_LIMIT}",
+        frame.len() + more
+    )))
 }
 
 fn put_head(frame: &mut Vec<u8>, index: usize, tensor: &Tensor, is_placed: bool) {

@@ -9,7 +9,7 @@ use std::{
         unix::process::CommandExt,
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -36,6 +36,7 @@ use tokio::{
 use super::{
     keeper::keeper,
     lines::{self, Source, Tail},
+    sources::{BOOTSTRAP, SOURCES},
 };
 use crate::error::{Error, Result};
 
@@ -43,23 +44,6 @@ use crate::error::{Error, Result};
 const LINGER: Duration = Duration::from_secs(10);
 /// How long an interpreter may take to import numpy.
 const STARTING: Duration = Duration::from_secs(120);
-
-/// Every Python file of the backend, by the name the others know it under.
-const SOURCES: [(&str, &str); 5] = [
-    ("host", include_str!("py/host.py")),
-    ("troupe_worker", include_str!("py/worker.py")),
-    ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
-    ("troupe_model_config", include_str!("py/model_config.py")),
-    ("troupe_dlpack", include_str!("py/dlpack.py")),
-];
-
-/// Takes the sources from standard input, a socket: nothing is written to a disk.
-const BOOTSTRAP: &str = "import _socket,json\n\
-    control=_socket.socket(fileno=0)\n\
-    sources=json.loads(control.recv(1<<20))\n\
-    control.detach()\n\
-    exec(compile(sources['host'],'<troupe>/host.py','exec'),\
-    {'SOURCES':sources,'__name__':'troupe_host'})";
 
 /// What an interpreter says about itself.
 #[derive(Clone, Debug, Deserialize)]
@@ -90,13 +74,14 @@ pub(super) enum Exit {
     Status(i64),
     /// By a signal.
     Signal(i64),
-    /// Its fork server went first.
-    Lost,
+    /// With its fork server, which ended so.
+    Lost(Option<ExitStatus>),
 }
 
 /// A running fork server. Dropping the last `Arc` ends it.
 pub(super) struct Host {
     pub(super) hello: Hello,
+    interpreter: PathBuf,
     control: OwnedFd,
     child: Mutex<Option<Child>>,
     workers: Arc<Mutex<Workers>>,
@@ -159,6 +144,21 @@ pub(super) fn acquire(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     Ok(host)
 }
 
+/// The same fork server, or another of its interpreter if it has ended. Blocks.
+pub(super) fn living(host: Arc<Host>) -> Result<Arc<Host>> {
+    if !host.workers.lock().is_gone {
+        return Ok(host);
+    }
+    acquire(&host.interpreter).map_err(|error| match error {
+        NoHost::Broken(error) => error,
+        NoHost::NoNumpy(hello) => Error::internal(format!(
+            "Python interpreter '{}' lost its numpy: {}",
+            host.interpreter.display(),
+            hello.error.unwrap_or_default()
+        )),
+    })
+}
+
 /// On the keeper's thread: the process must not outlive the thread that started it.
 async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     let broken = |error: &dyn std::fmt::Display| {
@@ -187,7 +187,7 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
             // It may have ended already.
             let _ = child.kill();
         }
-        let status = reap(&child).await;
+        let status = reap(&child).await.map_or("it is gone".to_owned(), |it| it.to_string());
         tokio::time::sleep(Duration::from_millis(5)).await;
         return Err(broken(&format!("{status}; {}", tail.text())));
     };
@@ -197,7 +197,9 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     }
     let workers: Arc<Mutex<Workers>> = Arc::default();
     let next = AtomicU64::new(1);
-    let host = Arc::new(Host { hello, control, child, workers: workers.clone(), next });
+    let interpreter = interpreter.to_owned();
+    let host = Host { hello, interpreter, control, child, workers: workers.clone(), next };
+    let host = Arc::new(host);
     keeper().spawn(listen(messages, Arc::downgrade(&host), workers));
     Ok(host)
 }
@@ -229,14 +231,12 @@ fn spawn(interpreter: &Path) -> std::io::Result<(OwnedFd, Child, Tail)> {
     Ok((ours, child, tail))
 }
 
-async fn reap(child: &Mutex<Option<Child>>) -> String {
-    let child = child.lock().take();
-    let waited = keeper().spawn_blocking(move || child.map(|mut it| it.wait())).await;
+/// `None` if somebody else reaps it.
+async fn reap(child: &Mutex<Option<Child>>) -> Option<ExitStatus> {
+    let mut child = child.lock().take()?;
+    let waited = keeper().spawn_blocking(move || child.wait()).await;
     keeper().gone(1);
-    match waited {
-        Ok(Some(Ok(status))) => status.to_string(),
-        _ => "it is gone".into(),
-    }
+    waited.ok()?.ok()
 }
 
 /// The same socket for reading. A stream's type does: each read gives one message.
@@ -275,18 +275,16 @@ async fn listen(mut messages: UnixStream, host: Weak<Host>, workers: Arc<Mutex<W
             keeper().gone(1);
         }
     }
-    let exits = {
-        let mut lost = workers.lock();
-        lost.is_gone = true;
-        std::mem::take(&mut lost.exits)
+    workers.lock().is_gone = true;
+    // `None` if the last user has gone; then its drop reaps.
+    let status = match host.upgrade() {
+        Some(host) => reap(&host.child).await,
+        None => None,
     };
+    let exits = std::mem::take(&mut workers.lock().exits);
     keeper().gone(exits.len());
     for sender in exits.into_values() {
-        sender.send_replace(Some(Exit::Lost));
-    }
-    // `None` if the last user has gone; then its drop reaps.
-    if let Some(host) = host.upgrade() {
-        reap(&host.child).await;
+        sender.send_replace(Some(Exit::Lost(status)));
     }
 }
 

@@ -11,8 +11,11 @@ mod passing;
 mod process;
 mod remote;
 mod segments;
+mod sources;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use parking_lot::Mutex;
 
 pub use self::keeper::wait_for_workers;
 use self::{
@@ -45,7 +48,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
     };
     let orders = Orders { complete: true, model_config: config.into(), ..orders(place, &path) };
     let recipe = Recipe {
-        host: environment::host(&wishes)?,
+        host: Mutex::new(environment::host(&wishes)?),
         orders,
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
@@ -100,7 +103,7 @@ impl OpenRemote for Opener {
         ]);
         let orders = Orders { model_config: json, args, ..orders(&self.place, &self.path) };
         let recipe = Arc::new(Recipe {
-            host: self.host.clone(),
+            host: Mutex::new(self.host.clone()),
             orders,
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),

@@ -7,11 +7,12 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncReadExt, sync::watch};
 
 use super::{
-    host::{Exit, Host},
+    host::{Exit, Host, living},
     keeper::keeper,
     lines::{Budget, Tail, escape},
 };
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
 /// How long a worker may live on after it closed its socket, and how long its killing may take.
 const EXIT_REPORT: Duration = Duration::from_secs(3);
-/// The largest frame a worker may send.
+/// The largest frame a worker may send, and about the largest it is sent.
 pub(super) const FRAME_LIMIT: usize = 1 << 30;
 
 /// The first frame: what the worker runs.
@@ -41,7 +42,8 @@ pub(super) struct Orders {
 
 /// All that is needed to start a worker, again and again.
 pub(super) struct Recipe {
-    pub(super) host: Arc<Host>,
+    /// Another one after it has ended.
+    pub(super) host: Mutex<Arc<Host>>,
     pub(super) orders: Orders,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
@@ -102,13 +104,15 @@ pub(super) struct Process {
 
 /// Starts a worker and waits until its model is initialized. Blocks.
 pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
-    let (forked, tail) = recipe.host.fork(&recipe.model, &recipe.instance)?;
+    let host = living(recipe.host.lock().clone())?;
+    *recipe.host.lock() = host.clone();
+    let (forked, tail) = host.fork(&recipe.model, &recipe.instance)?;
     let failed = |error: std::io::Error| {
         Error::internal(format!("cannot start a worker for '{}': {error}", recipe.instance))
     };
     let mut stream = UnixStream::from(forked.stream);
     let mut process = Process {
-        host: recipe.host.clone(),
+        host,
         number: forked.number,
         model: recipe.model.clone(),
         instance: recipe.instance.clone(),
@@ -187,7 +191,10 @@ impl Process {
         let how = match exit {
             Some(Exit::Status(status)) => format!("it exited with status {status}"),
             Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
-            Some(Exit::Lost) => "its interpreter's fork server has ended".into(),
+            Some(Exit::Lost(status)) => {
+                let status = status.map_or("ended".to_owned(), |it| format!("ended ({it})"));
+                format!("its fork server {status} and took it along")
+            }
             None => "it closed its socket, lived on and was killed".into(),
         };
         format!("{how}; {}", self.tail.text())

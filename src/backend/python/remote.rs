@@ -1,23 +1,23 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod revive;
+
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    future::Future,
     rc::{Rc, Weak},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use tokio::net::unix::OwnedReadHalf;
 
 use super::{
-    connection::{Connection, connect, read},
+    connection::{Connection, connect},
     decode::{Answer, Cursor, answer, answer_head},
     encode,
     keeper::keeper,
-    process::{Launched, Recipe, frame_head, launch},
+    process::{Launched, Recipe, frame_head},
 };
 use crate::{
     backend::{Done, Executed, Remote},
@@ -30,8 +30,6 @@ use crate::{
 
 /// Larger tensors are copied on another thread.
 const COPY_HERE: usize = 1 << 20;
-/// How long until a worker that cannot be started is tried again, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How often to look whether a worker is idle, and whether callers have gone.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -92,6 +90,10 @@ fn failed(group: usize, error: &Error) -> Executed {
     Executed { group, results: Err(error.clone()), timing: Timing::default() }
 }
 
+fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
+    (0..groups.len()).map(|group| (done.clone(), failed(group, error))).collect()
+}
+
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     let (connection, reader) = connect(launched)?;
@@ -105,7 +107,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         is_idle: false,
     };
     let link = Rc::new(RefCell::new(link));
-    actix_rt::spawn(attend(Rc::downgrade(&link), reader));
+    actix_rt::spawn(revive::attend(Rc::downgrade(&link), reader));
     actix_rt::spawn(tidy(Rc::downgrade(&link)));
     Ok(Worker(link))
 }
@@ -180,14 +182,18 @@ impl Link {
         let connection = match &mut self.state {
             State::Up(connection) => connection,
             State::Down(why) => {
-                let error = Error::unavailable(why.as_str());
-                let fail = |group| (done.clone(), failed(group, &error));
-                return (0..groups.len()).map(fail).collect();
+                return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
             }
         };
         let begun = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
-        encode::execute(&mut self.frame, self.sequence, &mut groups, &mut connection.segments);
+        let frame = &mut self.frame;
+        if let Err(error) =
+            encode::execute(frame, self.sequence, &mut groups, &mut connection.segments)
+        {
+            self.frame = Vec::new();
+            return all_failed(&groups, &done, &error);
+        }
         connection.write(&self.frame);
         let left = groups.len();
         self.in_flight.push_back(Flight {
@@ -291,76 +297,6 @@ impl Drop for Link {
         }
         tell(news);
     }
-}
-
-/// Reads frames until the worker ends, then starts another, as long as the instance lives.
-async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf) {
-    loop {
-        let broken = read(&mut reader, |frame| {
-            let Some(link) = link.upgrade() else { return Ok(()) };
-            let news = link.borrow_mut().obey(frame)?;
-            tell(news);
-            Ok(())
-        })
-        .await;
-        let Some(next) = revive(&link, broken.err()).await else { return };
-        reader = next;
-    }
-}
-
-/// Fails what the dead worker had, and starts another; `None` once the instance has gone.
-async fn revive(link: &Weak<RefCell<Link>>, broken: Option<String>) -> Option<OwnedReadHalf> {
-    let held = link.upgrade()?;
-    let fixed = held.borrow().fixed.clone();
-    let down = State::Down(unhealthy(&fixed, "a new worker is being started"));
-    let State::Up(connection) = std::mem::replace(&mut held.borrow_mut().state, down) else {
-        return None;
-    };
-    fixed.health.down();
-    drop(held);
-    if broken.is_some() {
-        connection.process.kill();
-    }
-    let mut text = connection.process.ending().await;
-    if let Some(broken) = broken {
-        text = format!("it sent {broken} and was killed; {text}");
-    }
-    drop(connection);
-    let text = unhealthy(&fixed, &text);
-    tracing::error!(target: "troupe::python", model = %fixed.config.name, "{}", text.replace('\n', " | "));
-    let held = link.upgrade()?;
-    let (news, mut waiting) = held.borrow_mut().give_up(&Error::unavailable(text));
-    drop(held);
-    tell(news);
-    let mut pause = Duration::ZERO;
-    loop {
-        let recipe = fixed.recipe.clone();
-        let launched = while_alive(link, keeper().spawn_blocking(move || launch(&recipe))).await?;
-        let error = match launched {
-            Ok(Ok(launched)) => {
-                let held = link.upgrade()?;
-                let (connection, reader) = connect(launched).ok()?;
-                held.borrow_mut().state = State::Up(Box::new(connection));
-                fixed.health.up();
-                drop(held);
-                drop(waiting);
-                return Some(reader);
-            }
-            Ok(Err(refused)) => refused.error.to_string(),
-            Err(error) => error.to_string(),
-        };
-        pause = if pause.is_zero() { RETRY.0 } else { RETRY.1.min(2 * pause) };
-        let next = format!("{error}\nNext attempt within {} ms", pause.as_millis());
-        link.upgrade()?.borrow_mut().state = State::Down(unhealthy(&fixed, &next));
-        waiting.clear();
-        while_alive(link, tokio::time::sleep(pause)).await?;
-    }
-}
-
-/// The future's output, or `None` if the instance has gone by then.
-async fn while_alive<F: Future>(link: &Weak<RefCell<Link>>, future: F) -> Option<F::Output> {
-    let output = future.await;
-    (0 < link.strong_count()).then_some(output)
 }
 
 /// Has an idle worker free its shared memory, and unmap what we have freed.

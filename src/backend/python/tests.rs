@@ -26,6 +26,7 @@ use crate::{
 
 mod answers;
 mod crashes;
+mod environments;
 mod loading;
 mod memory;
 

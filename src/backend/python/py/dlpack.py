@@ -2,7 +2,7 @@
 import ctypes
 
 import numpy as np
-import triton_python_backend_utils as pb
+from troupe_types import BF16, CODES, TritonModelException
 
 CPU = 1
 # DLPack's kinds: signed, unsigned, float, bfloat, bool.
@@ -75,7 +75,7 @@ def export(array, code):
     tensor.data = array.ctypes.data
     tensor.device_type, tensor.device_id = CPU, 0
     tensor.ndim = array.ndim
-    tensor.code = BFLOAT if code == pb.BF16 else kinds[array.dtype.kind]
+    tensor.code = BFLOAT if code == BF16 else kinds[array.dtype.kind]
     tensor.bits, tensor.lanes = array.dtype.itemsize * 8, 1
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = forget
@@ -99,21 +99,21 @@ def adopt(source):
     """The array over another framework's memory, and the number of its element type."""
     if hasattr(source, "__dlpack__"):
         if hasattr(source, "__dlpack_device__") and source.__dlpack_device__()[0] != CPU:
-            raise pb.TritonModelException("DLPack tensors on a GPU are not supported yet")
+            raise TritonModelException("DLPack tensors on a GPU are not supported yet")
         source = source.__dlpack__()
     if type(source).__name__ != "PyCapsule" or not is_valid(id(source), NAME):
-        raise pb.TritonModelException(
+        raise TritonModelException(
             "DLPack capsule is not valid, or has been consumed before."
         )
     address = get_pointer(id(source), NAME)
     managed = DLManagedTensor.from_address(address)
     tensor = managed.dl_tensor
     if tensor.device_type != CPU:
-        raise pb.TritonModelException("DLPack tensors on a GPU are not supported yet")
+        raise TritonModelException("DLPack tensors on a GPU are not supported yet")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     code, dtype = element_type(tensor)
     if not is_contiguous(tensor, shape):
-        raise pb.TritonModelException(
+        raise TritonModelException(
             "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in "
             "C-Order are supported."
         )
@@ -131,14 +131,14 @@ def adopt(source):
 def element_type(tensor):
     kinds = {INT: "i", UINT: "u", FLOAT: "f", BOOL: "b"}
     if tensor.lanes != 1 or (tensor.code not in kinds and tensor.code != BFLOAT):
-        raise pb.TritonModelException(
+        raise TritonModelException(
             f"DLPack type code {tensor.code} with {tensor.bits} bits is not supported."
         )
     if tensor.code == BFLOAT:
-        return pb.BF16, np.dtype(np.uint16)
+        return BF16, np.dtype(np.uint16)
     kind = "?" if tensor.code == BOOL else f"{kinds[tensor.code]}{tensor.bits // 8}"
     dtype = np.dtype(kind)
-    return pb._CODES[dtype], dtype
+    return CODES[dtype], dtype
 
 
 def is_contiguous(tensor, shape):

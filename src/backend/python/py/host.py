@@ -12,7 +12,7 @@ import select
 import signal
 import struct
 import sys
-import types
+from importlib.machinery import ModuleSpec
 
 SPAWN, KILL, HELLO, SPAWNED, EXITED = b"S", b"K", b"H", b"P", b"X"
 ORDER = struct.Struct("<cQ")
@@ -30,14 +30,24 @@ def die_with_parent(parent):
         os._exit(1)
 
 
-def install(name, sources):
-    """Makes module `name` out of its source, so that `import` finds it."""
-    module = types.ModuleType(name)
-    module.__file__ = f"<troupe>/{name}.py"
-    module.troupe_sources = sources
-    sys.modules[name] = module
-    exec(compile(sources[name], module.__file__, "exec"), module.__dict__)
-    return module
+class Sources:
+    """Finds the backend's modules in memory: first of all finders, so that no file hides them."""
+
+    def __init__(self, sources):
+        self.sources = sources
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.sources:
+            return None
+        return ModuleSpec(name, self, origin=f"<troupe>/{name}.py")
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__file__ = module.__spec__.origin
+        source = self.sources[module.__name__]
+        exec(compile(source, module.__file__, "exec"), module.__dict__)
 
 
 def main(control, sources):
@@ -56,13 +66,15 @@ def main(control, sources):
         hello["error"] = f"{type(error).__name__}: {error}"
         control.send(HELLO + json.dumps(hello).encode())
         return
-    install("triton_python_backend_utils", sources)
-    sys.modules["c_python_backend_utils"] = sys.modules["triton_python_backend_utils"]
-    worker = install("troupe_worker", sources)
+    sys.meta_path.insert(0, Sources(sources))
+    import triton_python_backend_utils
+    import troupe_worker
+
+    sys.modules["c_python_backend_utils"] = triton_python_backend_utils
     control.send(HELLO + json.dumps(hello).encode())
     gc.collect()
     gc.freeze()
-    serve(control, worker)
+    serve(control, troupe_worker)
 
 
 def serve(control, worker):

@@ -4,7 +4,7 @@ use super::*;
 
 /// Dies as the input says, else returns it.
 const MORTAL: &str = "
-    import ctypes, os, signal, sys
+    import ctypes, os, signal, sys, troupe_requests
     class TritonPythonModel:
         def execute(self, requests):
             answers = []
@@ -18,7 +18,7 @@ const MORTAL: &str = "
                 if array[0] == 3:
                     os.kill(os.getpid(), signal.SIGKILL)
                 if array[0] == 4:
-                    pb_utils._worker.control.send(b'nonsense, and plenty of it')
+                    troupe_requests.worker.frames.control.send(b'nonsense, and plenty of it')
                 if array[0] == 5:
                     while True:
                         pass
@@ -130,4 +130,43 @@ async fn finalize_runs_when_the_model_goes() {
     while !model.place.model_dir.join("gone").exists() {
         tokio::task::yield_now().await;
     }
+}
+
+#[actix_rt::test]
+async fn threads_of_a_model_may_ask_whether_a_request_is_cancelled() {
+    let source = "
+        import threading
+        import numpy as np
+        class TritonPythonModel:
+            def execute(self, requests):
+                answers = []
+                for request in requests:
+                    told = []
+                    ask = lambda: told.append(request.is_cancelled())
+                    threads = [threading.Thread(target=ask) for _ in range(4)]
+                    for thread in threads:
+                        thread.start()
+                    ask()
+                    for thread in threads:
+                        thread.join()
+                    # Some ask while the next group is executed, and while nothing is.
+                    late = lambda: [request.is_cancelled() for _ in range(20)]
+                    threading.Thread(target=late).start()
+                    out = pb_utils.Tensor('OUT0', np.array([sum(told), len(told)], 'f4'))
+                    answers.append(pb_utils.InferenceResponse([out]))
+                return answers
+        ";
+    let model = model(source, &[(FP32, &[1])], &[(FP32, &[2])]);
+    let mut remote = model.open();
+    let send = || request(vec![fp32(&[1], &[0.0])]);
+    for _ in 0..10 {
+        let answers = run(&mut *remote, (0..20).map(|_| vec![send()]).collect()).await;
+        for answer in answers {
+            let response = answer.unwrap().pop().unwrap().unwrap();
+            assert_eq!(floats(response.outputs[0].as_ref().unwrap()), [0.0, 5.0]);
+        }
+    }
+    let gone = Request { context: Arc::new(Context::default()), ..send() };
+    gone.context.cancel();
+    assert_eq!(floats(&output(&mut *remote, gone).await), [5.0, 5.0]);
 }

@@ -1,6 +1,7 @@
 //! Large tensors: never copied between workers, reused when free, never while somebody looks.
 
 use super::*;
+use crate::backend::python::{encode, process::FRAME_LIMIT, segments::Segments};
 
 const ANY: (DataType, &[i64]) = (FP32, &[-1]);
 const SIZE: usize = 16 << 20;
@@ -128,5 +129,70 @@ async fn many_large_tensors_in_one_frame_arrive() {
             let tensor = answer.as_ref().unwrap().outputs[0].as_ref().unwrap();
             assert_eq!(floats(tensor), vec![i as f32; count]);
         }
+    }
+}
+
+#[actix_rt::test]
+async fn without_shared_memory_tensors_travel_in_the_frame_as_far_as_it_goes() {
+    // Nobody is at the other end: no segment can be shown.
+    let (passing, _) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut segments = Segments::new(passing.into());
+    let mut frame = Vec::new();
+    let mut encoded = |sizes: &[usize]| {
+        let tensor = |size: usize| {
+            let lease = SegmentPool::shared().take(size).unwrap().freeze();
+            let shape = Shape::from_slice(&[size as i64]);
+            Tensor::in_segment(DataType::Uint8, shape, &lease, 0..size).unwrap()
+        };
+        let one = request(sizes.iter().map(|it| tensor(*it)).collect());
+        let encoded = encode::execute(&mut frame, 1, &mut [vec![one]], &mut segments);
+        encoded.map(|()| frame.len()).map_err(|error| error.to_string())
+    };
+    assert!((1 << 20..(1 << 20) + 200).contains(&encoded(&[1 << 20]).unwrap()));
+    // No memory behind them: they are only refused, never read. The last has more than 32 bits.
+    for sizes in [&[FRAME_LIMIT][..], &[1 << 10, FRAME_LIMIT], &[1 << 20, (4 << 30) + 8]] {
+        let text = encoded(sizes).unwrap_err();
+        let start = "the requests' tensors found no shared memory, and ";
+        assert!(text.starts_with(start) && text.ends_with("is 1073741824"), "{text}");
+    }
+    assert!(encoded(&[1 << 20]).is_ok());
+}
+
+#[actix_rt::test]
+async fn an_answer_too_large_for_a_frame_is_an_error_and_its_segments_are_used_again() {
+    let source = "
+        import numpy as np
+        import troupe_encode, troupe_requests
+        class TritonPythonModel:
+            def execute(self, requests):
+                kind = requests[0].inputs()[0].as_numpy()[0]
+                large = pb_utils.Tensor('OUT0', np.zeros(1 << 20, 'f4'))
+                if kind == 0:
+                    own = len(troupe_requests.worker.segments.own)
+                    return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT0', np.full(1, own, 'f4'))])]
+                if kind == 1:
+                    wrong = pb_utils.Tensor('OUT1', np.zeros(1, 'c16'))
+                    return [pb_utils.InferenceResponse([large, wrong])]
+                if kind == 2:
+                    wrong = pb_utils.Tensor('OUT1', 'no array')
+                    wrong._array = None
+                    return [pb_utils.InferenceResponse([large, wrong])]
+                troupe_encode.FRAME_LIMIT = 1 << 20
+                return [pb_utils.InferenceResponse([large], parameters={'a': 'x' * (1 << 20)})]
+        ";
+    let model = model(source, &[(FP32, &[1])], &[ANY, ANY]);
+    let mut remote = model.open();
+    let send = |kind: f32| request(vec![fp32(&[1], &[kind])]);
+    let cases = [
+        (1.0, "Numpy dtype complex128 is not supported by Triton."),
+        (2.0, "message: AttributeError: "),
+        (3.0, "message: The answers are 1048"),
+    ];
+    for (kind, expected) in cases {
+        for _ in 0..5 {
+            let text = ask(&mut *remote, send(kind)).await.unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
+        assert_eq!(floats(&output(&mut *remote, send(0.0)).await), [1.0], "{expected}");
     }
 }

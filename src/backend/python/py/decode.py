@@ -1,0 +1,94 @@
+"""Frames into requests. Heads repeat, so what they say is kept."""
+import struct
+
+from troupe_frames import DIMS, NUMBER
+from troupe_requests import Request
+from troupe_tensors import Input
+from troupe_types import DTYPES
+
+PAIR = struct.Struct("<II")
+PLACE = struct.Struct("<QQQQ")
+REQUEST_HEAD = struct.Struct("<IHHII")
+INPUT_HEAD = struct.Struct("<HBBI")
+WANTED, EXTRA = 1, 2
+# Heads kept.
+CACHE_LIMIT = 1024
+
+
+class Decoder:
+    """Knows the model's inputs and outputs by number, and the heads it has seen."""
+
+    def __init__(self, inputs, outputs, segments):
+        self.inputs = inputs
+        self.outputs = outputs
+        self.segments = segments
+        self.heads = {}
+
+    def requests(self, raw, data, at, group):
+        """The requests of one group, and where the next one starts."""
+        (count, _) = PAIR.unpack_from(raw, at)
+        at += 8
+        requests = []
+        heads = self.heads
+        pair = PAIR.unpack_from
+        for index in range(count):
+            head_size, data_size = pair(raw, at)
+            at += 8
+            start = at + head_size
+            key = bytes(raw[at:start])
+            head = heads.get(key)
+            if head is None:
+                head = self.learn(key)
+            specs, _, _, is_plain, extra_at = head
+            if is_plain:
+                inputs = [Input(spec, data, start + spec[4]) for spec in specs]
+            else:
+                inputs = [self.input(spec, raw, data, start) for spec in specs]
+            extra = None
+            if extra_at is not None:
+                (length,) = NUMBER.unpack_from(raw, start + extra_at)
+                extra = bytes(raw[start + extra_at + 8 : start + extra_at + 8 + length])
+            requests.append(Request(inputs, head, extra, group, index))
+            at = start + data_size
+        return requests, at
+
+    def input(self, spec, raw, data, start):
+        """An input of a request that has some in segments."""
+        if not spec[6]:
+            return Input(spec, data, start + spec[4])
+        number, offset, size, is_ours = PLACE.unpack_from(raw, start + spec[4])
+        mapping, address = self.segments.theirs[number]
+        self.segments.used[number] = address
+        tensor = Input(spec, mapping, offset)
+        tensor._size = size
+        tensor._copies = not is_ours
+        return tensor
+
+    def learn(self, key):
+        """Decodes the head of a request; heads repeat, so it is kept."""
+        batch, inputs, wanted, flags, _ = REQUEST_HEAD.unpack_from(key, 0)
+        at = 16
+        names = None
+        if flags & WANTED:
+            indexes = struct.unpack_from(f"<{wanted}H", key, at)
+            names = frozenset(self.outputs[index] for index in indexes)
+            at += (2 * wanted + 7) // 8 * 8
+        specs = []
+        offset = 0
+        is_plain = True
+        for _ in range(inputs):
+            index, code, rank, size = INPUT_HEAD.unpack_from(key, at)
+            at += 8
+            shape = DIMS[rank].unpack_from(key, at)
+            at += 8 * rank
+            in_segment = bool(code & 128)
+            code &= 127
+            name = self.inputs[index]
+            specs.append((name, code, DTYPES[code], shape, offset, size, in_segment))
+            is_plain &= not in_segment
+            offset += 32 if in_segment else (size + 7) // 8 * 8
+        head = (tuple(specs), names, batch, is_plain, offset if flags & EXTRA else None)
+        if CACHE_LIMIT < len(self.heads):
+            self.heads.clear()
+        self.heads[key] = head
+        return head

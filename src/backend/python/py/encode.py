@@ -1,0 +1,177 @@
+"""Responses into frames. Names, types and shapes repeat, so their heads are kept."""
+import json
+import struct
+
+import numpy as np
+from troupe_failures import PlainError
+from troupe_frames import DIMS, FRAME_LIMIT, NUMBERS, PADDING, padded
+from troupe_requests import InferenceResponse, TritonError
+from troupe_tensors import Tensor, pack_strings
+from troupe_types import BYTES, TritonModelException
+
+RESULT_HEAD = struct.Struct("<BBHI")
+OUTPUT_HEAD = struct.Struct("<HBBIQ")
+INLINE, OWN, THEIRS = 0, 1, 2
+# Tensors above this many bytes travel in shared segments.
+INLINE_LIMIT = 16 << 10
+# Heads kept.
+CACHE_LIMIT = 1024
+GOOD = [RESULT_HEAD.pack(0, 0, count, 0) for count in range(16)]
+
+
+class ResponseError(Exception):
+    """A response that holds a `TritonError`."""
+
+
+class Encoder:
+    """Knows the model's outputs by number, and the heads it has written."""
+
+    def __init__(self, outputs, segments):
+        self.indexes = {name: index for index, name in enumerate(outputs)}
+        self.segments = segments
+        self.shapes = {}
+        # Segments taken for the group in work: where in its parts, and which.
+        self.taken = []
+
+    def responses(self, requests, responses):
+        """What `execute` returned, as bytes."""
+        if len(requests) != len(responses):
+            raise PlainError(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest "
+                f"objects. InferenceRequest(s) size is:{len(requests)}, and InferenceResponse(s) "
+                f"size is:{len(responses)}"
+            )
+        parts = []
+        shapes = self.shapes
+        for request, response in zip(requests, responses):
+            if type(response) is not InferenceResponse and not isinstance(
+                response, InferenceResponse
+            ):
+                raise PlainError(
+                    "Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+            wanted = request._head[1]
+            place = len(parts)
+            parts.append(b"")
+            count = 0
+            try:
+                if response._error is not None:
+                    raise ResponseError(response._error)
+                for tensor in response._outputs:
+                    if wanted is None and type(tensor) is Tensor:
+                        array = tensor._array
+                        shape = shapes.get((tensor._name, array.dtype, array.shape, tensor._code))
+                        if shape is not None and shape[1] is not None:
+                            parts += (shape[0], array.tobytes(), shape[1])
+                            count += 1
+                            continue
+                    count += self.output(parts, tensor, wanted)
+            except ResponseError as error:
+                self.undo(place)
+                parts[place:] = (result(1, error.args[0]._code, 0, error.args[0]._message),)
+            except TritonModelException as error:
+                self.undo(place)
+                parts[place:] = (result(1, TritonError.INTERNAL, 0, str(error)),)
+            else:
+                if response._parameters is not None:
+                    parts[place] = result(0, 0, count, json.dumps(response._parameters))
+                else:
+                    parts[place] = GOOD[count] if count < 16 else RESULT_HEAD.pack(0, 0, count, 0)
+        body = b"".join(parts)
+        if FRAME_LIMIT < len(body) + 4096:
+            raise PlainError(
+                f"The answers are {len(body)} bytes long without the tensors in shared memory, at "
+                f"most {FRAME_LIMIT} can be sent."
+            )
+        if self.taken:
+            self.taken.clear()
+        return body
+
+    def undo(self, place):
+        """Takes back the segments of the parts from `place` on: nobody will hear of them."""
+        for index, number in self.taken:
+            if place <= index:
+                self.segments.release(number)
+        self.taken = [it for it in self.taken if it[0] < place]
+
+    def output(self, parts, tensor, wanted):
+        """Appends a tensor unless nobody asked for it; says how many it appended."""
+        is_plain = type(tensor) is Tensor
+        name = tensor._name if is_plain else tensor.name()
+        if wanted is not None and name not in wanted:
+            return 0
+        array = tensor._raw()
+        key = (name, array.dtype, array.shape, tensor._code if is_plain else tensor._type())
+        head, padding, code, index = self.shapes.get(key) or self.shape(key, tensor)
+        if padding is not None:
+            parts += (head, array.tobytes(), padding)
+        elif index is None:
+            return 0
+        elif code == BYTES:
+            self.strings(parts, index, array)
+        else:
+            if not array.dtype.isnative:
+                array = array.astype(array.dtype.newbyteorder("="))
+            self.large(parts, index, code, array)
+        return 1
+
+    def shape(self, key, tensor):
+        """How tensors of this name, type and shape are written: (head, padding, code, index)."""
+        name, dtype, dims, _ = key
+        index = self.indexes.get(name)
+        code = tensor._type()
+        size = tensor._raw().nbytes
+        if index is None:
+            found = (b"", None, code, None)
+        elif code == BYTES or INLINE_LIMIT < size or not dtype.isnative:
+            found = (b"", None, code, index)
+        else:
+            head = OUTPUT_HEAD.pack(index, code, len(dims), INLINE, size)
+            found = (head + DIMS[len(dims)].pack(*dims), PADDING[size % 8], code, index)
+        if CACHE_LIMIT < len(self.shapes):
+            self.shapes.clear()
+        self.shapes[key] = found
+        return found
+
+    def strings(self, parts, index, array):
+        data = pack_strings(array)
+        size = len(data)
+        place = INLINE if size <= INLINE_LIMIT else OWN
+        parts.append(OUTPUT_HEAD.pack(index, BYTES, array.ndim, place, size))
+        parts.append(DIMS[array.ndim].pack(*array.shape))
+        if place == INLINE:
+            parts.append(padded(data))
+        else:
+            number, mapping = self.take(parts, size)
+            mapping[:size] = data
+            parts.append(NUMBERS.pack(number, 0))
+
+    def large(self, parts, index, code, array):
+        """By reference if the memory is an input's, else copied once into a segment of ours."""
+        size = array.nbytes
+        found = self.segments.used and self.segments.find(array)
+        if found:
+            place, (number, offset) = THEIRS, found
+        elif size <= INLINE_LIMIT:
+            place = INLINE
+        else:
+            place, offset = OWN, 0
+            number, mapping = self.take(parts, size)
+            np.ndarray(array.shape, array.dtype, mapping)[...] = array
+        parts.append(OUTPUT_HEAD.pack(index, code, array.ndim, place, size))
+        parts.append(DIMS[array.ndim].pack(*array.shape))
+        if place == INLINE:
+            parts.append(padded(array.tobytes()))
+        else:
+            parts.append(NUMBERS.pack(number, offset))
+
+    def take(self, parts, size):
+        number, mapping = self.segments.take(size)
+        self.taken.append((len(parts), number))
+        return number, mapping
+
+
+def result(tag, code, count, text):
+    data = text.encode("utf-8", "replace")
+    return RESULT_HEAD.pack(tag, code & 255, count, len(data)) + padded(data)

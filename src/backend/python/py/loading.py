@@ -1,0 +1,40 @@
+"""A model's file into a class, and a class's wishes into a configuration."""
+import os
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+
+import triton_python_backend_utils as pb
+from troupe_failures import PlainError
+
+
+def load_module(path, model_dir, version):
+    """Imports the file as `<version>.<stem>`, so that imports of its siblings work."""
+    folder, file = os.path.split(path)
+    sys.path += [folder, model_dir]
+    package = type(sys)(version)
+    package.__path__ = [folder]
+    sys.modules[version] = package
+    name = f"{version}.{file[:-3]}"
+    spec = spec_from_file_location(name, path)
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    # A cached .pyc is trusted by its time in seconds: a quick reload would run the old file.
+    is_writing, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = is_writing
+    return module
+
+
+def complete(model, name, config):
+    """The completed configuration as JSON; None if the model does not complete it."""
+    if not hasattr(model, "auto_complete_config"):
+        return None
+    completed = model.auto_complete_config(pb.ModelConfig(config))
+    if not isinstance(completed, pb.ModelConfig):
+        raise PlainError(
+            f"auto_complete_config function in model '{name}' must return a valid pb.ModelConfig "
+            "object."
+        )
+    return completed.to_json()

@@ -1,0 +1,222 @@
+"""Requests, responses and their errors, as models see and make them."""
+import json
+
+from troupe_tensors import Tensor
+from troupe_types import TritonModelException, unsupported
+
+RELEASE_ALL = 1
+
+# The running worker; set by it.
+worker = None
+
+
+class TritonError:
+    """Why one request failed."""
+
+    UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG = 0, 1, 2, 3
+    UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = 4, 5, 6, 7
+    __slots__ = ("_message", "_code")
+
+    def __init__(self, message, code=1):
+        self._message = str(message)
+        self._code = int(code)
+
+    def message(self):
+        return self._message
+
+    def code(self):
+        return self._code
+
+    def __str__(self):
+        return self._message
+
+
+class InferenceTrace:
+    """Where a request comes from; tracing is not built yet, so it knows nothing."""
+
+    __slots__ = ()
+
+    def get_context(self):
+        return None
+
+
+class PreferredMemory:
+    """Where a model wants the outputs of its own calls."""
+
+    __slots__ = ("type", "device_id")
+
+    def __init__(self, preferred_memory_type=0, preferred_device_id=0):
+        self.type = preferred_memory_type
+        self.device_id = preferred_device_id
+
+
+class InferenceRequest:
+    """What a client asks of the model, or what the model will ask of another."""
+
+    __slots__ = ("_inputs", "_head", "_extra", "_group", "_index", "_made", "__weakref__")
+
+    def __init__(
+        self,
+        request_id="",
+        correlation_id=0,
+        inputs=None,
+        requested_output_names=None,
+        model_name="",
+        model_version=-1,
+        flags=0,
+        timeout=0,
+        preferred_memory=None,
+        trace=None,
+        parameters=None,
+    ):
+        tag = f"Input tensor for request with id '{request_id}' and model name '{model_name}'"
+        for tensor in inputs or ():
+            if tensor is None:
+                raise TritonModelException(f"{tag} should not be empty.")
+        for name in requested_output_names or ():
+            if not name:
+                raise TritonModelException(
+                    f"Requested output name for request with id '{request_id}' and model name "
+                    f"'{model_name}' should not be empty."
+                )
+        if not isinstance(correlation_id, (int, str)):
+            raise TritonModelException("Correlation ID must be integer or string")
+        self._inputs = list(inputs or ())
+        self._head = None
+        self._extra = {
+            "id": request_id,
+            "correlation_id": correlation_id,
+            "flags": flags,
+            "timeout": timeout,
+            "parameters": json.dumps(parameters or {}),
+        }
+        self._group = None
+        self._made = (list(requested_output_names or ()), model_name, model_version)
+
+    def inputs(self):
+        return self._inputs
+
+    def _more(self):
+        extra = self._extra
+        if type(extra) is not dict:
+            extra = self._extra = json.loads(extra) if extra else {}
+        return extra
+
+    def request_id(self):
+        return self._more().get("id", "")
+
+    def correlation_id(self):
+        return self._more().get("correlation_id", 0)
+
+    def flags(self):
+        return self._more().get("flags", 0)
+
+    def set_flags(self, flags):
+        self._more()["flags"] = flags
+
+    def timeout(self):
+        return self._more().get("timeout", 0)
+
+    def priority(self):
+        return self._more().get("priority", 0)
+
+    def parameters(self):
+        return self._more().get("parameters", "{}")
+
+    def trace(self):
+        return InferenceTrace()
+
+    def model_name(self):
+        return worker.model_name if self._made is None else self._made[1]
+
+    def model_version(self):
+        return worker.model_version if self._made is None else self._made[2]
+
+    def requested_output_names(self):
+        if self._made is not None:
+            return list(self._made[0])
+        wanted = self._head[1]
+        return [name for name in worker.outputs if wanted is None or name in wanted]
+
+    def is_cancelled(self):
+        return self._group is not None and worker.frames.is_cancelled(self._group, self._index)
+
+    def get_response_sender(self):
+        raise unsupported("InferenceRequest.get_response_sender")
+
+    def set_release_flags(self, flags):
+        if flags != RELEASE_ALL:
+            raise unsupported("rescheduling a request")
+
+    def exec(self, decoupled=False):
+        raise unsupported("InferenceRequest.exec")
+
+    def async_exec(self, decoupled=False):
+        raise unsupported("InferenceRequest.async_exec")
+
+
+class Request(InferenceRequest):
+    """A request that came from the server; `_extra` is JSON until somebody asks."""
+
+    __slots__ = ()
+
+    def __init__(self, inputs, head, extra, group, index):
+        self._inputs = inputs
+        self._head = head
+        self._extra = extra
+        self._group = group
+        self._index = index
+        self._made = None
+
+
+class InferenceResponse:
+    """What the model answers to one request."""
+
+    __slots__ = ("_outputs", "_error", "_parameters", "__weakref__")
+
+    def __init__(self, output_tensors=(), error=None, parameters=None):
+        for tensor in output_tensors:
+            if not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException(
+                        "Output tensor for inference response should not be empty."
+                    )
+                raise TypeError(
+                    f"Output tensors must be pb_utils.Tensor, found type '{type(tensor)}'."
+                )
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(f"error must be a pb_utils.TritonError, found type '{type(error)}'.")
+        self._outputs = output_tensors
+        self._error = error
+        self._parameters = None
+        if parameters is not None:
+            check_parameters(parameters)
+            self._parameters = dict(parameters)
+
+    def output_tensors(self):
+        return list(self._outputs)
+
+    def has_error(self):
+        return self._error is not None
+
+    def error(self):
+        return self._error
+
+    def parameters(self):
+        return json.dumps(self._parameters or {})
+
+
+def check_parameters(parameters):
+    if not isinstance(parameters, dict):
+        raise TritonModelException(
+            f"Expect parameters to have type dict, found type {type(parameters)}"
+        )
+    for key, value in parameters.items():
+        if not isinstance(key, str):
+            raise TritonModelException(
+                f"Expect parameters keys to have type str, found type {type(key)}"
+            )
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(
+                f"Expect parameters values to have type bool/int/str, found type {type(value)}"
+            )

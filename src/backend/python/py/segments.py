@@ -1,0 +1,127 @@
+"""Shared memory of one worker: mappings of the server's, and its own for large outputs."""
+import mmap
+import os
+import struct
+import sys
+
+import numpy as np
+from troupe_frames import DROPPED, FRAME, NUMBER, NUMBERS, SEGMENT
+
+# Unused segments kept for reuse.
+IDLE_LIMIT = 256 << 20
+
+
+class Segments:
+    """The server's segments and our own, by number."""
+
+    def __init__(self, passing, send):
+        self.passing = passing
+        self.send = send
+        # Server's segments by id: (mapping, address).
+        self.theirs = {}
+        # Those of them that inputs of the current group lie in: their addresses.
+        self.used = {}
+        self.own = {}
+        self.idle = {}
+        self.idle_bytes = 0
+        self.next = 1
+        probe = mmap.mmap(-1, 4096)
+        self.theirs[0] = (probe, 0)
+        del probe
+        self.unheld = self.references(0)
+        del self.theirs[0]
+
+    def references(self, number):
+        return sys.getrefcount(self.theirs[number][0])
+
+    def is_held(self, number):
+        """Does the model still hold arrays over this segment?"""
+        return number in self.theirs and self.unheld < self.references(number)
+
+    def held(self):
+        """The segments of a group that the model still has arrays over."""
+        used, self.used = self.used, {}
+        return b"".join(NUMBER.pack(number) for number in used if self.is_held(number))
+
+    def find(self, array):
+        """The segment of this group's inputs the array lies in, and where."""
+        base = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        if type(base) is not mmap.mmap or not array.flags.c_contiguous:
+            return None
+        start = array.__array_interface__["data"][0]
+        for number, address in self.used.items():
+            if self.theirs[number][0] is base:
+                return number, start - address
+        return None
+
+    def news(self, raw, at, counts):
+        """The segments the server sent, freed and gave back."""
+        new, forgotten, released = counts
+        for _ in range(new):
+            number, size = NUMBERS.unpack_from(raw, at)
+            at += 16
+            _, ancillary, _, _ = self.passing.recvmsg(1, 64)
+            descriptor = struct.unpack("i", ancillary[0][2][:4])[0]
+            mapping = mmap.mmap(descriptor, size)
+            os.close(descriptor)
+            self.theirs[number] = (mapping, address_of(mapping))
+        for _ in range(forgotten):
+            self.theirs.pop(NUMBER.unpack_from(raw, at)[0], None)
+            at += 8
+        for _ in range(released):
+            self.release(NUMBER.unpack_from(raw, at)[0])
+            at += 8
+        return at
+
+    def take(self, size):
+        """A segment of our own with room for `size` bytes: (id, mapping)."""
+        size = max(size, 1 << 16)
+        step = (1 << (size - 1).bit_length()) // 8
+        size = -(-size // step) * step
+        waiting = self.idle.get(size)
+        if waiting:
+            number = waiting.pop()
+            self.idle_bytes -= size
+            return number, self.own[number]
+        descriptor = os.memfd_create("troupe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        mapping = mmap.mmap(descriptor, size)
+        number = self.next
+        self.next += 1
+        self.own[number] = mapping
+        rights = [(1, 1, struct.pack("i", descriptor))]
+        # The server looks for the descriptor when it sees the frame.
+        self.passing.sendmsg([b"s"], rights)
+        self.send([FRAME.pack(24, SEGMENT), NUMBERS.pack(number, size)])
+        os.close(descriptor)
+        return number, mapping
+
+    def release(self, number):
+        mapping = self.own.get(number)
+        if mapping is None:
+            return
+        size = len(mapping)
+        if IDLE_LIMIT < self.idle_bytes + size:
+            self.drop([number])
+            return
+        self.idle.setdefault(size, []).append(number)
+        self.idle_bytes += size
+
+    def trim(self):
+        """Frees everything unused."""
+        self.drop([number for waiting in self.idle.values() for number in waiting])
+        self.idle.clear()
+        self.idle_bytes = 0
+
+    def drop(self, numbers):
+        for number in numbers:
+            del self.own[number]
+        if numbers:
+            body = b"".join(NUMBER.pack(number) for number in numbers)
+            self.send([FRAME.pack(8 + len(body), DROPPED), body])
+
+
+def address_of(mapping):
+    return np.ndarray((1,), np.uint8, mapping).__array_interface__["data"][0]

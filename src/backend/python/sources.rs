@@ -1,0 +1,27 @@
+//! The Python files of the backend, as an interpreter is given them.
+
+/// Each by the name the others import it under.
+pub(super) const SOURCES: [(&str, &str); 14] = [
+    ("troupe_host", include_str!("py/host.py")),
+    ("troupe_worker", include_str!("py/worker.py")),
+    ("troupe_loading", include_str!("py/loading.py")),
+    ("troupe_failures", include_str!("py/failures.py")),
+    ("troupe_decode", include_str!("py/decode.py")),
+    ("troupe_encode", include_str!("py/encode.py")),
+    ("troupe_frames", include_str!("py/frames.py")),
+    ("troupe_segments", include_str!("py/segments.py")),
+    ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
+    ("troupe_requests", include_str!("py/requests.py")),
+    ("troupe_tensors", include_str!("py/tensors.py")),
+    ("troupe_types", include_str!("py/types.py")),
+    ("troupe_model_config", include_str!("py/model_config.py")),
+    ("troupe_dlpack", include_str!("py/dlpack.py")),
+];
+
+/// Takes the sources from standard input, a socket: nothing is written to a disk.
+pub(super) const BOOTSTRAP: &str = "import _socket,json\n\
+    control=_socket.socket(fileno=0)\n\
+    sources=json.loads(control.recv(1<<20))\n\
+    control.detach()\n\
+    exec(compile(sources['troupe_host'],'<troupe>/troupe_host.py','exec'),\
+    {'SOURCES':sources,'__name__':'troupe_host'})";
