@@ -58,6 +58,12 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     for flag in options.without_effect.given() {
         tracing::warn!("{flag} has no effect here");
     }
+    for (backend, key) in options.backend_settings().into_keys() {
+        if !backend::SETTINGS.contains(&(&*backend, &*key)) {
+            let name = if backend.is_empty() { key } else { format!("{backend},{key}") };
+            tracing::warn!("--backend-config={name} has no effect here");
+        }
+    }
     let metrics = Metrics::new();
     let door = http::Door::default();
     let mut doors = Doors::default();

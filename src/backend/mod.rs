@@ -147,6 +147,9 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|it| it.name == name)
 }
 
+/// The settings that backends look at, as `(backend, key)`.
+pub const SETTINGS: &[(&str, &str)] = &[("python", "python"), ("python", "cache")];
+
 /// What configs may name, for messages.
 pub fn names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|it| it.name)

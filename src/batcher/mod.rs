@@ -148,6 +148,17 @@ impl Batcher {
         (groups, None)
     }
 
+    /// An instance that is right here is never busy when a message comes: nobody ever waits.
+    fn run_now(&mut self, pending: Pending) {
+        if pending.request.context.is_cancelled() {
+            return self.forget(pending);
+        }
+        self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+        if let Some(Seat::Here(local)) = self.seats.first_mut() {
+            local.run_alone(pending);
+        }
+    }
+
     /// Its caller has gone.
     fn forget(&self, pending: Pending) {
         self.stats.pending.fetch_sub(1, Ordering::Relaxed);
@@ -214,6 +225,9 @@ impl Handler<Pending> for Batcher {
     type Result = ();
 
     fn handle(&mut self, mut pending: Pending, ctx: &mut Self::Context) {
+        if self.is_immediate {
+            return self.run_now(pending);
+        }
         if let Some(order) = &mut self.order {
             pending.reply = order.enter(pending.reply);
         }
@@ -222,8 +236,6 @@ impl Handler<Pending> for Batcher {
             let tag = refused.request.context.tag();
             let full = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
             refused.reply.answer(Err(full));
-        } else if self.is_immediate {
-            self.dispatch(ctx);
         } else if !self.is_flushing && !self.idle.is_empty() {
             // Runs after the mailbox is drained: whoever is in it joins.
             self.is_flushing = true;

@@ -58,6 +58,11 @@ impl Local {
         }
     }
 
+    /// Runs one request and answers it.
+    pub fn run_alone(&mut self, pending: Pending) {
+        self.execute_alone(pending, &mut Instant::now());
+    }
+
     /// One request: nothing to join, nothing to split. The clock is read once.
     fn execute_alone(&mut self, Pending { request, reply }: Pending, clock: &mut Instant) {
         let queue = clock.saturating_duration_since(reply.since());

@@ -105,6 +105,9 @@ class Worker:
             at = segments.news(raw, at, (new, forgotten, released))
         if flags & TRIM:
             segments.trim()
+        if groups != 1:
+            # Under load others need this core, and the next frame is there anyway.
+            frames.is_eager = False
         decode, execute, encode = self.decode, self.execute, self.encode
         time = last = now()
         size = 0
