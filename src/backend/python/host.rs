@@ -207,7 +207,7 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
 fn spawn(interpreter: &Path) -> std::io::Result<(OwnedFd, Child, Tail)> {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // The server does without huge pages; the models' large arrays are the faster for them.
+    // The server does without huge pages; large arrays of models are the faster for them.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     let child = Command::new(interpreter)
         .args(["-u", "-c", BOOTSTRAP])
@@ -222,11 +222,9 @@ fn spawn(interpreter: &Path) -> std::io::Result<(OwnedFd, Child, Tail)> {
     let tail = Tail::default();
     let source =
         |stream| Source { model: "".into(), instance: "".into(), stream, tail: tail.clone() };
-    if let Some(pipe) = child.stderr.take() {
-        follow(OwnedFd::from(pipe), source("stderr"));
-    }
-    if let Some(pipe) = child.stdout.take() {
-        follow(OwnedFd::from(pipe), source("stdout"));
+    let pipes = [child.stderr.take().map(OwnedFd::from), child.stdout.take().map(OwnedFd::from)];
+    for (pipe, name) in pipes.into_iter().zip(["stderr", "stdout"]) {
+        pipe.into_iter().for_each(|it| follow(it, source(name)));
     }
     Ok((ours, child, tail))
 }
