@@ -287,3 +287,16 @@ fn a_branch_that_ends_after_its_sibling_failed_is_ignored() {
         assert_eq!(stage.ask("fork", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2], [1, 2]]);
     });
 }
+
+#[test]
+fn an_empty_batch_is_refused_before_it_can_meet_others() {
+    on_stage(|mut stage| async move {
+        stage.native("batching", "identity", 8, ("I:2", "O:2")).await;
+        let empty = Tensor::new(DataType::Int32, [0, 2].into_iter().collect(), "".into()).unwrap();
+        let (reply, answer) = Reply::channel();
+        let request = Request { inputs: vec![Some(empty)], ..Request::default() };
+        stage.models["batching"].infer(request, reply);
+        let text = answer.await.unwrap().unwrap_err().to_string();
+        assert!(text.ends_with("inference request batch-size must be >= 1 for 'batching'"), "{text}");
+    });
+}

@@ -26,6 +26,9 @@ pub(super) fn check(config: &ModelConfig, request: &mut Request) -> Result<(), S
         return Err(missing_inputs(config, request, found, required));
     }
     request.batch = batch.unwrap_or(u32::from(0 < config.max_batch_size));
+    if 0 < config.max_batch_size && request.batch == 0 {
+        return Err(format!("inference request batch-size must be >= 1 for '{}'", config.name));
+    }
     if config.max_batch_size < request.batch {
         return Err(format!(
             "inference request batch-size must be <= {} for '{}'",
