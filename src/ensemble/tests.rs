@@ -297,6 +297,9 @@ fn an_empty_batch_is_refused_before_it_can_meet_others() {
         let request = Request { inputs: vec![Some(empty)], ..Request::default() };
         stage.models["batching"].infer(request, reply);
         let text = answer.await.unwrap().unwrap_err().to_string();
-        assert!(text.ends_with("inference request batch-size must be >= 1 for 'batching'"), "{text}");
+        assert!(
+            text.ends_with("inference request batch-size must be >= 1 for 'batching'"),
+            "{text}"
+        );
     });
 }
