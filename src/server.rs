@@ -33,6 +33,8 @@ use crate::{
     tensor::SegmentPool,
 };
 
+/// What worker processes have at the end, a little more than one has to finalize its model.
+const WORKERS_GRACE: Duration = Duration::from_secs(3);
 /// What a door has at the end to write answers that are ready.
 const LAST_GRACE: Duration = Duration::from_millis(200);
 
@@ -301,7 +303,8 @@ async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     // Models go with their last owner, and their workers with them.
     gate.repository.control.end();
     drop(gate);
-    let workers_until = if is_finished { deadline } else { Instant::now() };
+    let grace = if is_finished { WORKERS_GRACE } else { Duration::ZERO };
+    let workers_until = deadline.min(Instant::now() + grace);
     let _ = spawn_blocking(move || python::wait_for_workers(workers_until)).await;
     // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
     // still written; idle connections are not waited for.
