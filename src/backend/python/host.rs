@@ -28,7 +28,6 @@ use rustix::{
 };
 use serde::Deserialize;
 use tokio::{
-    io::AsyncReadExt,
     net::{UnixStream, unix::pipe},
     sync::watch,
 };
@@ -36,6 +35,7 @@ use tokio::{
 use super::{
     keeper::keeper,
     lines::{self, Source, Tail},
+    messages::{messages_of, receive},
     sources::{BOOTSTRAP, SOURCES},
 };
 use crate::error::{Error, Result};
@@ -175,8 +175,8 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     keeper().born();
     // A child that ended at once is noticed below.
     let _ = send(&control, &sources, SendFlags::NOSIGNAL);
-    let mut messages = messages_of(&control).map_err(|error| broken(&error))?;
-    let message = tokio::time::timeout(STARTING, receive(&mut messages)).await;
+    let messages = messages_of(&control).map_err(|error| broken(&error))?;
+    let message = tokio::time::timeout(STARTING, receive(&messages)).await;
     let hello = message
         .ok()
         .flatten()
@@ -237,24 +237,9 @@ async fn reap(child: &Mutex<Option<Child>>) -> Option<ExitStatus> {
     waited.ok()?.ok()
 }
 
-/// The same socket for reading. A stream's type does: each read gives one message.
-fn messages_of(control: &OwnedFd) -> std::io::Result<UnixStream> {
-    let socket = std::os::unix::net::UnixStream::from(control.try_clone()?);
-    socket.set_nonblocking(true)?;
-    UnixStream::from_std(socket)
-}
-
-/// One message of the fork server; `None` once it has ended.
-async fn receive(messages: &mut UnixStream) -> Option<Vec<u8>> {
-    let mut message = vec![0; 8192];
-    let size = messages.read(&mut message).await.ok()?;
-    message.truncate(size);
-    (0 < size).then_some(message)
-}
-
 /// Tells the ends of workers until the fork server ends.
-async fn listen(mut messages: UnixStream, host: Weak<Host>, workers: Arc<Mutex<Workers>>) {
-    while let Some(message) = receive(&mut messages).await {
+async fn listen(messages: UnixStream, host: Weak<Host>, workers: Arc<Mutex<Workers>>) {
+    while let Some(message) = receive(&messages).await {
         let number = |at: usize| {
             let bytes = message.get(at..at + 8)?;
             bytes.try_into().ok().map(i64::from_le_bytes)

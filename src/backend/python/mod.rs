@@ -7,6 +7,7 @@ mod environment;
 mod host;
 mod keeper;
 mod lines;
+mod messages;
 mod passing;
 mod process;
 mod remote;
