@@ -8,7 +8,7 @@ use crate::support::{
     Model, Repository, Server, ensemble,
     grpc::{self, Grpc, floats_of},
     http::{floats, input, rows},
-    models::delay,
+    models::{TYPES, delay},
     native,
 };
 
@@ -320,24 +320,8 @@ fn models_that_batch_and_models_that_do_not_go_together() {
 
 #[test]
 fn every_type_passes_through() {
-    let types: &[(&str, &[u8])] = &[
-        ("BOOL", &[1, 0]),
-        ("UINT8", &[1, 255]),
-        ("UINT16", &[1, 0, 255, 255]),
-        ("UINT32", &[1, 0, 0, 0, 255, 255, 255, 255]),
-        ("UINT64", &[1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]),
-        ("INT8", &[1, 128]),
-        ("INT16", &[1, 0, 0, 128]),
-        ("INT32", &[1, 0, 0, 0, 0, 0, 0, 128]),
-        ("INT64", &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128]),
-        ("FP16", &[0, 60, 1, 0]),
-        ("BF16", &[128, 63, 1, 0]),
-        ("FP32", &[0, 0, 192, 127, 0, 0, 128, 255]),
-        ("FP64", &[0, 0, 0, 0, 0, 0, 240, 63, 0, 0, 0, 0, 0, 0, 248, 127]),
-        ("BYTES", &[2, 0, 0, 0, 0, 255, 0, 0, 0, 0]),
-    ];
     let mut repository = Repository::new();
-    for (dtype, _) in types {
+    for (dtype, _) in TYPES {
         let id = native("identity", &format!("x:{dtype}[-1] -> y:{dtype}[-1]"));
         repository.write(&format!("id_{dtype}"), &id);
         let steps = [format!("id_{dtype}: x=A -> y=m"), format!("id_{dtype}: x=m -> y=Z")];
@@ -346,7 +330,7 @@ fn every_type_passes_through() {
         repository.write(&format!("chain_{dtype}"), &chain);
     }
     let server = Server::start(repository);
-    for (dtype, bytes) in types {
+    for (dtype, bytes) in TYPES {
         let mut request = json!({
             "inputs": [{"name": "A", "datatype": dtype, "shape": [2],
                         "parameters": {"binary_data_size": bytes.len()}}],

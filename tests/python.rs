@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{
     Repository, Server,
     http::{floats, input, rows},
-    models::execute,
+    models::{TYPES, execute},
     process::{self},
     python, until,
 };
@@ -143,23 +143,7 @@ fn completing() -> crate::support::Model {
 
 #[test]
 fn every_type_goes_through_numpy_and_back() {
-    let types: &[(&str, &[u8])] = &[
-        ("BOOL", &[1, 0]),
-        ("UINT8", &[1, 255]),
-        ("UINT16", &[1, 0, 255, 255]),
-        ("UINT32", &[1, 0, 0, 0, 255, 255, 255, 255]),
-        ("UINT64", &[1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]),
-        ("INT8", &[1, 128]),
-        ("INT16", &[1, 0, 0, 128]),
-        ("INT32", &[1, 0, 0, 0, 0, 0, 0, 128]),
-        ("INT64", &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128]),
-        ("FP16", &[0, 60, 1, 0]),
-        ("BF16", &[128, 63, 1, 0]),
-        ("FP32", &[0, 0, 192, 127, 0, 0, 128, 255]),
-        ("FP64", &[0, 0, 0, 0, 0, 0, 240, 63, 0, 0, 0, 0, 0, 0, 248, 127]),
-        ("BYTES", &[2, 0, 0, 0, 0, 255, 0, 0, 0, 0]),
-    ];
-    for (dtype, bytes) in types {
+    for (dtype, bytes) in TYPES {
         // Small ones travel in the frame, large ones in shared memory, empty ones nowhere.
         for times in [1, 0, 40_000] {
             let data = bytes.repeat(times);

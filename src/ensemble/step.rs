@@ -48,7 +48,8 @@ impl Step {
             run.step_done(self.index, 0, (Err(Error::cancelled()), Instant::now()));
             return;
         }
-        self.in_flight += 1;
+        // Without a limit nobody counts it down.
+        self.in_flight += u32::from(self.limit != 0);
         step.metrics.started();
         let rows = request.inputs.iter().flatten().next().map_or(0, |it| it.rows() as u32);
         let batch = if 0 < step.model.config.max_batch_size { rows.max(1) } else { 0 };

@@ -25,8 +25,7 @@ pub struct Settings {
     pub segments: Arc<SegmentPool>,
 }
 
-/// Triton's `--http-max-input-size`, unless it is given.
-pub const DEFAULT_MAX_INPUT_SIZE: usize = 64 << 20;
+pub use crate::options::DEFAULT_MAX_INPUT_SIZE;
 
 /// Where the server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use crate::{
     config::{Input, ModelConfig},
     request::Request,
-    tensor::{Shape, Tensor, shape_text},
+    tensor::{Tensor, shape_text},
 };
 
 /// Sets the batch size, or says in Triton's words what is wrong.
@@ -76,9 +76,7 @@ fn check_tensor(
 }
 
 fn wrong_shape(config: &ModelConfig, input: &Input, tensor: &Tensor) -> String {
-    let mut expected = Shape::new();
     let note = if 0 < config.max_batch_size {
-        expected.push(-1);
         " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension \
          to be prepended to each input shape. If you want to specify the full shape including the \
          batch dim in your input dims config, try setting max_batch_size to zero. See the model \
@@ -86,12 +84,11 @@ fn wrong_shape(config: &ModelConfig, input: &Input, tensor: &Tensor) -> String {
     } else {
         ""
     };
-    expected.extend_from_slice(&input.dims);
     format!(
         "unexpected shape for input '{}' for model '{}'. Expected {}, got {}.{note}",
         input.name,
         config.name,
-        shape_text(&expected),
+        shape_text(&config.full_dims(input)),
         shape_text(tensor.shape())
     )
 }

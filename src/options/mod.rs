@@ -8,6 +8,9 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::compatibility::{NOT_YET, WithoutEffect, not_yet};
 
+/// `--http-max-input-size`, unless it is given: Triton's.
+pub const DEFAULT_MAX_INPUT_SIZE: usize = 64 << 20;
+
 /// A model server for ensembles; takes the flags of tritonserver.
 #[derive(Debug, Parser)]
 #[command(name = "troupe", version, args_conflicts_with_subcommands = true)]
@@ -152,7 +155,7 @@ pub struct Doors {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub http_thread_count: Option<u32>,
     /// Bytes of the largest HTTP body, before and after inflating it
-    #[arg(long, default_value_t = 64 << 20, value_parser = input_size)]
+    #[arg(long, default_value_t = DEFAULT_MAX_INPUT_SIZE, value_parser = input_size)]
     pub http_max_input_size: usize,
 }
 
