@@ -2,11 +2,18 @@
 
 mod add_sub;
 mod concat;
+mod crop_warp;
+mod ctc_decode;
 mod delay_ms;
+mod east_boxes;
 mod elements;
 mod identity;
 mod mul;
+mod parameters;
 mod split;
+mod tensors;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -22,7 +29,10 @@ type Prepare = fn(&ModelConfig) -> Result<Op>;
 const OPS: &[(&str, Prepare)] = &[
     ("add_sub", add_sub::prepare),
     ("concat", concat::prepare),
+    ("crop_warp", crop_warp::prepare),
+    ("ctc_decode", ctc_decode::prepare),
     ("delay_ms", delay_ms::prepare),
+    ("east_boxes", east_boxes::prepare),
     ("identity", identity::prepare),
     ("mul", mul::prepare),
     ("split", split::prepare),

@@ -1,0 +1,124 @@
+//! The part of a picture between four corners, sampled evenly.
+
+use super::Size;
+
+/// x to the right, y down.
+type Point = [f64; 2];
+
+/// Samples of one pixel along one side: shrinking by more leaves out some of the picture.
+const MOST_SAMPLES: usize = 8;
+
+/// How much smaller the far side of a box may look than the near one.
+const LEAST_DEPTH: f64 = 0.02;
+
+/// Leads from the unit square to the picture:
+/// (`from` + u `across` + v `down` + uv `bent`) / (1 + u `depth`[0] + v `depth`[1]).
+pub(super) struct Patch {
+    from: Point,
+    across: Point,
+    down: Point,
+    bent: Point,
+    depth: [f64; 2],
+    /// Lengths of the longer of the upper and lower side, of the left and right side.
+    sides: [f64; 2],
+}
+
+impl Patch {
+    /// The patch between top left, top right, bottom right and bottom left.
+    pub(super) fn of(corners: [Point; 4]) -> Patch {
+        let [a, b, c, d] = corners;
+        let sides = [
+            length(minus(b, a)).max(length(minus(c, d))),
+            length(minus(d, a)).max(length(minus(c, b))),
+        ];
+        let warp = perspective(corners).unwrap_or_else(|| even(corners));
+        Patch { sides, ..warp }
+    }
+
+    /// Calls `write` with each pixel of a crop, row by row, and its value: the mean of as many
+    /// samples as it takes to see the whole picture below the pixel.
+    pub(super) fn sample<const N: usize>(
+        &self,
+        size: Size,
+        read: impl Fn(Point) -> [f32; N],
+        mut write: impl FnMut(usize, [f32; N]),
+    ) {
+        let steps = [size.width, size.height].map(|it| (it - 1) as f64);
+        let samples = [0, 1].map(|axis| {
+            // The cast saturates, whatever the length.
+            ((self.sides[axis] / steps[axis]).round() as usize).clamp(1, MOST_SAMPLES)
+        });
+        let weight = 1.0 / (samples[0] * samples[1]) as f32;
+        let place = |axis: usize, pixel: usize, sample: usize| {
+            let part = (sample as f64 + 0.5) / samples[axis] as f64 - 0.5;
+            (pixel as f64 + part) / steps[axis]
+        };
+        for row in 0..size.height {
+            for column in 0..size.width {
+                let mut sum = [0.0; N];
+                for y in 0..samples[1] {
+                    let v = place(1, row, y);
+                    for x in 0..samples[0] {
+                        let value = read(self.at([place(0, column, x), v]));
+                        sum.iter_mut().zip(value).for_each(|(sum, it)| *sum += it);
+                    }
+                }
+                write(row * size.width + column, sum.map(|it| it * weight));
+            }
+        }
+    }
+
+    /// The picture's point below a point of the unit square.
+    fn at(&self, [u, v]: Point) -> Point {
+        let depth = 1.0 + u * self.depth[0] + v * self.depth[1];
+        [0, 1].map(|axis| {
+            let flat = self.from[axis] + u * self.across[axis] + v * self.down[axis];
+            (flat + u * v * self.bent[axis]) / depth
+        })
+    }
+}
+
+/// The plane through a convex box, as a camera would see it; `None` for other boxes.
+fn perspective([a, b, c, d]: [Point; 4]) -> Option<Patch> {
+    let (from_b, from_d) = (minus(b, c), minus(d, c));
+    let skew = [0, 1].map(|axis| a[axis] - b[axis] + c[axis] - d[axis]);
+    let area = cross(from_b, from_d);
+    let depth = [cross(skew, from_d) / area, cross(from_b, skew) / area];
+    let corners = [1.0 + depth[0], 1.0 + depth[1], 1.0 + depth[0] + depth[1]];
+    let near = corners.iter().fold(1.0, |near: f64, it| near.max(*it));
+    if area == 0.0 || !corners.iter().chain([&1.0]).all(|it| LEAST_DEPTH * near < *it) {
+        return None;
+    }
+    Some(Patch {
+        from: a,
+        across: [0, 1].map(|axis| b[axis] - a[axis] + depth[0] * b[axis]),
+        down: [0, 1].map(|axis| d[axis] - a[axis] + depth[1] * d[axis]),
+        bent: [0.0; 2],
+        depth,
+        sides: [0.0; 2],
+    })
+}
+
+/// Points at even distances between the sides: exists for boxes that are folded or flat, too.
+fn even([a, b, c, d]: [Point; 4]) -> Patch {
+    Patch {
+        from: a,
+        across: minus(b, a),
+        down: minus(d, a),
+        bent: [0, 1].map(|axis| a[axis] - b[axis] + c[axis] - d[axis]),
+        depth: [0.0; 2],
+        sides: [0.0; 2],
+    }
+}
+
+fn minus(a: Point, b: Point) -> Point {
+    [a[0] - b[0], a[1] - b[1]]
+}
+
+fn length([x, y]: Point) -> f64 {
+    x.hypot(y)
+}
+
+fn cross(a: Point, b: Point) -> f64 {
+    a[0] * b[1] - a[1] * b[0]
+}
