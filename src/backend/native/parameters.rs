@@ -7,17 +7,22 @@ use crate::{
     error::{Error, Result},
 };
 
+/// Parameters whatever the op.
+const OF_EVERY_OP: &[&str] = &["op", "placement"];
+
 /// The parameters of one model, all of them known to its op.
 pub(super) struct Parameters<'a>(&'a ModelConfig);
 
 impl<'a> Parameters<'a> {
-    /// Refuses what is neither `op` nor one of `known`: a misspelt parameter would have no effect.
+    /// Refuses what is neither every op's nor one of `known`: a misspelt one would have no effect.
     pub(super) fn of(config: &'a ModelConfig, known: &[&str]) -> Result<Parameters<'a>> {
-        match config.parameters.keys().find(|it| *it != "op" && !known.contains(&it.as_str())) {
+        let is_known = |it: &str| OF_EVERY_OP.contains(&it) || known.contains(&it);
+        match config.parameters.keys().find(|it| !is_known(it)) {
             None => Ok(Parameters(config)),
             Some(unknown) => Err(Error::invalid(format!(
-                "native model '{}' has the parameter '{unknown}', expected one of: op, {}",
+                "native model '{}' has the parameter '{unknown}', expected one of: {}, {}",
                 config.name,
+                OF_EVERY_OP.join(", "),
                 known.join(", ")
             ))),
         }
@@ -54,6 +59,16 @@ impl<'a> Parameters<'a> {
             _ if count == 1 => Err(self.wrong(key, "a number")),
             _ => Err(self.wrong(key, &format!("a number or {count} of them"))),
         }
+    }
+
+    /// One of some words; the first one where the config has none.
+    pub(super) fn choice<T: Copy>(&self, key: &str, options: &[(&str, T)]) -> Result<T> {
+        let word = self.text(key).unwrap_or(options[0].0);
+        let found = options.iter().find(|(it, _)| *it == word);
+        found.map(|(_, it)| *it).ok_or_else(|| {
+            let words: Vec<&str> = options.iter().map(|(it, _)| *it).collect();
+            self.wrong(key, &format!("one of: {}", words.join(", ")))
+        })
     }
 
     /// What to say of a parameter that is not as `wanted`.

@@ -33,7 +33,12 @@ pub(super) fn uint8(shape: &[i64], elements: Vec<u8>) -> Tensor {
 
 /// Runs a model that does not batch.
 pub(super) fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensors> {
-    (op.run)(inputs.iter().map(|it| Some((*it).clone())).collect(), 0)
+    run_rows(op, inputs, 0)
+}
+
+/// Runs so many rows.
+pub(super) fn run_rows(op: &Op, inputs: &[&Tensor], rows: u32) -> Result<Tensors> {
+    (op.run)(inputs.iter().map(|it| Some((*it).clone())).collect(), rows)
 }
 
 /// The elements of an FP32 output.

@@ -5,8 +5,9 @@ use super::Size;
 /// x to the right, y down.
 type Point = [f64; 2];
 
-/// Samples of one pixel along one side: shrinking by more leaves out some of the picture.
-const MOST_SAMPLES: usize = 8;
+/// Samples of one pixel along one side; a pixel of a box shrunk by more is the mean of fewer than
+/// lie below it, which recognisers do not mind.
+const MOST_SAMPLES: usize = 4;
 
 /// How much smaller the far side of a box may look than the near one.
 const LEAST_DEPTH: f64 = 0.02;
@@ -35,31 +36,24 @@ impl Patch {
         Patch { sides, ..warp }
     }
 
-    /// Calls `write` with each pixel of a crop, row by row, and its value: the mean of as many
-    /// samples as it takes to see the whole picture below the pixel.
+    /// Calls `write` with each pixel of a crop, row by row, and its value: the mean of samples so
+    /// close to each other that the whole picture below the pixel is seen.
     pub(super) fn sample<const N: usize>(
         &self,
         size: Size,
         read: impl Fn(Point) -> [f32; N],
         mut write: impl FnMut(usize, [f32; N]),
     ) {
-        let steps = [size.width, size.height].map(|it| (it - 1) as f64);
-        let samples = [0, 1].map(|axis| {
-            // The cast saturates, whatever the length.
-            ((self.sides[axis] / steps[axis]).round() as usize).clamp(1, MOST_SAMPLES)
-        });
-        let weight = 1.0 / (samples[0] * samples[1]) as f32;
-        let place = |axis: usize, pixel: usize, sample: usize| {
-            let part = (sample as f64 + 0.5) / samples[axis] as f64 - 0.5;
-            (pixel as f64 + part) / steps[axis]
-        };
-        for row in 0..size.height {
-            for column in 0..size.width {
+        let columns = places(self.sides[0], size.width);
+        let rows = places(self.sides[1], size.height);
+        let (across, down) = (columns.len() / size.width, rows.len() / size.height);
+        let weight = 1.0 / (across * down) as f32;
+        for (row, vs) in rows.chunks_exact(down).enumerate() {
+            for (column, us) in columns.chunks_exact(across).enumerate() {
                 let mut sum = [0.0; N];
-                for y in 0..samples[1] {
-                    let v = place(1, row, y);
-                    for x in 0..samples[0] {
-                        let value = read(self.at([place(0, column, x), v]));
+                for v in vs {
+                    for u in us {
+                        let value = read(self.at([*u, *v]));
                         sum.iter_mut().zip(value).for_each(|(sum, it)| *sum += it);
                     }
                 }
@@ -70,12 +64,22 @@ impl Patch {
 
     /// The picture's point below a point of the unit square.
     fn at(&self, [u, v]: Point) -> Point {
-        let depth = 1.0 + u * self.depth[0] + v * self.depth[1];
+        let near = 1.0 / (1.0 + u * self.depth[0] + v * self.depth[1]);
         [0, 1].map(|axis| {
             let flat = self.from[axis] + u * self.across[axis] + v * self.down[axis];
-            (flat + u * v * self.bent[axis]) / depth
+            (flat + u * v * self.bent[axis]) * near
         })
     }
+}
+
+/// Where the samples of each pixel lie along a side of the unit square, as many for each pixel.
+fn places(length: f64, pixels: usize) -> Vec<f64> {
+    let steps = (pixels - 1) as f64;
+    // The cast saturates, whatever the length.
+    let samples = ((length / steps).round() as usize).clamp(1, MOST_SAMPLES);
+    let part = |sample: usize| (sample as f64 + 0.5) / samples as f64 - 0.5;
+    let places = (0..pixels).flat_map(|pixel| (0..samples).map(move |it| (pixel, it)));
+    places.map(|(pixel, sample)| (pixel as f64 + part(sample)) / steps).collect()
 }
 
 /// The plane through a convex box, as a camera would see it; `None` for other boxes.

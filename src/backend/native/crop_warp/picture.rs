@@ -2,8 +2,8 @@
 
 use crate::tensor::Tensor;
 
-/// Parts of red, green and blue in grey, as OpenCV and JPEG have it.
-const LUMA: [f32; 3] = [0.299, 0.587, 0.114];
+/// Thousandths of red, green and blue in grey, as OpenCV and JPEG have it.
+const LUMA: [u32; 3] = [299, 587, 114];
 
 /// RGB pixels, row by row, of a picture that has at least one.
 pub(super) struct Picture<'a> {
@@ -22,9 +22,10 @@ impl Picture<'_> {
     /// Grey at x, y; whole numbers are the centres of pixels.
     pub(super) fn grey(&self, at: [f64; 2]) -> f32 {
         let grey = |it: [u8; 3]| {
-            LUMA[0] * f32::from(it[0]) + LUMA[1] * f32::from(it[1]) + LUMA[2] * f32::from(it[2])
+            let [red, green, blue] = it.map(u32::from);
+            (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue) as f32
         };
-        self.between(at, |it| [grey(it)])[0]
+        self.between(at, |it| [grey(it)])[0] / 1000.0
     }
 
     /// Red, green and blue at x, y.

@@ -55,15 +55,11 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     }
     let blank = parameters.number("blank", 0, 0..=letters.len())?;
     let is_batched = 0 < config.max_batch_size;
-    let steps_first = match parameters.text("layout") {
-        None | Some("NTC") => false,
-        Some("TNC") if !is_batched => true,
-        Some("TNC") => return Err(parameters.wrong("layout", "NTC, as the model batches")),
-        Some(_) => return Err(parameters.wrong("layout", "NTC or TNC")),
-    };
-    if parameters.text("mode").is_some_and(|it| it != "greedy") {
-        return Err(parameters.wrong("mode", "greedy"));
+    let steps_first = parameters.choice("layout", &[("NTC", false), ("TNC", true)])?;
+    if steps_first && is_batched {
+        return Err(parameters.wrong("layout", "NTC, as the model batches"));
     }
+    parameters.choice("mode", &[("greedy", ())])?;
     let mut symbols: Vec<_> = letters.into_iter().map(Some).collect();
     symbols.insert(blank, None);
     expect_tensors(config, symbols.len() as i64)?;

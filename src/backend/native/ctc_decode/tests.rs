@@ -99,13 +99,13 @@ fn steps_may_come_first_and_the_blank_last() {
 #[test]
 fn a_model_that_batches_gives_a_row_of_one_text_each() {
     let wide = text("[ -1, 3 ]", "[ 1 ]", &[("alphabet", "ab")]) + " max_batch_size: 8";
-    let outputs = (prepare(&config(&wide)).unwrap().run)(vec![Some(clear(&["ab", "bb"], 2))], 2);
+    let outputs = run_rows(&prepare(&config(&wide)).unwrap(), &[&clear(&["ab", "bb"], 2)], 2);
     let outputs = outputs.unwrap();
     assert_eq!(outputs[0].as_ref().unwrap().shape(), [2, 1]);
     assert_eq!(outputs[1].as_ref().unwrap().shape(), [2, 1]);
     assert_eq!(texts(&outputs), ["ab", "b"]);
     let scalar = wide.replacen("dims: [ 1 ]", "dims: [ 1 ] reshape { shape: [ ] }", 1);
-    let outputs = (prepare(&config(&scalar)).unwrap().run)(vec![Some(clear(&["ab"], 2))], 1);
+    let outputs = run_rows(&prepare(&config(&scalar)).unwrap(), &[&clear(&["ab"], 2)], 1);
     assert_eq!(outputs.unwrap()[0].as_ref().unwrap().shape(), [1]);
 }
 
@@ -144,8 +144,8 @@ fn configs_that_do_not_fit_are_refused() {
     check(&of(&[("alphabet", "abc")]), "expected one input FP32 [-1,-1,4]");
     check(&of(&[("alphabet", "")]), "'alphabet' is '', expected the symbols");
     check(&of(&[("blank", "37")]), "'blank' is '37', expected a number from 0 to 36");
-    check(&of(&[("layout", "CTN")]), "'layout' is 'CTN', expected NTC or TNC");
-    check(&of(&[("mode", "beam")]), "'mode' is 'beam', expected greedy");
+    check(&of(&[("layout", "CTN")]), "'layout' is 'CTN', expected one of: NTC, TNC");
+    check(&of(&[("mode", "beam")]), "'mode' is 'beam', expected one of: greedy");
     check(&of(&[("beams", "4")]), "has the parameter 'beams'");
     check(&of(&[]).replace("[ -1 ]", "[ 1 ]").replacen("[ 1 ]", "[ -1, 1 ]", 1), "outputs STRING");
     let batched = text("[ 26, 37 ]", "[ 1 ]", &[("layout", "TNC")]) + " max_batch_size: 8";

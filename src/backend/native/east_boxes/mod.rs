@@ -13,7 +13,7 @@ mod suppress;
 #[cfg(test)]
 mod tests;
 
-use self::{cells::Candidate, rectangle::Rectangle};
+use self::{cells::Candidate, rectangle::Rectangle, suppress::Limits};
 use super::{
     super::Placement,
     Op, expect,
@@ -31,10 +31,8 @@ use crate::{
 struct EastBoxes {
     /// Cells above it are boxes.
     score_threshold: f32,
-    /// A box that overlaps a better one by more goes.
-    nms_threshold: f64,
-    /// Boxes kept, best first.
-    max_boxes: usize,
+    /// Which of the boxes stay.
+    limits: Limits,
     /// Cells that are looked at, best first: what bounds the time of a map where all cells pass.
     max_candidates: usize,
     /// Model pixels between two cells.
@@ -44,6 +42,9 @@ struct EastBoxes {
     /// Names of the inputs.
     names: Vec<String>,
 }
+
+/// A page full of words has thousands of pairs; these take about a second.
+const MOST_PAIRS: usize = 5_000_000;
 
 const PARAMETERS: &[&str] =
     &["score_threshold", "nms_threshold", "max_boxes", "max_candidates", "stride", "padding"];
@@ -66,8 +67,11 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     let parameters = Parameters::of(config, PARAMETERS)?;
     let op = EastBoxes {
         score_threshold: parameters.number("score_threshold", 0.5, 0.0..=1.0)?,
-        nms_threshold: parameters.number("nms_threshold", 0.4, 0.0..=1.0)?,
-        max_boxes: parameters.number("max_boxes", 1000, 1..=10_000)?,
+        limits: Limits {
+            threshold: parameters.number("nms_threshold", 0.4, 0.0..=1.0)?,
+            boxes: parameters.number("max_boxes", 1000, 1..=10_000)?,
+            pairs: MOST_PAIRS,
+        },
         max_candidates: parameters.number("max_candidates", 30_000, 1..=1_000_000)?,
         stride: parameters.number("stride", 4.0, 1.0..=1024.0)?,
         padding: parameters.number("padding", 0.0, 0.0..=1.0)?,
@@ -108,7 +112,7 @@ impl EastBoxes {
             other => Some(other),
         });
         let all = all.collect::<Result<Vec<_>>>()?;
-        Ok((suppress::keep(all, self.nms_threshold, self.max_boxes), transform))
+        Ok((suppress::keep(all, self.limits)?, transform))
     }
 
     fn transform(&self, values: Floats<'_>) -> Result<Transform> {

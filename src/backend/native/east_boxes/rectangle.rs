@@ -3,6 +3,9 @@
 /// A point or a direction: x to the right, y down.
 type Point = [f64; 2];
 
+/// The part of a rectangle that must lie in another to be inside, but for rounding.
+const INSIDE: f64 = 1.0 - 1e-6;
+
 /// A rectangle around a word, in model pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rectangle {
@@ -43,26 +46,27 @@ impl Rectangle {
         Rectangle { half: self.half.map(|it| it + by), ..self }
     }
 
-    /// Do the two overlap by more than `threshold` (intersection over union)?
-    ///
-    /// One inside the other overlaps in full, however small it is.
-    pub(super) fn overlaps(&self, other: &Rectangle, threshold: f64) -> bool {
+    /// Can the two overlap by more than `threshold`? Says so cheaply, and yes once too often.
+    pub(super) fn may_overlap(&self, other: &Rectangle, threshold: f64) -> bool {
+        // What the upright rectangles around them share is no less than what they share.
         let shared = [0, 1].map(|axis| {
             let apart = (self.center[axis] - other.center[axis]).abs();
             let reach = self.reach[axis] + other.reach[axis];
             (reach - apart).min(2.0 * self.reach[axis]).min(2.0 * other.reach[axis])
         });
-        if shared.iter().any(|it| *it <= 0.0) {
-            return false;
-        }
         let (smaller, both) = (self.area().min(other.area()), self.area() + other.area());
-        // The upright rectangles around them share no less: most pairs end here.
-        let most = (shared[0] * shared[1]).min(smaller);
-        if most < smaller && most <= threshold * (both - most) {
-            return false;
-        }
+        let most = shared[0] * shared[1];
+        shared.iter().all(|it| 0.0 < *it)
+            && (smaller * INSIDE <= most || threshold * (both - most) < most)
+    }
+
+    /// Do the two overlap by more than `threshold` (intersection over union)?
+    ///
+    /// One inside the other overlaps in full, however small it is: as OpenCV has it.
+    pub(super) fn overlaps(&self, other: &Rectangle, threshold: f64) -> bool {
+        let (smaller, both) = (self.area().min(other.area()), self.area() + other.area());
         let common = self.common(other);
-        let is_inside = smaller * (1.0 - 1e-6) <= common;
+        let is_inside = smaller * INSIDE <= common;
         let ratio = if is_inside { 1.0 } else { common / (both - common) };
         threshold < ratio
     }

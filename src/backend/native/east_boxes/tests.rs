@@ -18,6 +18,18 @@ fn op(parameters: &[(&str, &str)]) -> Op {
     prepare(&config(&format!("{TENSORS}{parameters}"))).unwrap()
 }
 
+/// The op's own state, without a config.
+fn defaults() -> EastBoxes {
+    EastBoxes {
+        score_threshold: 0.5,
+        limits: Limits { threshold: 0.4, boxes: 1000, pairs: MOST_PAIRS },
+        max_candidates: 30_000,
+        stride: 4.0,
+        padding: 0.0,
+        names: vec![String::new(); 3],
+    }
+}
+
 /// Maps of nothing but these cells: row, column, score and geometry.
 fn maps((height, width): (usize, usize), cells: &[(usize, usize, f32, [f32; 5])]) -> [Tensor; 2] {
     let mut score = vec![0.0; height * width];
@@ -215,15 +227,8 @@ fn a_map_of_nothing_but_boxes_is_bounded() {
     };
     let geometry = fp32(&[1, side, side, 5], (0..cells * 5).map(distance));
     let map = cells::Map { width: side as usize, score: &score, geometry: &geometry };
-    let op = EastBoxes {
-        score_threshold: 0.5,
-        nms_threshold: 0.4,
-        max_boxes: 50,
-        max_candidates: 2000,
-        stride: 4.0,
-        padding: 0.0,
-        names: vec![String::new(); 3],
-    };
+    let limits = Limits { threshold: 0.4, boxes: 50, pairs: 100_000 };
+    let op = EastBoxes { max_candidates: 2000, limits, ..defaults() };
     let candidates = map.candidates(&op).unwrap();
     assert_eq!(candidates.len(), op.max_candidates);
     let looked_at = Cell::new(0);
@@ -231,7 +236,28 @@ fn a_map_of_nothing_but_boxes_is_bounded() {
         looked_at.set(looked_at.get() + 1);
         (it, map.rectangle(&op, it).unwrap())
     });
-    let kept = suppress::keep(boxes, op.nms_threshold, op.max_boxes);
-    assert_eq!(kept.len(), op.max_boxes);
+    let kept = suppress::keep(boxes, op.limits).unwrap();
+    assert_eq!(kept.len(), op.limits.boxes);
     assert!(looked_at.get() <= op.max_candidates);
+}
+
+#[test]
+fn boxes_made_to_cost_time_are_refused() {
+    // A fan of long thin boxes: all lie near each other, none overlaps another by much.
+    let fan = |it: usize| (40, 40, 0.9, [4.0, 900.0, 4.0, 900.0, 0.5 + it as f32 / 80.0]);
+    let all = (0..40).map(|it| {
+        let [score, geometry] = maps((41, 41), &[fan(it)]);
+        let map = cells::Map { width: 41, score: &score, geometry: &geometry };
+        let op = defaults();
+        let candidate = map.candidates(&op).unwrap()[0];
+        (candidate, map.rectangle(&op, candidate).unwrap())
+    });
+    let all: Vec<_> = all.collect();
+    let keep = |pairs: usize| {
+        let limits = Limits { threshold: 0.4, boxes: 100, pairs };
+        suppress::keep(all.iter().copied(), limits)
+    };
+    assert_eq!(keep(40 * 39 / 2).unwrap().len(), 40);
+    let error = keep(40 * 39 / 2 - 1).unwrap_err().to_string();
+    assert_eq!(error, "the maps have too many boxes over each other, expected at most 779 pairs");
 }
