@@ -72,7 +72,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
             boxes: parameters.number("max_boxes", 1000, 1..=10_000)?,
             pairs: MOST_PAIRS,
         },
-        max_candidates: parameters.number("max_candidates", 30_000, 1..=1_000_000)?,
+        max_candidates: parameters.number("max_candidates", 100_000, 1..=1_000_000)?,
         stride: parameters.number("stride", 4.0, 1.0..=1024.0)?,
         padding: parameters.number("padding", 0.0, 0.0..=1.0)?,
         names: inputs.iter().map(|it| it.name.to_string()).collect(),
@@ -105,13 +105,13 @@ impl EastBoxes {
             false => Transform { scale: [1.0; 2], offset: [0.0; 2] },
         };
         let map = cells::Map { width: width as usize, score: &score, geometry: &geometry };
-        let candidates = map.candidates(self)?;
-        let all = candidates.into_iter().map(|it| map.rectangle(self, it).map(|at| (it, at)));
-        let all = all.filter_map(|it| match it {
-            Ok((_, rectangle)) if rectangle.is_empty() => None,
-            other => Some(other),
-        });
-        let all = all.collect::<Result<Vec<_>>>()?;
+        let mut all = Vec::new();
+        for candidate in map.candidates(self)? {
+            let rectangle = map.rectangle(self, candidate)?;
+            if !rectangle.is_empty() {
+                all.push((candidate, rectangle));
+            }
+        }
         Ok((suppress::keep(all, self.limits)?, transform))
     }
 
@@ -138,10 +138,8 @@ impl EastBoxes {
         let corners = |it: &Rectangle| it.padded(self.padding).corners().map(to_picture);
         let corners: Vec<f32> = boxes.iter().flat_map(|(_, it)| corners(it)).flatten().collect();
         if corners.iter().any(|it| !it.is_finite()) {
-            return Err(Error::invalid(format!(
-                "input `{}` takes boxes out of the range of FP32",
-                self.names[2]
-            )));
+            let text = "the transform takes boxes out of the range of FP32";
+            return Err(Error::invalid(text));
         }
         floats(&[boxes.len() as i64, 4, 2], corners)
     }

@@ -23,7 +23,7 @@ fn defaults() -> EastBoxes {
     EastBoxes {
         score_threshold: 0.5,
         limits: Limits { threshold: 0.4, boxes: 1000, pairs: MOST_PAIRS },
-        max_candidates: 30_000,
+        max_candidates: 100_000,
         stride: 4.0,
         padding: 0.0,
         names: vec![String::new(); 3],
@@ -189,7 +189,7 @@ fn shapes_that_do_not_fit_are_refused() {
     }
     let [score, geometry] = maps((1, 1), &[(0, 0, 0.9, [9.0; 5])]);
     let tiny = fp32(&[4], [1e-38, 1.0, 0.0, 0.0]);
-    refuses(&[&score, &geometry, &tiny], "input `transform` takes boxes out of the range of FP32");
+    refuses(&[&score, &geometry, &tiny], "the transform takes boxes out of the range of FP32");
 }
 
 #[test]
