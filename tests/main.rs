@@ -23,3 +23,5 @@ mod python_failures;
 mod reload;
 mod repository;
 mod shutdown;
+mod warmup;
+mod warmup_load;
