@@ -58,6 +58,8 @@ pub struct Context {
     pub correlation: Correlation,
     /// Bit 0: sequence start, bit 1: sequence end.
     pub flags: u32,
+    /// Runs before its model is ready, and counts in no statistics or metrics.
+    pub is_warmup: bool,
     /// Shared with the contexts made from this one.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -80,6 +82,7 @@ impl Context {
             timeout_us: self.timeout_us,
             correlation,
             flags,
+            is_warmup: self.is_warmup,
             cancelled: self.cancelled.clone(),
         }
     }
@@ -127,6 +130,11 @@ impl Request {
     /// What the request adds to a batch: its rows, or 1 for models that do not batch.
     pub fn rows(&self) -> u32 {
         self.batch.max(1)
+    }
+
+    /// What the request adds to statistics: its rows, or 0 for a warm-up.
+    pub fn counted_rows(&self) -> u32 {
+        if self.context.is_warmup { 0 } else { self.rows() }
     }
 }
 

@@ -149,7 +149,11 @@ impl Statistics {
     }
 
     /// One execution with `rows` rows in all, ended at `now`; `timing.queue` is not looked at.
+    /// Without rows it was a warm-up only, and is not counted.
     pub fn execution(&self, rows: u32, timing: &Timing, now: Instant) {
+        if rows == 0 {
+            return;
+        }
         self.inference_count.fetch_add(u64::from(rows), Relaxed);
         self.execution_count.fetch_add(1, Relaxed);
         self.last_inference.store(milliseconds(now), Relaxed);

@@ -52,11 +52,6 @@ fn written_wrong() -> Vec<Row> {
             good().with("optimization { priority: PRIORITY_MAX }"),
             &["optimization should not be specified for ensemble 'm5'"],
         ),
-        (
-            "m6",
-            good().with("model_warmup { name: \"w\" batch_size: 1 }"),
-            &["model_warmup can not be specified for ensemble 'm6'"],
-        ),
         ("m7", ensemble(PLAIN, &[]), &["must specify 'step' for ensemble 'm7'"]),
         (
             "m8",

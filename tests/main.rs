@@ -23,4 +23,5 @@ mod python_failures;
 mod reload;
 mod repository;
 mod shutdown;
-mod text_ops;
+mod warmup;
+mod warmup_load;

@@ -236,11 +236,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
             "model_transaction_policy { decoupled: true }",
             "`model_transaction_policy.decoupled` is not supported yet",
         ),
-        (
-            "warm",
-            "model_warmup { name: \"w\" batch_size: 1 }",
-            "`model_warmup` is not supported yet",
-        ),
     ];
     let models = rows.map(|(name, field, _)| (name, id().with(field)));
     let server = Server::explicit(Repository::of(models));

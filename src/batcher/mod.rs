@@ -4,6 +4,7 @@ mod open;
 mod order;
 mod scheduler;
 mod timer;
+mod warmup;
 
 use std::{
     rc::Rc,
@@ -280,7 +281,10 @@ impl Handler<Idle> for Batcher {
 }
 
 /// What the rest of the server holds instead of the actor.
-struct Mailbox {
+pub struct Mailbox {
+    model: Arc<str>,
+    /// Their names, in the order of the seats.
+    instances: Vec<String>,
     batcher: Addr<Batcher>,
     stats: Arc<Statistics>,
 }

@@ -18,7 +18,7 @@ use crate::{
     engines::Engines,
     error::{Error, Result},
     instance::{Local, Outside, OwnThread},
-    model::{Health, Infer},
+    model::Health,
     statistics::Statistics,
 };
 
@@ -44,12 +44,13 @@ enum Opened {
 }
 
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
-pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>> {
+pub async fn start(setup: Setup) -> Result<Arc<Mailbox>> {
     let Setup { config, stats, health, backend, engines } = setup;
     let names = instance_names(&config, &health);
     if names.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
+    let instances = names.iter().map(|it| it.name.clone()).collect();
     let opened = try_join_all(names.into_iter().map(|it| open(&backend, it, &config, &stats)));
     let opened = opened.await?;
     let (started, address) = oneshot::channel();
@@ -61,7 +62,7 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>> {
     });
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
     let batcher = address.await.map_err(gone)??;
-    Ok(Arc::new(Mailbox { batcher, stats }))
+    Ok(Arc::new(Mailbox { model: config.name.clone(), instances, batcher, stats }))
 }
 
 async fn open(

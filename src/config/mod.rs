@@ -40,6 +40,8 @@ pub struct ModelConfig {
     pub parameters: BTreeMap<String, String>,
     pub default_model_filename: String,
     pub ensemble: Option<EnsembleConfig>,
+    /// Run before the model is called ready.
+    pub warmup: Vec<Warmup>,
     pub decoupled: bool,
     pub metric_tags: BTreeMap<String, String>,
     /// Where each field stood, for problems found later.
@@ -137,6 +139,36 @@ pub struct StepConfig {
     pub inputs: Vec<(String, String)>,
     /// Output of the model, ensemble tensor it writes.
     pub outputs: Vec<(String, String)>,
+}
+
+/// A request run before the model is called ready.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Warmup {
+    pub name: String,
+    /// Rows of one execution; 0: the sample is skipped, and its inputs are not read.
+    pub batch_size: u32,
+    /// Executions, at least one.
+    pub count: u32,
+    pub inputs: Vec<WarmupInput>,
+}
+
+/// One input of a warm-up request; whether the model has such an input is not known here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WarmupInput {
+    pub name: String,
+    pub dtype: DataType,
+    /// Without the batch dimension.
+    pub dims: Vec<i64>,
+    pub data: WarmupData,
+}
+
+/// What a warm-up input holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WarmupData {
+    Zero,
+    Random,
+    /// Relative to the folder `warmup` in the model's directory, and inside it.
+    File(String),
 }
 
 impl ModelConfig {

@@ -103,7 +103,7 @@ struct Ensemble {
 impl Infer for Ensemble {
     fn infer(&self, request: Request, reply: Reply) {
         let since = reply.since();
-        let counted = Counted { stats: self.stats.clone(), rows: request.rows(), reply };
+        let counted = Counted { stats: self.stats.clone(), rows: request.counted_rows(), reply };
         let reply = Reply::new_at(counted, since);
         let (run, ready) = Run::begin(self.plan.clone(), self.team.clone(), request, reply);
         step::start(&run, ready);

@@ -50,7 +50,9 @@ impl Step {
         }
         // Without a limit nobody counts it down.
         self.in_flight += u32::from(self.limit != 0);
-        step.metrics.started();
+        if !run.context.is_warmup {
+            step.metrics.started();
+        }
         let rows = request.inputs.iter().flatten().next().map_or(0, |it| it.rows() as u32);
         let batch = if 0 < step.model.config.max_batch_size { rows.max(1) } else { 0 };
         let since = Instant::now();
@@ -106,6 +108,7 @@ impl Answer for StepAnswer {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let metrics = &self.run.plan.steps[self.index].metrics;
         match &result {
+            _ if self.run.context.is_warmup => (),
             Ok(response) => {
                 let took = now.saturating_duration_since(self.since);
                 metrics.finished(response.timing.queue, took);

@@ -66,7 +66,8 @@ impl Local {
     /// One request: nothing to join, nothing to split. The clock is read once.
     fn execute_alone(&mut self, Pending { request, reply }: Pending, clock: &mut Instant) {
         let queue = clock.saturating_duration_since(reply.since());
-        let (rows, Request { inputs, wanted, .. }) = (request.rows(), request);
+        let (rows, counted) = (request.rows(), request.counted_rows());
+        let Request { inputs, wanted, .. } = request;
         let result = self.call(inputs, rows).and_then(|outputs| {
             join::check_count(&self.config, &outputs)?;
             Ok(join::pick(&wanted, outputs))
@@ -74,7 +75,7 @@ impl Local {
         let timing = Timing { queue, compute_infer: lap(clock), ..Timing::default() };
         let result = result.map(|outputs| {
             // Counted before the answer: a client that asks right after finds itself in there.
-            self.stats.execution(rows, &timing, *clock);
+            self.stats.execution(counted, &timing, *clock);
             Response { outputs, parameters: Vec::new(), timing }
         });
         reply.answer_at(result, *clock);
@@ -85,6 +86,7 @@ impl Local {
         let (requests, replies): (Vec<Request>, Vec<Reply>) =
             group.into_iter().map(|it| (it.request, it.reply)).unzip();
         let rows: u32 = requests.iter().map(Request::rows).sum();
+        let counted = requests.iter().map(Request::counted_rows).sum();
         let mut timing = Timing::default();
         let result = join::join(&requests).and_then(|inputs| {
             timing.compute_input = lap(clock);
@@ -96,7 +98,7 @@ impl Local {
         let now = *clock;
         match result {
             Ok(outputs) => {
-                self.stats.execution(rows, &timing, now);
+                self.stats.execution(counted, &timing, now);
                 for (reply, outputs) in replies.into_iter().zip(outputs) {
                     let queue = begun.saturating_duration_since(reply.since());
                     let timing = Timing { queue, ..timing };

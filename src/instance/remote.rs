@@ -40,7 +40,7 @@ impl Outside {
         for group in work.0 {
             let (requests, replies): (Vec<Request>, Vec<Reply>) =
                 group.into_iter().map(|it| (it.request, it.reply)).unzip();
-            let rows = requests.iter().map(Request::rows).sum();
+            let rows = requests.iter().map(Request::counted_rows).sum();
             waiting.push(Some(Group { replies, rows }));
             groups.push(requests);
         }
@@ -57,6 +57,7 @@ impl Outside {
 
 struct Group {
     replies: Vec<Reply>,
+    /// For statistics.
     rows: u32,
 }
 

@@ -2,6 +2,7 @@
 
 mod check;
 mod reshape;
+pub mod warmup;
 
 use std::sync::{
     Arc,
@@ -98,7 +99,8 @@ impl Model {
 
     /// Checks the request against the config, then runs it.
     pub fn infer(&self, mut request: Request, reply: Reply) {
-        let reply = reply.counted(self.stats.clone());
+        let is_counted = !request.context.is_warmup;
+        let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
         if let Err(text) = check::check(&self.config, &mut request) {
             return reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
         }

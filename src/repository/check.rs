@@ -12,6 +12,7 @@ use super::{
     graph::{Graph, Needed, Upstream, unmet},
     node::{Failure, NO_VERSION},
     scan::{self, Folders},
+    warmup,
 };
 use crate::{
     backend,
@@ -43,6 +44,7 @@ pub fn check(settings: &Settings) -> Vec<String> {
     let rings = rings(&models);
     for (name, model) in &models {
         model.check_steps(&folders, &models, &mut problems);
+        model.check_warmup(&mut problems);
         if let Some(ring) = rings.get(name) {
             problems.push(model.problem("ensemble_scheduling", ring.clone()));
         }
@@ -104,6 +106,15 @@ impl Model {
         let written = |it: &Needed| models.get(&it.model)?.written();
         let steps: Vec<_> = needed.iter().map(written).collect();
         problems.extend(ensemble::check(config, ensemble, &steps));
+    }
+
+    /// Its samples are made as they would be to load it.
+    fn check_warmup(&self, problems: &mut Vec<Problem>) {
+        if let Some(config) = self.written()
+            && let Err(found) = warmup::samples(config, &self.definition.model_dir)
+        {
+            problems.extend(found);
+        }
     }
 
     fn upstream(&self) -> Upstream {

@@ -48,7 +48,7 @@ pub fn start(settings: Settings, engines: Engines, metrics: Metrics) -> Started 
 pub(super) fn start_with(settings: Arc<Settings>, open: Box<dyn Open>) -> Started {
     let publisher = Publisher::default();
     let catalog = publisher.catalog.clone();
-    let permits = Semaphore::new(settings.threads.clamp(1, Semaphore::MAX_PERMITS));
+    let permits = Arc::new(Semaphore::new(settings.threads.clamp(1, Semaphore::MAX_PERMITS)));
     let world = World { settings: settings.clone(), open, publisher, permits };
     let mode = settings.mode;
     let door = Door { keeper: Keeper::new(world).start(), mode, catalog: catalog.clone() };

@@ -1,13 +1,14 @@
 //! Brings one version of a model up: complete its config, check it, open it.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use futures_util::future::LocalBoxFuture;
-use tokio::task::spawn_blocking;
+use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 
 use super::{
     Settings,
     definition::{Content, Definition, reason},
+    warmup,
 };
 use crate::{
     backend::{self, Backend, Place},
@@ -17,7 +18,7 @@ use crate::{
     ensemble,
     error::{Error, Result},
     metrics::Metrics,
-    model::{Health, Infer, Model, Parts},
+    model::{Health, Infer, Model, Parts, warmup::Sample},
     proto::inference::model_config::SchedulingChoice,
     request::{Reply, Request},
     statistics::Statistics,
@@ -25,15 +26,21 @@ use crate::{
 
 /// Makes models answer; tests have one that opens nothing.
 pub(super) trait Open {
-    /// A model that its backend runs.
+    /// A model that its backend runs. The permit is given back once it is open: a model whose
+    /// warm-up hangs keeps nobody from loading.
     fn single(
         &self,
         definition: Arc<Definition>,
         version: i64,
+        permit: OwnedSemaphorePermit,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
 
     /// An ensemble of models that are loaded; on failure every problem.
-    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
+    fn ensemble(
+        &self,
+        parts: Parts,
+        model_dir: PathBuf,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
 }
 
 /// Opens models for good.
@@ -51,13 +58,14 @@ impl Open for Opener {
         &self,
         definition: Arc<Definition>,
         version: i64,
+        permit: OwnedSemaphorePermit,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
         Box::pin(async move {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let (config, backend) = prepared.map_err(|_| {
+            let (config, backend, samples) = prepared.map_err(|_| {
                 Error::internal(format!("the backend of '{name}' panicked while it loaded"))
             })??;
             let parts = parts(config, version);
@@ -68,7 +76,10 @@ impl Open for Opener {
                 backend,
                 engines,
             });
-            let mut answers = answers.await?;
+            let opened = answers.await?;
+            drop(permit);
+            warmup::single(&opened, &samples, (&name, version)).await?;
+            let mut answers: Arc<dyn Infer> = opened;
             if definition.is_override {
                 answers = Arc::new(WithFiles { answers, _files: definition });
             }
@@ -76,7 +87,11 @@ impl Open for Opener {
         })
     }
 
-    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+    fn ensemble(
+        &self,
+        parts: Parts,
+        model_dir: PathBuf,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let setup = ensemble::Setup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),
@@ -86,6 +101,7 @@ impl Open for Opener {
         };
         Box::pin(async move {
             let answers = ensemble::start(setup).await?;
+            warmup::ensemble(&*answers, &parts, model_dir).await?;
             Ok(Arc::new(Model::new(parts, answers)))
         })
     }
@@ -97,12 +113,12 @@ pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> Parts {
     Parts { config, version, stats, health, steps: Vec::new() }
 }
 
-/// The finished config of one version, and what opens it. Blocks.
+/// The finished config of one version, what opens it and what warms it up. Blocks.
 fn prepare(
     settings: &Settings,
     definition: &Definition,
     version: i64,
-) -> Result<(Arc<ModelConfig>, Backend)> {
+) -> Result<(Arc<ModelConfig>, Backend, Vec<Sample>)> {
     let Content::Single(draft) = &definition.content else {
         return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
     };
@@ -121,9 +137,11 @@ fn prepare(
     }
     let config = draft.finish(&settings.config).map_err(|it| Error::invalid(reason(&it)))?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
+    let samples = warmup::samples(&config, &definition.model_dir);
+    let samples = samples.map_err(|it| Error::invalid(reason(&it)))?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
-    Ok((config, backend))
+    Ok((config, backend, samples))
 }
 
 /// Takes over what a backend may fill in, and nothing else.

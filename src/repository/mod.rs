@@ -18,6 +18,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod visit;
+mod warmup;
 mod world;
 
 use std::{collections::BTreeMap, sync::Arc};

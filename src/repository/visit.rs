@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::ModelConfig,
-    error::Result,
+    error::{Error, Result},
     model::{Model, Parts},
 };
 
@@ -151,11 +151,12 @@ async fn single(
 }
 
 async fn open(world: &World, definition: &Arc<Definition>, version: i64) -> Result<Arc<Model>> {
-    let _permit = world.permits.acquire().await;
-    tracing::info!("loading `{}` version {version}", definition.name);
     let mut left = world.settings.retry_count;
     loop {
-        match world.open.single(definition.clone(), version).await {
+        let permit = world.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Error::unavailable("models are not loaded any more"))?;
+        tracing::info!("loading `{}` version {version}", definition.name);
+        match world.open.single(definition.clone(), version, permit).await {
             Err(error) if 0 < left => {
                 let name = &definition.name;
                 tracing::warn!("loading `{name}` version {version} again, it failed: {error}");
@@ -218,7 +219,8 @@ async fn ensemble(
     for number in changed {
         world.publisher.loading(&this.name, &[number]);
         let parts = Parts { steps: steps.clone(), ..load::parts(config.clone(), number) };
-        came_up.push((number, world.open.ensemble(parts).await?));
+        let opened = world.open.ensemble(parts, definition.model_dir.clone()).await;
+        came_up.push((number, opened?));
     }
     Ok(came_up)
 }

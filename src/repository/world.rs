@@ -15,5 +15,5 @@ pub(super) struct World {
     /// Shows what became of them.
     pub(super) publisher: Publisher,
     /// One per version that loads at the same time.
-    pub(super) permits: Semaphore,
+    pub(super) permits: Arc<Semaphore>,
 }

@@ -18,7 +18,6 @@ pub(super) fn check(
     let forbidden = [
         ("instance_group", !config.instance_group.is_empty(), "instance group should not"),
         ("optimization", config.optimization.is_some(), "optimization should not"),
-        ("model_warmup", !config.model_warmup.is_empty(), "model_warmup can not"),
     ];
     for (path, present, text) in forbidden {
         if present {

@@ -5,6 +5,7 @@ mod flow;
 mod instances;
 mod refused;
 mod tensors;
+mod warmup;
 
 use std::time::Duration;
 
@@ -51,6 +52,7 @@ pub(super) fn check(draft: Draft, options: &Options) -> Result<ModelConfig, Vec<
     let is_ensemble = proto.platform == backend::ENSEMBLE;
     let instance_groups =
         if is_ensemble { Vec::new() } else { instances::groups(&proto, options, &mut report) };
+    let warmup = warmup::samples(&proto, &conflicts, &mut report);
     refused::fields(&proto, &mut report);
     let ensemble =
         if is_ensemble { ensemble::check(&proto, &conflicts, &mut report) } else { None };
@@ -71,6 +73,7 @@ pub(super) fn check(draft: Draft, options: &Options) -> Result<ModelConfig, Vec<
         parameters: parameters.map(|(key, it)| (key.clone(), it.string_value.clone())).collect(),
         default_model_filename: proto.default_model_filename.clone(),
         ensemble,
+        warmup,
         decoupled: proto.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         metric_tags: proto.metric_tags.clone(),
         places,

@@ -14,7 +14,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
         ("batch_output", !config.batch_output.is_empty()),
         ("runtime", !config.runtime.is_empty()),
         ("cc_model_filenames", !config.cc_model_filenames.is_empty()),
-        ("model_warmup", !config.model_warmup.is_empty() && !is_ensemble),
         ("model_operations", asks(config.model_operations.as_ref())),
         ("model_transaction_policy.decoupled", asks(config.model_transaction_policy.as_ref())),
         ("model_repository_agents", asks(config.model_repository_agents.as_ref())),

@@ -86,7 +86,7 @@ pub(super) fn outputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Outp
 }
 
 /// A relative path that never climbs above where it starts.
-fn stays_inside(path: &str) -> bool {
+pub(super) fn stays_inside(path: &str) -> bool {
     let mut depth = 0_i64;
     for component in Path::new(path).components() {
         match component {

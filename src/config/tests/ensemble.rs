@@ -59,14 +59,12 @@ fn an_ensemble_needs_its_scheduling_and_only_it_may_have_one() {
 
 #[test]
 fn an_ensemble_has_nothing_that_belongs_to_instances() {
-    let text = ensemble("a", "b", &FINE)
-        + "instance_group { count: 1 } optimization { } model_warmup { name: 'w' }";
+    let text = ensemble("a", "b", &FINE) + "instance_group { count: 1 } optimization { }";
     says(
         &text,
         &[
             "instance group should not be specified for ensemble 'm'",
             "optimization should not be specified for ensemble 'm'",
-            "model_warmup can not be specified for ensemble 'm'",
         ],
     );
 }

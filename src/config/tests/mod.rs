@@ -4,6 +4,7 @@ mod complete;
 mod ensemble;
 mod model;
 mod print;
+mod warmup;
 
 use super::*;
 

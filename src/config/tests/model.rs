@@ -269,7 +269,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
             "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
             "dynamic_batching.priority_queue_policy",
         ),
-        ("model_warmup { name: 'w' }", "model_warmup"),
         ("batch_input { kind: BATCH_ELEMENT_COUNT }", "batch_input"),
         ("batch_output { target_name: 'x' }", "batch_output"),
         (

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures_util::future::LocalBoxFuture;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::{
     Mode, Overrides, Repository, Settings, State, Summary,
@@ -56,6 +56,7 @@ impl Open for Fake {
         &self,
         definition: Arc<Definition>,
         version: i64,
+        _permit: OwnedSemaphorePermit,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let (gate, waiting) = (self.gate.clone(), self.waiting.clone());
@@ -73,7 +74,11 @@ impl Open for Fake {
         })
     }
 
-    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+    fn ensemble(
+        &self,
+        parts: Parts,
+        _: PathBuf,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let configs: Vec<_> = parts.steps.iter().map(|it| Some(&*it.config)).collect();
         let ensemble = parts.config.ensemble.as_ref().unwrap();
