@@ -19,6 +19,8 @@ pub(super) fn check(
         ("instance_group", !config.instance_group.is_empty(), "instance group should not"),
         ("optimization", config.optimization.is_some(), "optimization should not"),
         ("model_warmup", !config.model_warmup.is_empty(), "model_warmup can not"),
+        ("batch_input", !config.batch_input.is_empty(), "batch_input can not"),
+        ("batch_output", !config.batch_output.is_empty(), "batch_output can not"),
     ];
     for (path, present, text) in forbidden {
         if present {
