@@ -116,6 +116,13 @@ fn written_wrong() -> Vec<Row> {
             good().with("max_batch_size: -1"),
             &["'max_batch_size' must be non-negative value for m17"],
         ),
+        (
+            "m18",
+            good().with(
+                "batch_input { target_name: \"N\" data_type: TYPE_FP32 source_input: \"A\" }",
+            ),
+            &["batch_input can not be specified for ensemble 'm18'"],
+        ),
     ]
 }
 
@@ -158,72 +165,64 @@ fn wrong_with_its_steps() -> Vec<Row> {
         ),
         (
             "n8",
-            ensemble(PLAIN, &["small_batch: x=A -> y=Z"]).batch(8),
+            ensemble(PLAIN, &["id: x=A wrong=A -> y=Z"]),
             &[
-                "ensemble n8 allows maximum batch size 8, but it contains model small_batch which only \
-             allows maximum batch size to be 2",
+                "in ensemble n8, ensemble tensor A is mapping to non-existing input wrong in model id",
             ],
         ),
         (
             "n9",
-            ensemble(PLAIN, &["id: x=A wrong=A -> y=Z"]),
-            &[
-                "in ensemble n9, ensemble tensor A is mapping to non-existing input wrong in model id",
-            ],
+            ensemble(PLAIN, &["add_sub: a=A -> sum=Z"]),
+            &["in ensemble n9, input b in model add_sub is not mapped to any ensemble tensors"],
         ),
         (
             "n10",
-            ensemble(PLAIN, &["add_sub: a=A -> sum=Z"]),
-            &["in ensemble n10, input b in model add_sub is not mapped to any ensemble tensors"],
+            ensemble(PLAIN, &["id: x=A -> z=Z"]),
+            &[
+                "in ensemble n10, ensemble tensor Z is mapped from non-existing output z in model id",
+            ],
         ),
         (
             "n11",
-            ensemble(PLAIN, &["id: x=A -> z=Z"]),
+            ensemble(PLAIN, &["id_int: x=A -> y=Z"]),
             &[
-                "in ensemble n11, ensemble tensor Z is mapped from non-existing output z in model id",
+                "in ensemble n11, ensemble tensor A: inconsistent data type: TYPE_FP32 is inferred \
+             from model n11 while TYPE_INT32 is inferred from model id_int",
+                "in ensemble n11, ensemble tensor Z: inconsistent data type: TYPE_FP32 is inferred \
+             from model n11 while TYPE_INT32 is inferred from model id_int",
             ],
         ),
         (
             "n12",
-            ensemble(PLAIN, &["id_int: x=A -> y=Z"]),
-            &[
-                "in ensemble n12, ensemble tensor A: inconsistent data type: TYPE_FP32 is inferred \
-             from model n12 while TYPE_INT32 is inferred from model id_int",
-                "in ensemble n12, ensemble tensor Z: inconsistent data type: TYPE_FP32 is inferred \
-             from model n12 while TYPE_INT32 is inferred from model id_int",
-            ],
-        ),
-        (
-            "n13",
             ensemble(PLAIN, &["id: x=A -> y=m", "id_int: x=m -> y=n", "id: x=n -> y=Z"]),
             &[
-                "in ensemble n13, ensemble tensor m: inconsistent data type: TYPE_FP32 is inferred \
+                "in ensemble n12, ensemble tensor m: inconsistent data type: TYPE_FP32 is inferred \
              from model id while TYPE_INT32 is inferred from model id_int",
-                "in ensemble n13, ensemble tensor n: inconsistent data type: TYPE_INT32 is inferred \
+                "in ensemble n12, ensemble tensor n: inconsistent data type: TYPE_INT32 is inferred \
              from model id_int while TYPE_FP32 is inferred from model id",
             ],
         ),
         (
-            "n14",
+            "n13",
             ensemble("A:FP32[5] -> Z:FP32[4]", &["id: x=A -> y=Z"]),
             &[
-                "in ensemble n14, ensemble tensor A: inconsistent shape: [5] is inferred from model \
-             n14 while [4] is inferred from model id",
+                "in ensemble n13, ensemble tensor A: inconsistent shape: [5] is inferred from model \
+             n13 while [4] is inferred from model id",
+            ],
+        ),
+        (
+            "n14",
+            ensemble("A:FP32[4] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(0),
+            &[
+                "in ensemble n14, ensemble tensor A: inconsistent shape: [4] is inferred from model \
+             n14 while [4,4] is inferred from model id_rank2",
             ],
         ),
         (
             "n15",
-            ensemble("A:FP32[4] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(0),
-            &[
-                "in ensemble n15, ensemble tensor A: inconsistent shape: [4] is inferred from model \
-             n15 while [4,4] is inferred from model id_rank2",
-            ],
-        ),
-        (
-            "n16",
             ensemble("A:FP32[5,5] -> Z:FP32[4,4]", &["id_rank2: x=A -> y=Z"]).batch(2),
             &[
-                "inconsistent shape: [-1,5,5] is inferred from model n16 while [4,4] is inferred from \
+                "inconsistent shape: [-1,5,5] is inferred from model n15 while [4,4] is inferred from \
              model id_rank2",
             ],
         ),
@@ -286,7 +285,8 @@ fn what_looks_odd_but_is_right_loads() {
                 let steps = ["id: x=A -> y=Z", "id: x=Z -> y=Y"];
                 ensemble("A:FP32[4] -> Z:FP32[4] Y:FP32[4]", &steps)
             })
-            .with("other_batch", ensemble(PLAIN, &["small_batch: x=A -> y=Z"]).batch(2)),
+            .with("other_batch", ensemble(PLAIN, &["small_batch: x=A -> y=Z"]).batch(2))
+            .with("larger_batch", ensemble(PLAIN, &["small_batch: x=A -> y=Z"]).batch(8)),
     );
     server.is_well();
     assert_eq!(server.state("wildcards"), "READY");

@@ -61,6 +61,9 @@ pub trait OpenLocal: Send + Sync {
 pub trait Executor {
     /// Runs one batch: `rows` rows in every input (0 rows and no batch dimension for models that
     /// do not batch). Answers one place per output of the config.
+    ///
+    /// There is one place per `ModelConfig::executor_inputs`: the batch inputs come last. A ragged
+    /// input has one dimension, its elements; so may have an output that is scattered.
     fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors>;
 }
 

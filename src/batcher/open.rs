@@ -118,9 +118,10 @@ fn batcher(
     };
     let seats: Vec<Seat> = opened.into_iter().map(seat).collect::<Result<_>>()?;
     let is_here = seats.iter().all(|it| matches!(it, Seat::Here(_)));
+    let ragged = config.inputs.iter().map(|it| it.ragged).collect();
     let (scheduler, delay, ordered): (Box<dyn Scheduler>, _, _) = match &config.batching {
         Batching::Dynamic(dynamic) if 0 < config.max_batch_size => (
-            Box::new(Dynamic::new(dynamic, config.max_batch_size)),
+            Box::new(Dynamic::new(dynamic, config.max_batch_size, ragged)),
             dynamic.max_queue_delay,
             dynamic.preserve_ordering,
         ),

@@ -63,13 +63,16 @@ pub(super) struct Dynamic {
     max_rows: u32,
     preferred: Vec<u32>,
     max_delay: Duration,
+    /// Which inputs may have other shapes in each request.
+    ragged: Vec<bool>,
 }
 
 impl Dynamic {
-    pub(super) fn new(config: &DynamicBatching, max_rows: u32) -> Dynamic {
+    pub(super) fn new(config: &DynamicBatching, max_rows: u32, ragged: Vec<bool>) -> Dynamic {
         let preferred =
             if config.preferred.is_empty() { vec![max_rows] } else { config.preferred.clone() };
-        Dynamic { queue: VecDeque::new(), max_rows, preferred, max_delay: config.max_queue_delay }
+        let max_delay = config.max_queue_delay;
+        Dynamic { queue: VecDeque::new(), max_rows, preferred, max_delay, ragged }
     }
 }
 
@@ -123,7 +126,7 @@ impl Dynamic {
         let mut head = Head { all: 0, rows: 0, preferred: 0, is_closed: false };
         for pending in &self.queue {
             let rows = head.rows.saturating_add(pending.request.rows());
-            let fits = head.all == 0 || (rows <= self.max_rows && joins(&self.queue[0], pending));
+            let fits = head.all == 0 || (rows <= self.max_rows && self.joins(pending));
             if !fits {
                 head.is_closed = true;
                 break;
@@ -136,6 +139,18 @@ impl Dynamic {
         }
         head.is_closed |= head.rows == self.max_rows;
         head
+    }
+
+    /// The same inputs are there as in the first request, with the same dimensions but for the
+    /// batch; ragged ones need only be there.
+    fn joins(&self, other: &Pending) -> bool {
+        let first = &self.queue[0].request.inputs;
+        let same = |((a, b), ragged): ((&Option<Tensor>, &Option<Tensor>), &bool)| match (a, b) {
+            (Some(a), Some(b)) => *ragged || a.shape().iter().skip(1).eq(b.shape().iter().skip(1)),
+            (None, None) => true,
+            _ => false,
+        };
+        first.iter().zip(&other.request.inputs).zip(&self.ragged).all(same)
     }
 }
 
@@ -154,16 +169,6 @@ pub(super) fn cancelled(queue: &mut VecDeque<Pending>) -> Vec<Pending> {
     let (gone, waiting) = queue.drain(..).partition::<Vec<Pending>, _>(is_gone);
     queue.extend(waiting);
     gone
-}
-
-/// The same inputs are there, with the same dimensions but for the batch.
-fn joins(first: &Pending, other: &Pending) -> bool {
-    let same = |(a, b): (&Option<Tensor>, &Option<Tensor>)| match (a, b) {
-        (Some(a), Some(b)) => a.shape().iter().skip(1).eq(b.shape().iter().skip(1)),
-        (None, None) => true,
-        _ => false,
-    };
-    first.request.inputs.iter().zip(&other.request.inputs).all(same)
 }
 
 #[cfg(test)]
@@ -186,6 +191,15 @@ mod tests {
     /// Arrivals are `(ms, rows, width)`; expected batches are `(ms, rows of each request)`.
     /// An instance is always idle.
     fn check(preferred: &[u32], arrivals: &[(u64, u32, i64)], expected: &[(u64, &[u32])]) {
+        check_with(false, preferred, arrivals, expected);
+    }
+
+    fn check_with(
+        ragged: bool,
+        preferred: &[u32],
+        arrivals: &[(u64, u32, i64)],
+        expected: &[(u64, &[u32])],
+    ) {
         let config = DynamicBatching {
             preferred: preferred.to_vec(),
             max_queue_delay: Duration::from_millis(10),
@@ -193,7 +207,7 @@ mod tests {
         };
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut scheduler = Dynamic::new(&config, 8);
+        let mut scheduler = Dynamic::new(&config, 8, vec![ragged]);
         let mut batches = Vec::new();
         for ms in 0..100 {
             for &(_, rows, width) in arrivals.iter().filter(|it| it.0 == ms) {
@@ -230,6 +244,12 @@ mod tests {
     #[test]
     fn other_dimensions_do_not_join() {
         check(&[], &[(0, 1, 4), (1, 1, 5), (2, 1, 5)], &[(1, &[1]), (11, &[1, 1])]);
+    }
+
+    #[test]
+    fn ragged_inputs_join_whatever_their_dimensions() {
+        check_with(true, &[], &[(0, 1, 4), (1, 2, 5), (2, 1, 0)], &[(10, &[1, 2, 1])]);
+        check_with(true, &[], &[(0, 7, 4), (1, 2, 5)], &[(1, &[7]), (11, &[2])]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct ModelConfig {
     pub max_batch_size: u32,
     pub inputs: Vec<Input>,
     pub outputs: Vec<Output>,
+    /// Computed when a batch is formed; no client sends them.
+    pub batch_inputs: Vec<BatchInput>,
     pub version_policy: VersionPolicy,
     /// Empty for an ensemble.
     pub instance_groups: Vec<InstanceGroup>,
@@ -60,6 +62,9 @@ pub struct Input {
     /// The shape the model itself sees, when it differs from `dims`.
     pub reshape: Option<Vec<i64>>,
     pub optional: bool,
+    /// `allow_ragged_batch`: requests of different shapes run together, and an executor sees all
+    /// their elements in one dimension.
+    pub ragged: bool,
 }
 
 /// A tensor the model writes.
@@ -73,6 +78,38 @@ pub struct Output {
     pub reshape: Option<Vec<i64>>,
     /// Relative to the model's directory, and inside it; empty: no labels.
     pub label_filename: String,
+    /// `BATCH_SCATTER_WITH_INPUT_SHAPE`: the position of the input whose shape each request's part
+    /// has; the executor writes the parts behind each other, without a batch dimension.
+    pub scatter: Option<usize>,
+}
+
+/// Tensors that say how a batch is made up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchInput {
+    pub kind: BatchInputKind,
+    /// What the model calls them; all have the same contents.
+    pub names: Vec<Arc<str>>,
+    /// INT32 or FP32.
+    pub dtype: DataType,
+    /// The position of the input that is looked at.
+    pub source: usize,
+}
+
+/// What a batch input tells of its source, in Triton's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchInputKind {
+    /// Elements of each request.
+    ElementCount,
+    /// Where the elements of each request end.
+    AccumulatedElementCount,
+    /// The same, 0 before them.
+    AccumulatedElementCountWithZero,
+    /// As many elements as the largest request has, their values without meaning.
+    MaxElementCountAsShape,
+    /// The shape of each row, the batch left out: `[rows, dimensions]`.
+    ItemShape,
+    /// The same in one dimension.
+    ItemShapeFlatten,
 }
 
 /// Which of the versions present are served.
@@ -190,6 +227,20 @@ impl ModelConfig {
     /// The shape clients see, with the batch dimension when the model batches.
     pub fn full_dims(&self, input: &Input) -> Vec<i64> {
         self.with_batch(&input.dims)
+    }
+
+    /// The tensors an executor is given, in order: the inputs, then the batch inputs.
+    pub fn executor_inputs(&self) -> impl Iterator<Item = (&Arc<str>, DataType)> {
+        let computed =
+            self.batch_inputs.iter().flat_map(|it| it.names.iter().map(|n| (n, it.dtype)));
+        self.inputs.iter().map(|it| (&it.name, it.dtype)).chain(computed)
+    }
+
+    /// An executor sees other tensors than the requests have.
+    pub fn has_batch_io(&self) -> bool {
+        !self.batch_inputs.is_empty()
+            || self.inputs.iter().any(|it| it.ragged)
+            || self.outputs.iter().any(|it| it.scatter.is_some())
     }
 
     /// Puts -1 before `dims` when the model batches.

@@ -36,6 +36,15 @@ mod tests {
     fn a_batch_dimension_is_added_for_a_batching_reader() {
         check(&[16], 0, (true, &[16]), &[1, 16]);
         check(&[3, 16], 0, (true, &[16]), &[3, 16]);
+        check(&[8, 9, 3], 0, (true, &[-1, -1, 3]), &[1, 8, 9, 3]);
+    }
+
+    #[test]
+    fn a_batch_dimension_that_is_there_is_left() {
+        check(&[1, 8, 9, 3], 0, (true, &[-1, -1, 3]), &[1, 8, 9, 3]);
+        check(&[5, 1, 32, 100], 0, (true, &[1, 32, 100]), &[5, 1, 32, 100]);
+        check(&[0, 1, 32, 100], 0, (true, &[1, 32, 100]), &[0, 1, 32, 100]);
+        check(&[0, 26, 37], 0, (false, &[-1, 26, 37]), &[0, 26, 37]);
     }
 
     #[test]

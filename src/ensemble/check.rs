@@ -36,7 +36,6 @@ pub fn check(
     let mut problems = Vec::new();
     for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
         let Some(model) = model else { continue };
-        found.batch_size(model);
         found.inputs(step, model);
         found.outputs(step, model);
         let path = format!("ensemble_scheduling.step[{index}]");
@@ -53,17 +52,6 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn batch_size(&mut self, model: &ModelConfig) {
-        let (ours, theirs) = (self.config.max_batch_size, model.max_batch_size);
-        if theirs != 0 && theirs < ours {
-            self.problems.push(format!(
-                "ensemble {} allows maximum batch size {ours}, but it contains model {} which only \
-                 allows maximum batch size to be {theirs}",
-                self.config.name, model.name
-            ));
-        }
-    }
-
     fn inputs(&mut self, step: &StepConfig, model: &ModelConfig) {
         let ensemble = &self.config.name;
         for (input, tensor) in &step.inputs {

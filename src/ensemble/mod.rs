@@ -3,6 +3,7 @@
 mod batch;
 mod check;
 pub mod graph;
+mod parts;
 mod plan;
 mod run;
 mod sequence;

@@ -46,7 +46,7 @@ struct State {
 /// A tensor on its way.
 struct Held {
     tensor: Tensor,
-    /// The batch size of the request that made it; 0: its maker does not batch.
+    /// The batch size of the request that made it; 0: its maker does not batch, or had no rows.
     batch: u32,
     /// What its maker said of sequences.
     sequence: Option<Arc<Context>>,

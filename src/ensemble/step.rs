@@ -4,7 +4,10 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use actix::{Actor, Addr, Context, Handler, Message};
 
-use super::run::{Ready, Run};
+use super::{
+    parts::{self, Fit},
+    run::{Ready, Run},
+};
 use crate::{
     error::{Error, Result},
     request::{Answer, Reply, Response},
@@ -48,13 +51,17 @@ impl Step {
             run.step_done(self.index, 0, (Err(Error::cancelled()), Instant::now()));
             return;
         }
+        let (fit, batch) = parts::fit(step.model.config.max_batch_size, &request);
+        if fit == Fit::Nothing {
+            let empty = parts::empty(&step.model.config);
+            let ready = run.step_done(self.index, batch, (empty, Instant::now()));
+            return start(&run, ready);
+        }
         // Without a limit nobody counts it down.
         self.in_flight += u32::from(self.limit != 0);
         if !run.context.is_warmup {
             step.metrics.started();
         }
-        let rows = request.inputs.iter().flatten().next().map_or(0, |it| it.rows() as u32);
-        let batch = if 0 < step.model.config.max_batch_size { rows.max(1) } else { 0 };
         let since = Instant::now();
         let answer = StepAnswer {
             index: self.index,
@@ -63,7 +70,11 @@ impl Step {
             has_window: self.limit != 0,
             run: run.clone(),
         };
-        step.model.infer(request, Reply::new_at(answer, since));
+        let reply = Reply::new_at(answer, since);
+        match fit {
+            Fit::Parts => parts::infer(&step.model, request, reply),
+            _ => step.model.infer(request, reply),
+        }
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Local {
     executor: Box<dyn Executor>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
+    /// Even a single request is joined: the executor sees other tensors than it has.
+    has_batch_io: bool,
 }
 
 impl Local {
@@ -40,7 +42,7 @@ impl Local {
     ) -> Result<Local> {
         let executor = guarded(&instance.name, || backend.open(instance))?;
         instance.health.join();
-        Ok(Local { executor, config, stats })
+        Ok(Local { has_batch_io: config.has_batch_io(), executor, config, stats })
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
@@ -64,7 +66,11 @@ impl Local {
     }
 
     /// One request: nothing to join, nothing to split. The clock is read once.
-    fn execute_alone(&mut self, Pending { request, reply }: Pending, clock: &mut Instant) {
+    fn execute_alone(&mut self, pending: Pending, clock: &mut Instant) {
+        if self.has_batch_io {
+            return self.execute(vec![pending], clock);
+        }
+        let Pending { request, reply } = pending;
         let queue = clock.saturating_duration_since(reply.since());
         let (rows, counted) = (request.rows(), request.counted_rows());
         let Request { inputs, wanted, .. } = request;
@@ -88,7 +94,7 @@ impl Local {
         let rows: u32 = requests.iter().map(Request::rows).sum();
         let counted = requests.iter().map(Request::counted_rows).sum();
         let mut timing = Timing::default();
-        let result = join::join(&requests).and_then(|inputs| {
+        let result = join::join(&self.config, &requests).and_then(|inputs| {
             timing.compute_input = lap(clock);
             let outputs = self.call(inputs, rows);
             timing.compute_infer = lap(clock);

@@ -115,6 +115,24 @@ impl Tensor {
         Tensor { dtype: self.dtype, shape, data: self.data.slice(range), lease: self.lease.clone() }
     }
 
+    /// Takes off the first rows of the first dimension; what is left shares the bytes with them.
+    ///
+    /// The caller has checked that `count` is at most `rows()`.
+    pub fn split_to_rows(&mut self, count: usize) -> Tensor {
+        let rows = self.rows().max(1);
+        let mut shape = self.shape.clone();
+        shape[0] = count as i64;
+        let bytes = if self.dtype == DataType::Bytes {
+            let per_row = element_count(&self.shape).unwrap_or(0) / rows;
+            skip_strings(&self.data, 0, count * per_row)
+        } else {
+            self.data.len() / rows * count
+        };
+        self.shape[0] -= count as i64;
+        let data = self.data.split_to(bytes);
+        Tensor { dtype: self.dtype, shape, data, lease: self.lease.clone() }
+    }
+
     /// The elements of a BYTES tensor, in order.
     pub fn strings(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.data[..];

@@ -17,5 +17,6 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     Ok(Op::new(Placement::Own, move |inputs, _| {
         std::thread::sleep(delay);
         Ok(inputs)
-    }))
+    })
+    .with_batch_io())
 }

@@ -42,6 +42,8 @@ const OPS: &[(&str, Prepare)] = &[
 struct Op {
     placement: Placement,
     run: Arc<Run>,
+    /// It knows of batch inputs, and of inputs and outputs without their requests' shapes.
+    takes_batch_io: bool,
 }
 
 /// Inputs and rows to outputs, as `Executor::execute`.
@@ -52,7 +54,11 @@ impl Op {
         placement: Placement,
         run: impl Fn(Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
     ) -> Op {
-        Op { placement, run: Arc::new(run) }
+        Op { placement, run: Arc::new(run), takes_batch_io: false }
+    }
+
+    fn with_batch_io(self) -> Op {
+        Op { takes_batch_io: true, ..self }
     }
 }
 
@@ -73,7 +79,10 @@ pub fn prepare(_: &Settings, _: &Place, config: Arc<ModelConfig>) -> Result<Back
             known()
         )));
     };
-    Ok(Backend::Local(Arc::new(prepare(&config)?)))
+    let op = prepare(&config)?;
+    let is_so = op.takes_batch_io || !config.has_batch_io();
+    expect(&config, is_so, "no ragged input, batch_input or batch_output for this op")?;
+    Ok(Backend::Local(Arc::new(op)))
 }
 
 impl OpenLocal for Op {

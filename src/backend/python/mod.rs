@@ -71,6 +71,13 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
             config.name
         )));
     }
+    if !config.batch_inputs.is_empty() || config.outputs.iter().any(|it| it.scatter.is_some()) {
+        return Err(Error::unsupported(format!(
+            "Python models see each request by itself, so '{}' can have no batch_input and no \
+             batch_output",
+            config.name
+        )));
+    }
     let path = model_file(place, &config.default_model_filename)?;
     let wishes = Wishes {
         settings,

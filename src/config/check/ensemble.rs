@@ -18,6 +18,8 @@ pub(super) fn check(
     let forbidden = [
         ("instance_group", !config.instance_group.is_empty(), "instance group should not"),
         ("optimization", config.optimization.is_some(), "optimization should not"),
+        ("batch_input", !config.batch_input.is_empty(), "batch_input can not"),
+        ("batch_output", !config.batch_output.is_empty(), "batch_output can not"),
     ];
     for (path, present, text) in forbidden {
         if present {

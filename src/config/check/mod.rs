@@ -1,5 +1,6 @@
 //! Checks a complete draft: every problem at once, or the configuration the rest relies on.
 
+mod batch_io;
 mod ensemble;
 mod flow;
 mod instances;
@@ -48,8 +49,10 @@ pub(super) fn check(draft: Draft, options: &Options) -> Result<ModelConfig, Vec<
     let version_policy = version_policy(&proto, &mut report);
     let batching = batching(&proto, &mut report);
     let inputs = tensors::inputs(&proto, &mut report);
-    let outputs = tensors::outputs(&proto, &mut report);
+    let mut outputs = tensors::outputs(&proto, &mut report);
     let is_ensemble = proto.platform == backend::ENSEMBLE;
+    let batch_inputs = batch_io::inputs(&proto, &mut report);
+    batch_io::outputs(&proto, &mut outputs, &mut report);
     let instance_groups =
         if is_ensemble { Vec::new() } else { instances::groups(&proto, options, &mut report) };
     let warmup = warmup::samples(&proto, &conflicts, &mut report);
@@ -67,6 +70,7 @@ pub(super) fn check(draft: Draft, options: &Options) -> Result<ModelConfig, Vec<
         max_batch_size,
         inputs,
         outputs,
+        batch_inputs,
         version_policy,
         instance_groups,
         batching,

@@ -10,8 +10,6 @@ use crate::proto::inference::{
 pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
     let is_ensemble = config.platform == backend::ENSEMBLE;
     let asked = [
-        ("batch_input", !config.batch_input.is_empty()),
-        ("batch_output", !config.batch_output.is_empty()),
         ("runtime", !config.runtime.is_empty()),
         ("cc_model_filenames", !config.cc_model_filenames.is_empty()),
         ("model_operations", asks(config.model_operations.as_ref())),
@@ -21,10 +19,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
         ("model_metrics", asks(config.model_metrics.as_ref())),
     ];
     refuse("", &asked, report);
-    for (index, input) in config.input.iter().enumerate() {
-        let path = format!("input[{index}].");
-        refuse(&path, &[("allow_ragged_batch", input.allow_ragged_batch)], report);
-    }
     match &config.scheduling_choice {
         Some(SchedulingChoice::SequenceBatching(_)) => {
             refuse("", &[("sequence_batching", true)], report);

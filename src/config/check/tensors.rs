@@ -46,6 +46,7 @@ pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Input
             dims: input.dims.clone(),
             reshape: input.reshape.as_ref().map(|reshape| reshape.shape.clone()),
             optional: input.optional,
+            ragged: input.allow_ragged_batch,
         }));
     }
     inputs
@@ -80,6 +81,7 @@ pub(super) fn outputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Outp
             dims: output.dims.clone(),
             reshape: output.reshape.as_ref().map(|reshape| reshape.shape.clone()),
             label_filename: output.label_filename.clone(),
+            scatter: None,
         }));
     }
     outputs

@@ -1,5 +1,6 @@
 //! Tables of configurations and what is said about them.
 
+mod batch_io;
 mod complete;
 mod ensemble;
 mod model;

@@ -269,12 +269,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
             "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
             "dynamic_batching.priority_queue_policy",
         ),
-        ("batch_input { kind: BATCH_ELEMENT_COUNT }", "batch_input"),
-        ("batch_output { target_name: 'x' }", "batch_output"),
-        (
-            "input { name: 'x' data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }",
-            "input.allow_ragged_batch",
-        ),
         ("response_cache { enable: true }", "response_cache"),
         ("model_repository_agents { agents { name: 'x' } }", "model_repository_agents"),
         ("model_operations { op_library_filename: 'x' }", "model_operations"),
