@@ -13,6 +13,7 @@ mod clients;
 mod ensemble;
 mod ensemble_load;
 mod ensemble_run;
+mod gpus;
 mod grpc;
 mod grpc_requests;
 mod http;

@@ -4,6 +4,7 @@ mod log;
 mod places;
 
 use std::{
+    error::Error as _,
     path::{Path, PathBuf},
     sync::OnceLock,
     time::Instant,
@@ -138,7 +139,11 @@ fn start(library: &Path) -> Result<Environment, String> {
 fn refused(library: &Path, error: &LoadDynamicError) -> String {
     let path = library.display();
     match error {
-        LoadDynamicError::Dlopen { error, .. } => format!("cannot load '{path}': {error}"),
+        LoadDynamicError::Dlopen { error, .. } => {
+            // The reason is in its source, when there is one.
+            let reason = error.source().map_or_else(|| error.to_string(), |it| it.to_string());
+            format!("cannot load '{path}': {reason}")
+        }
         LoadDynamicError::BadVersion { version_str, .. } => format!(
             "'{path}' is ONNX Runtime {version_str}, expected 1.{} or later",
             ort::MINOR_VERSION

@@ -5,7 +5,7 @@ mod library;
 
 use std::{path::PathBuf, sync::Arc};
 
-use ort::{environment::Environment, session::Session};
+use ort::{environment::Environment, ep::CUDA, session::Session};
 
 use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings, Tensors};
 use crate::{
@@ -38,7 +38,9 @@ impl OpenLocal for Opener {
     }
 
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>> {
-        let providers = device::providers(self.environment, &self.model, instance)?;
+        let instance = device::settled(self.environment, &self.model, instance)?;
+        let cuda = CUDA::default().with_device_id(instance.device).build().error_on_failure();
+        let providers = if instance.kind == "GPU" { vec![cuda] } else { Vec::new() };
         let failed =
             |error: &dyn std::fmt::Display| Error::internal(format!("'{}': {error}", self.model));
         let builder = Session::builder(self.environment).map_err(|it| failed(&it))?;

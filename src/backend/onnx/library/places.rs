@@ -121,7 +121,10 @@ fn install(base: &Path, folder: &Path, requirement: &str) -> Result<()> {
     let mut venv = Command::new(base);
     venv.args(["-m", "venv"]).arg(&own);
     run(venv)?;
-    run(pip(&own.join("bin/python"), folder, requirement))
+    run(pip(&own.join("bin/python"), folder, requirement))?;
+    // It has served; left behind it only takes room.
+    let _ = fs::remove_dir_all(own);
+    Ok(())
 }
 
 /// The library alone: what the package needs to be imported is left out.
