@@ -9,7 +9,8 @@ use std::{
 
 use clap::Parser;
 use troupe::{
-    draw, log,
+    backend::gpus,
+    config, draw, log,
     options::{self, Command, GraphFormat, Options},
     repository, server,
 };
@@ -55,7 +56,8 @@ fn main() -> ExitCode {
 
 /// Prints every problem; fails if there is one.
 fn check(repositories: Vec<PathBuf>) -> ExitCode {
-    let settings = repository::Settings { repositories, ..repository::Settings::default() };
+    let config = config::Options { gpus: gpus::usable };
+    let settings = repository::Settings { repositories, config, ..repository::Settings::default() };
     let problems = repository::check(&settings);
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     match problems.len() {

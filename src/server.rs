@@ -17,7 +17,8 @@ use tokio::{
 };
 
 use crate::{
-    backend::{self, python},
+    backend::{self, gpus, python},
+    config,
     engines::Engines,
     gateway::{
         Gate, describe,
@@ -147,6 +148,7 @@ fn settings(options: &Serve) -> repository::Settings {
             options: options.backend_settings(),
             provision: options.provision,
         },
+        config: config::Options { gpus: gpus::usable },
         ..repository::Settings::default()
     }
 }

@@ -1,6 +1,9 @@
 //! What a model is made of; knows tensors and requests, nothing above.
 
+pub mod gpus;
 pub mod native;
+pub mod onnx;
+mod provision;
 pub mod python;
 
 use std::{collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc};
@@ -37,6 +40,8 @@ pub struct InstanceName {
     pub kind: &'static str,
     /// The GPU, 0 on a CPU.
     pub device: i32,
+    /// The server chose the kind: if the backend cannot use the GPU, the instance runs on the CPU.
+    pub is_auto: bool,
     /// Told when the instance loses its worker and when it has one again.
     pub health: Arc<Health>,
 }
@@ -117,7 +122,7 @@ pub struct Place {
 pub struct Settings {
     /// `--backend-config=<backend>,<key>=<value>`; global ones under the empty backend.
     pub options: BTreeMap<(String, String), String>,
-    /// May Python environments be made (`--provision`)?
+    /// May what models need and the machine lacks be made (`--provision`)?
     pub provision: bool,
 }
 
@@ -142,6 +147,7 @@ pub struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind { name: "native", complete: |_, _, _| Ok(None), prepare: native::prepare },
+    Kind { name: "onnxruntime", complete: onnx::complete, prepare: onnx::prepare },
     Kind { name: "python", complete: python::complete, prepare: python::prepare },
 ];
 
@@ -151,7 +157,8 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
 }
 
 /// The settings that backends look at, as `(backend, key)`.
-pub const SETTINGS: &[(&str, &str)] = &[("python", "python"), ("python", "cache")];
+pub const SETTINGS: &[(&str, &str)] =
+    &[("onnxruntime", "library"), ("python", "python"), ("python", "cache")];
 
 /// What configs may name, for messages.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -171,6 +171,7 @@ fn instance_names(config: &ModelConfig, health: &Arc<Health>) -> Vec<InstanceNam
                     index: names.len(),
                     kind,
                     device,
+                    is_auto: group.is_auto,
                     health: health.clone(),
                 });
             }

@@ -70,8 +70,8 @@ impl Draft {
 
     /// Fills in the defaults, then checks everything.
     pub fn finish(mut self, options: &Options) -> Result<ModelConfig, Vec<Problem>> {
-        normalise::normalise(&mut self.proto, options);
-        check::check(self, options)
+        let auto = normalise::normalise(&mut self.proto, options);
+        check::check(self, &auto, options)
     }
 }
 

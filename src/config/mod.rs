@@ -19,7 +19,7 @@ use crate::proto::inference;
 use crate::tensor::DataType;
 
 pub use auto_complete::{AutoComplete, Source};
-pub use check::Options;
+pub use check::{MINIMUM_CAPABILITY, Options};
 pub use draft::{Draft, read_json, read_text};
 pub use problem::{Place, Places, Problem};
 
@@ -127,6 +127,8 @@ pub struct InstanceGroup {
     pub name: String,
     pub count: u32,
     pub kind: InstanceKind,
+    /// The server chose the kind: a GPU that the backend cannot use becomes the CPU.
+    pub is_auto: bool,
     /// `count` instances on each; empty unless the kind is `Gpu`.
     pub gpus: Vec<i32>,
     /// Loaded, but given no requests.

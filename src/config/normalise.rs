@@ -11,8 +11,12 @@ use crate::proto::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolic
 /// Backends that get two instances per group on a CPU when the group does not say.
 const TWO_ON_CPU: [&str; 2] = ["onnxruntime", "tensorflow"];
 
-/// Fills in what was left open; what was written stays.
-pub(super) fn normalise(config: &mut ModelConfig, options: &Options) {
+/// Backends whose models cannot use a GPU.
+pub(super) const CPU_ONLY: [&str; 1] = ["native"];
+
+/// Fills in what was left open; what was written stays. Answers the positions of instance groups
+/// whose kind was open.
+pub(super) fn normalise(config: &mut ModelConfig, options: &Options) -> Vec<usize> {
     backend::fill(config);
     let policy = config.version_policy.get_or_insert_default();
     if *policy == ModelVersionPolicy::default() {
@@ -37,15 +41,19 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &Options) {
         }
         _ => {}
     }
-    if config.platform != backend::ENSEMBLE {
-        let optimization = config.optimization.get_or_insert_default();
-        optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-        optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-        instance_groups(config, &options.gpus);
+    if config.platform == backend::ENSEMBLE {
+        return Vec::new();
     }
+    let optimization = config.optimization.get_or_insert_default();
+    optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
+    optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
+    instance_groups(config, options)
 }
 
-fn instance_groups(config: &mut ModelConfig, gpus: &[i32]) {
+fn instance_groups(config: &mut ModelConfig, options: &Options) -> Vec<usize> {
+    let has_gpus = !CPU_ONLY.contains(&config.backend.as_str());
+    let gpus = || if has_gpus { (options.gpus)().unwrap_or_default() } else { &[] };
+    let mut auto = Vec::new();
     if config.instance_group.is_empty() {
         let name = config.name.clone();
         config.instance_group.push(ModelInstanceGroup { name, ..Default::default() });
@@ -55,15 +63,18 @@ fn instance_groups(config: &mut ModelConfig, gpus: &[i32]) {
             group.name = format!("{}_{index}", config.name);
         }
         if group.kind() == Kind::Auto {
+            auto.push(index);
+            let gpus = gpus();
             let usable = !gpus.is_empty() && group.gpus.iter().all(|gpu| gpus.contains(gpu));
             group.set_kind(if usable { Kind::Gpu } else { Kind::Cpu });
         }
         if group.kind() == Kind::Gpu && group.gpus.is_empty() {
-            group.gpus = gpus.to_vec();
+            group.gpus = gpus().to_vec();
         }
         if group.count < 1 {
             let two = group.kind() == Kind::Cpu && TWO_ON_CPU.contains(&config.backend.as_str());
             group.count = if two { 2 } else { 1 };
         }
     }
+    auto
 }

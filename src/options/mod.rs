@@ -103,10 +103,12 @@ pub struct Serve {
     /// Further tries after a failed load
     #[arg(long, default_value_t = 0)]
     pub model_load_retry_count: u32,
-    /// `<backend>,<key>=<value>`, or `<key>=<value>` for all backends
+    /// `<backend>,<key>=<value>`, or `<key>=<value>` for all backends: `onnxruntime,library=PATH`
+    /// names ONNX Runtime's library or its folder, `python,python=PATH` the interpreter,
+    /// `python,cache=DIR` where what is made is kept
     #[arg(long, value_parser = backend_setting)]
     pub backend_config: Vec<((String, String), String)>,
-    /// Make missing Python environments: `auto` or `never`
+    /// Make missing Python environments and fetch a missing ONNX Runtime: `auto` or `never`
     #[arg(long, default_value = "auto", value_parser = provision, action = ArgAction::Set)]
     pub provision: bool,
     /// Where to listen, and how.

@@ -2,29 +2,23 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead, BufReader},
+    io::BufReader,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     sync::Arc,
-    time::Instant,
 };
-
-use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 
 use super::{
     host::{Hello, Host, NoHost, acquire},
     keeper::keeper,
 };
 use crate::{
-    backend::{Place, Settings},
+    backend::{
+        Place, Settings,
+        provision::{NO_PIP, base, cache, failed, key, once, run, told},
+    },
     error::{Error, Result},
 };
-
-/// Lines of pip quoted when it fails.
-const QUOTED: usize = 20;
-/// Written last into a finished environment.
-const COMPLETE: &str = ".troupe-complete";
 
 /// What decides about the interpreter.
 pub(super) struct Wishes<'a> {
@@ -121,20 +115,12 @@ fn no_host(error: NoHost, interpreter: &Path, wishes: &Wishes<'_>) -> Error {
     ))
 }
 
-fn base(settings: &Settings) -> PathBuf {
-    settings.get("python", "python").unwrap_or("python3").into()
-}
-
 fn requirements(place: &Place) -> Option<PathBuf> {
     let version = place.model_dir.join(place.version.to_string());
     [version, place.model_dir.clone()]
         .map(|it| it.join("requirements.txt"))
         .into_iter()
         .find(|it| it.is_file())
-}
-
-fn failed(what: &str, error: &dyn std::fmt::Display) -> Error {
-    Error::internal(format!("{what}: {error}"))
 }
 
 /// The interpreter of a virtual environment, of a packed one, or the one named.
@@ -203,18 +189,9 @@ fn provide(
     let folder = cache(wishes.settings)?.join("environments").join(key);
     let python = folder.join("bin/python");
     once(&folder, || {
-        let name = &wishes.place.name;
         let needs = file.map_or("numpy".to_owned(), |it| format!("numpy and {}", it.display()));
-        tracing::info!(
-            target: "troupe::python",
-            "making Python environment {} for model '{name}' ({needs}) …",
-            folder.display()
-        );
-        let begun = Instant::now();
-        make(base, &folder, &python, file)?;
-        let seconds = begun.elapsed().as_secs_f32();
-        tracing::info!(target: "troupe::python", "Python environment made in {seconds:.1} s");
-        Ok(())
+        let what = format!("{} for model '{}' ({needs})", folder.display(), wishes.place.name);
+        told("Python environment", &what, || make(base, &folder, &python, file))
     })?;
     Ok(python)
 }
@@ -237,9 +214,7 @@ fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) 
     pip.args(["-m", "pip", "--python"]).arg(python);
     packages(&mut pip);
     let Err(first) = run(pip) else { return Ok(()) };
-    if !first.to_string().contains("No module named pip")
-        && !first.to_string().contains("no such option")
-    {
+    if !first.to_string().contains(NO_PIP) && !first.to_string().contains("no such option") {
         return Err(first);
     }
     venv(&["--upgrade-deps"]).or_else(|_| venv(&[]))?;
@@ -249,42 +224,6 @@ fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) 
     run(pip)
 }
 
-/// Runs a command; its lines are logged as they come and quoted if it fails.
-fn run(mut command: Command) -> Result<()> {
-    let shown = format!("{command:?}").replace('"', "");
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(&format!("cannot run `{shown}`"), &error))?;
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let follow = |pipe: Box<dyn std::io::Read + Send>| {
-        let lines = lines.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines().map_while(|it| it.ok()) {
-                tracing::debug!(target: "troupe::python", "{}", super::lines::escape(&line));
-                let mut lines = lines.lock();
-                if lines.len() == QUOTED {
-                    lines.remove(0);
-                }
-                lines.push(line);
-            }
-        })
-    };
-    let stdout = child.stdout.take().map(|it| follow(Box::new(it)));
-    let stderr = child.stderr.take().map(|it| follow(Box::new(it)));
-    for thread in [stdout, stderr].into_iter().flatten() {
-        // It ends with the pipe; a panic in it loses lines, nothing else.
-        let _ = thread.join();
-    }
-    let status = child.wait().map_err(|error| failed(&format!("cannot run `{shown}`"), &error))?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(failed(&format!("`{shown}` failed ({status})"), &lines.lock().join("\n")))
-}
-
 /// Version and place of an interpreter, which decide what can be installed for it.
 fn probe(base: &Path) -> Result<String> {
     match acquire(base) {
@@ -292,59 +231,4 @@ fn probe(base: &Path) -> Result<String> {
         Err(NoHost::Broken(error)) => Err(error),
         Ok(host) => Ok(host.hello.version.clone() + &host.hello.prefix),
     }
-}
-
-fn key(parts: &[&dyn std::fmt::Display]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part.to_string());
-        hash.update([0]);
-    }
-    hash.finalize().iter().take(12).map(|it| format!("{it:02x}")).collect()
-}
-
-/// `--backend-config=python,cache=…`, `$TROUPE_CACHE`, or the user's cache folder.
-fn cache(settings: &Settings) -> Result<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let found = settings
-        .get("python", "cache")
-        .map(PathBuf::from)
-        .or_else(|| of("TROUPE_CACHE"))
-        .or_else(|| of("XDG_CACHE_HOME").map(|it| it.join("troupe")))
-        .or_else(|| of("HOME").map(|it| it.join(".cache/troupe")));
-    let found = found.ok_or_else(|| {
-        Error::internal("no folder for Python environments: set TROUPE_CACHE or HOME")
-    })?;
-    std::path::absolute(&found).map_err(|error| failed("no folder for Python environments", &error))
-}
-
-/// Makes `folder` unless it is complete. Other servers and threads wait; leftovers are made anew.
-///
-/// Made in its place, not renamed: scripts in environments know their path.
-fn once(folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
-    let complete = folder.join(COMPLETE);
-    if complete.exists() {
-        return Ok(());
-    }
-    let what = format!("cannot make '{}'", folder.display());
-    let parent = folder.parent().unwrap_or(folder);
-    fs::create_dir_all(parent).map_err(|error| failed(&what, &error))?;
-    let lock =
-        File::create(folder.with_extension("lock")).map_err(|error| failed(&what, &error))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-        .map_err(|error| failed(&what, &error))?;
-    if complete.exists() {
-        return Ok(());
-    }
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(|error| failed(&what, &error))?;
-    }
-    fs::create_dir_all(folder).map_err(|error| failed(&what, &error))?;
-    if let Err(error) = make() {
-        // Half an environment is made anew next time, whether this works or not.
-        let _ = fs::remove_dir_all(folder);
-        return Err(error);
-    }
-    File::create(&complete).map_err(|error| failed(&what, &error))?;
-    Ok(())
 }

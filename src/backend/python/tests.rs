@@ -97,6 +97,7 @@ impl Model {
             index: 0,
             kind: "CPU",
             device: 0,
+            is_auto: true,
             health: health.clone(),
         };
         opener.open(&instance)?()

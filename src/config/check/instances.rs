@@ -1,18 +1,19 @@
 //! Checks the instance groups of a model.
 
-use super::{Options, Report};
-use crate::config::{InstanceGroup, InstanceKind};
+use super::{MINIMUM_CAPABILITY, Options, Report};
+use crate::config::{InstanceGroup, InstanceKind, normalise::CPU_ONLY};
 use crate::proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
 
 /// The checked groups; `KIND_AUTO` has been resolved before.
 pub(super) fn groups(
     config: &ModelConfig,
+    auto: &[usize],
     options: &Options,
     report: &mut Report<'_>,
 ) -> Vec<InstanceGroup> {
     let mut groups = Vec::new();
     for (index, group) in config.instance_group.iter().enumerate() {
-        for (field, text) in problems(group, options) {
+        for (field, text) in problems(group, &config.backend, options) {
             let text = format!("instance group {} of model {} {text}", group.name, report.model);
             report.add(&format!("instance_group[{index}].{field}"), text);
         }
@@ -24,6 +25,7 @@ pub(super) fn groups(
                 Kind::Model => InstanceKind::Model,
                 Kind::Cpu | Kind::Auto => InstanceKind::Cpu,
             },
+            is_auto: auto.contains(&index),
             gpus: group.gpus.clone(),
             passive: group.passive,
         });
@@ -31,23 +33,25 @@ pub(super) fn groups(
     groups
 }
 
-fn problems(group: &ModelInstanceGroup, options: &Options) -> Vec<(&'static str, String)> {
+fn problems(
+    group: &ModelInstanceGroup,
+    backend: &str,
+    options: &Options,
+) -> Vec<(&'static str, String)> {
     let has_gpus = "specifies one or more GPUs";
     match group.kind() {
-        Kind::Gpu if options.gpus.is_empty() => {
-            vec![("kind", "has kind KIND_GPU but server does not support GPUs".into())]
+        Kind::Gpu if CPU_ONLY.contains(&backend) => {
+            let text =
+                format!("has kind KIND_GPU but models of backend '{backend}' run on the CPU only");
+            vec![("kind", text)]
         }
-        Kind::Gpu => {
-            let known: Vec<String> = options.gpus.iter().map(i32::to_string).collect();
-            let unknown = group.gpus.iter().filter(|gpu| !options.gpus.contains(gpu));
-            let text = |gpu: &i32| {
-                format!(
-                    "specifies invalid or unsupported gpu id {gpu}, GPUs are: {}",
-                    known.join(" ")
-                )
-            };
-            unknown.map(|gpu| ("gpus", text(gpu))).collect()
-        }
+        Kind::Gpu => match (options.gpus)() {
+            None => vec![("kind", "has kind KIND_GPU but server does not support GPUs".into())],
+            Some([]) if group.gpus.is_empty() => {
+                vec![("kind", "has kind KIND_GPU but no GPUs are available".into())]
+            }
+            Some(known) => unknown_gpus(&group.gpus, known),
+        },
         Kind::Model if !group.gpus.is_empty() => {
             vec![("gpus", format!("has kind KIND_MODEL but {has_gpus}"))]
         }
@@ -56,4 +60,17 @@ fn problems(group: &ModelInstanceGroup, options: &Options) -> Vec<(&'static str,
         }
         _ => Vec::new(),
     }
+}
+
+fn unknown_gpus(wanted: &[i32], known: &[i32]) -> Vec<(&'static str, String)> {
+    let shown: Vec<String> = known.iter().map(i32::to_string).collect();
+    let text = |gpu: &i32| {
+        format!(
+            "specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum \
+             required CUDA compute compatibility of {MINIMUM_CAPABILITY:.6} are: {}",
+            shown.join(", ")
+        )
+    };
+    let unknown = wanted.iter().filter(|gpu| !known.contains(gpu));
+    unknown.map(|gpu| ("gpus", text(gpu))).collect()
 }

@@ -17,11 +17,21 @@ use crate::proto::inference::{
     self, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
 
+/// The least CUDA compute capability of a GPU that instances may run on: Triton's.
+pub const MINIMUM_CAPABILITY: f64 = 6.0;
+
 /// What the server has, which a configuration may ask for.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Options {
-    /// Those instances may run on; empty: the server supports none.
-    pub gpus: Vec<i32>,
+    /// The GPUs instances may run on; `None`: the server has no driver for any. Called only for
+    /// models that could use one: the answer may be slow.
+    pub gpus: fn() -> Option<&'static [i32]>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { gpus: || None }
+    }
 }
 
 /// Collects what is wrong with one model.
@@ -37,8 +47,13 @@ impl Report<'_> {
     }
 }
 
-/// Consumes a draft whose defaults are filled in.
-pub(super) fn check(draft: Draft, options: &Options) -> Result<ModelConfig, Vec<Problem>> {
+/// Consumes a draft whose defaults are filled in; `auto` are the positions of instance groups whose
+/// kind is one of them.
+pub(super) fn check(
+    draft: Draft,
+    auto: &[usize],
+    options: &Options,
+) -> Result<ModelConfig, Vec<Problem>> {
     let Draft { proto, places, conflicts } = draft;
     let mut report = Report { model: &proto.name, places: &places, problems: Vec::new() };
     if proto.name.is_empty() {
@@ -53,9 +68,11 @@ pub(super) fn check(draft: Draft, options: &Options) -> Result<ModelConfig, Vec<
     let is_ensemble = proto.platform == backend::ENSEMBLE;
     let batch_inputs = batch_io::inputs(&proto, &mut report);
     batch_io::outputs(&proto, &mut outputs, &mut report);
-    let instance_groups =
-        if is_ensemble { Vec::new() } else { instances::groups(&proto, options, &mut report) };
     let warmup = warmup::samples(&proto, &conflicts, &mut report);
+    let instance_groups = match is_ensemble {
+        true => Vec::new(),
+        false => instances::groups(&proto, auto, options, &mut report),
+    };
     refused::fields(&proto, &mut report);
     let ensemble =
         if is_ensemble { ensemble::check(&proto, &conflicts, &mut report) } else { None };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::{Batching, DynamicBatching, InstanceGroup, InstanceKind, VersionPolicy};
+use super::super::{
+    Batching, DynamicBatching, InstanceGroup, InstanceKind, ModelConfig, VersionPolicy,
+};
 use super::{Options, check, good, read_text};
 use crate::tensor::DataType;
 
@@ -28,6 +30,7 @@ fn a_minimal_model_gets_every_default() {
         name: "m".into(),
         count: 1,
         kind: InstanceKind::Cpu,
+        is_auto: true,
         gpus: vec![],
         passive: false,
     };
@@ -232,23 +235,53 @@ fn instances_run_on_what_the_server_has() {
         &python("instance_group { name: 'g' kind: KIND_MODEL gpus: 0 }"),
         &["2:45: instance group g of model m has kind KIND_MODEL but specifies one or more GPUs"],
     );
-    let two = Options { gpus: vec![0, 1] };
-    let finish = |group: &str| read_text(&python(group), "f").unwrap().finish(&two);
-    for (group, kind, gpus) in [
-        ("", InstanceKind::Gpu, vec![0, 1]),
-        ("instance_group { gpus: 1 }", InstanceKind::Gpu, vec![1]),
-        ("instance_group { kind: KIND_CPU }", InstanceKind::Cpu, vec![]),
+}
+
+/// Finishes a Python model on a server with a driver and these GPUs.
+fn finish_on(gpus: fn() -> Option<&'static [i32]>, fields: &str) -> Result<ModelConfig, String> {
+    let draft = read_text(&python(fields), "f").unwrap();
+    draft.finish(&Options { gpus }).map_err(|problems| problems[0].text.clone())
+}
+
+#[test]
+fn groups_that_leave_it_open_run_on_gpus_if_there_are_any() {
+    for (group, kind, gpus, is_auto) in [
+        ("", InstanceKind::Gpu, vec![0, 1], true),
+        ("instance_group { gpus: 1 }", InstanceKind::Gpu, vec![1], true),
+        ("instance_group { kind: KIND_GPU }", InstanceKind::Gpu, vec![0, 1], false),
+        ("instance_group { kind: KIND_CPU }", InstanceKind::Cpu, vec![], false),
     ] {
-        let config = finish(group).unwrap();
-        assert_eq!(
-            (config.instance_groups[0].kind, &config.instance_groups[0].gpus),
-            (kind, &gpus)
-        );
+        let config = finish_on(|| Some(&[0, 1]), group).unwrap();
+        let found = &config.instance_groups[0];
+        assert_eq!((found.kind, &found.gpus, found.is_auto), (kind, &gpus, is_auto), "{group}");
     }
-    let problems = finish("instance_group { kind: KIND_GPU gpus: [ 1, 7 ] }").unwrap_err();
+}
+
+#[test]
+fn gpus_that_are_not_there_are_refused_in_tritons_words() {
+    let on = "instance group m_0 of model m";
+    let group = "instance_group { kind: KIND_GPU gpus: [ 1, 7 ] }";
+    let text = format!(
+        "{on} specifies invalid or unsupported gpu id 7. GPUs with at least the minimum required \
+         CUDA compute compatibility of 6.000000 are: 0, 1"
+    );
+    assert_eq!(finish_on(|| Some(&[0, 1]), group).unwrap_err(), text);
+    let text = format!("{on} has kind KIND_GPU but no GPUs are available");
+    assert_eq!(finish_on(|| Some(&[]), "instance_group { kind: KIND_GPU }").unwrap_err(), text);
+}
+
+#[test]
+fn native_models_run_on_the_cpu_and_ask_for_no_gpu() {
+    let finish = |group: &str| {
+        let text = format!("name: 'n' backend: 'native'\n{group}");
+        let gpus = || panic!("the driver is not asked");
+        read_text(&text, "f").unwrap().finish(&Options { gpus })
+    };
+    assert_eq!(finish("").unwrap().instance_groups[0].kind, InstanceKind::Cpu);
     assert_eq!(
-        problems[0].text,
-        "instance group m_0 of model m specifies invalid or unsupported gpu id 7, GPUs are: 0 1"
+        finish("instance_group { kind: KIND_GPU }").unwrap_err()[0].text,
+        "instance group n_0 of model n has kind KIND_GPU but models of backend 'native' run on the \
+         CPU only"
     );
 }
 
