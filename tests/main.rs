@@ -9,6 +9,7 @@ mod bad_bytes;
 mod bad_input;
 mod batching;
 mod check;
+mod classification;
 mod clients;
 mod ensemble;
 mod ensemble_load;

@@ -3,6 +3,7 @@
 mod batch;
 mod check;
 pub mod graph;
+mod labels;
 mod plan;
 mod run;
 mod sequence;
@@ -15,7 +16,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use actix::Actor;
 use tokio::sync::oneshot;
 
-pub use self::check::check;
+pub use self::{check::check, labels::labels};
 use self::{
     plan::Plan,
     run::Run,

@@ -8,6 +8,7 @@ use tokio::task::spawn_blocking;
 use super::{
     Settings,
     definition::{Content, Definition, reason},
+    labels,
 };
 use crate::{
     backend::{self, Backend, Place},
@@ -17,7 +18,7 @@ use crate::{
     ensemble,
     error::{Error, Result},
     metrics::Metrics,
-    model::{Health, Infer, Model, Parts},
+    model::{Health, Infer, Model, OutputLabels, Parts},
     proto::inference::model_config::SchedulingChoice,
     request::{Reply, Request},
     statistics::Statistics,
@@ -33,7 +34,11 @@ pub(super) trait Open {
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
 
     /// An ensemble of models that are loaded; on failure every problem.
-    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
+    fn ensemble(
+        &self,
+        definition: Arc<Definition>,
+        parts: Parts,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
 }
 
 /// Opens models for good.
@@ -57,7 +62,7 @@ impl Open for Opener {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let (config, backend) = prepared.map_err(|_| {
+            let Prepared { config, labels, backend } = prepared.map_err(|_| {
                 Error::internal(format!("the backend of '{name}' panicked while it loaded"))
             })??;
             let parts = parts(config, version);
@@ -72,11 +77,15 @@ impl Open for Opener {
             if definition.is_override {
                 answers = Arc::new(WithFiles { answers, _files: definition });
             }
-            Ok(Arc::new(Model::new(parts, answers)))
+            Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
         })
     }
 
-    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+    fn ensemble(
+        &self,
+        definition: Arc<Definition>,
+        parts: Parts,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let setup = ensemble::Setup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),
@@ -85,10 +94,22 @@ impl Open for Opener {
             metrics: self.metrics.clone(),
         };
         Box::pin(async move {
+            let config = parts.config.clone();
+            let own = spawn_blocking(move || labels::read(&definition.model_dir, &config)).await;
+            let own = own.map_err(|_| Error::internal("reading labels panicked"));
+            let own = own.and_then(|it| it).map_err(|it| vec![it.to_string()])?;
+            let labels = ensemble::labels(&parts.config, own, &parts.steps);
             let answers = ensemble::start(setup).await?;
-            Ok(Arc::new(Model::new(parts, answers)))
+            Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
         })
     }
+}
+
+/// A version that only has to be opened.
+struct Prepared {
+    config: Arc<ModelConfig>,
+    labels: OutputLabels,
+    backend: Backend,
 }
 
 /// A model that counts from zero.
@@ -98,11 +119,7 @@ pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> Parts {
 }
 
 /// The finished config of one version, and what opens it. Blocks.
-fn prepare(
-    settings: &Settings,
-    definition: &Definition,
-    version: i64,
-) -> Result<(Arc<ModelConfig>, Backend)> {
+fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result<Prepared> {
     let Content::Single(draft) = &definition.content else {
         return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
     };
@@ -121,9 +138,10 @@ fn prepare(
     }
     let config = draft.finish(&settings.config).map_err(|it| Error::invalid(reason(&it)))?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
+    let labels = labels::read(&definition.model_dir, &config)?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
-    Ok((config, backend))
+    Ok(Prepared { config, labels, backend })
 }
 
 /// Takes over what a backend may fill in, and nothing else.

@@ -218,7 +218,7 @@ async fn ensemble(
     for number in changed {
         world.publisher.loading(&this.name, &[number]);
         let parts = Parts { steps: steps.clone(), ..load::parts(config.clone(), number) };
-        came_up.push((number, world.open.ensemble(parts).await?));
+        came_up.push((number, world.open.ensemble(definition.clone(), parts).await?));
     }
     Ok(came_up)
 }

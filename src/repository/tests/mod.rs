@@ -73,7 +73,11 @@ impl Open for Fake {
         })
     }
 
-    fn ensemble(&self, parts: Parts) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+    fn ensemble(
+        &self,
+        _: Arc<Definition>,
+        parts: Parts,
+    ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let configs: Vec<_> = parts.steps.iter().map(|it| Some(&*it.config)).collect();
         let ensemble = parts.config.ensemble.as_ref().unwrap();
