@@ -18,6 +18,7 @@ mod grpc;
 mod grpc_requests;
 mod http;
 mod http_tensors;
+mod infer_command;
 mod python;
 mod python_environments;
 mod python_failures;
