@@ -7,6 +7,7 @@ pub mod table;
 
 pub mod gateway;
 
+pub mod client;
 pub mod draw;
 pub mod repository;
 

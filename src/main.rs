@@ -1,4 +1,4 @@
-//! The command: serves, checks a repository, or draws an ensemble.
+//! The command: serves, checks a repository, draws an ensemble, or asks a server.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use clap::Parser;
 use troupe::{
     backend::gpus,
-    config, draw, log,
+    client, config, draw, log,
     options::{self, Command, GraphFormat, Options},
     repository, server,
 };
@@ -46,11 +46,9 @@ fn main() -> ExitCode {
         Some(Command::Check { repositories }) => check(repositories),
         Some(Command::Graph { model, model_repository, format, output }) => {
             let config = model_repository.join(model).join("config.pbtxt");
-            match graph(&config, format, output.as_deref()) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(text) => fail(&text),
-            }
+            ended(graph(&config, format, output.as_deref()))
         }
+        Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
     }
 }
 
@@ -80,7 +78,18 @@ fn graph(config: &Path, format: GraphFormat, output: Option<&Path>) -> Result<()
         Some(path) => {
             fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))
         }
-        None => io::stdout().write_all(picture.as_bytes()).map_err(|error| error.to_string()),
+        None => print(&picture),
+    }
+}
+
+fn print(text: &str) -> Result<(), String> {
+    io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+fn ended(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => fail(&text),
     }
 }
 

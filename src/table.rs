@@ -3,9 +3,9 @@
 /// Rows under a header, every column as wide as its widest line.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        let longest = cells.flat_map(|it| it.lines()).map(|it| it.chars().count()).max();
-        longest.unwrap_or(0).max(header[column].chars().count())
+        let cells = rows.iter().filter_map(|row| row.get(column).map(String::as_str));
+        let lines = cells.chain([header[column]]).flat_map(str::lines);
+        lines.map(|it| it.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let rule: String = widths.iter().map(|it| format!("+{}", "-".repeat(it + 2))).collect();

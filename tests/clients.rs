@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::support::{
-    Repository, Server, ensemble,
+    Model, Repository, Server, ensemble,
     models::{delay, execute},
     native, venv,
 };
@@ -19,6 +19,10 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let mut repository = Repository::new()
         .with("raises", raises)
         .with("waits", delay(300, "x:FP32[-1,2] -> y:FP32[-1,2]"));
+    let pets = native("identity", "x:FP32[4] -> y:FP32[4]").batch(8);
+    let labels = "name: \"y\" label_filename: \"pets.txt\"";
+    repository.write("pets", &Model { config: pets.config.replace("name: \"y\"", labels), ..pets });
+    repository.write_file("pets/pets.txt", "cat\nCOFFEE MUG\ndog\n");
     for name in ["http_only", "grpc_only", "http_comes", "grpc_comes"] {
         repository.write(name, &id());
     }
@@ -75,6 +79,11 @@ fn the_asyncio_http_client() {
 #[test]
 fn the_grpc_client_with_callbacks_asyncio_and_streams() {
     unittest("test_grpc");
+}
+
+#[test]
+fn both_clients_get_classes() {
+    unittest("test_classification");
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn the_server_says_who_it_is() {
     assert!(body["version"].is_string(), "{body}");
     let extensions: Vec<_> = body["extensions"].as_array().unwrap().iter().collect();
     for expected in [
+        "classification",
         "model_repository",
         "model_configuration",
         "binary_tensor_data",

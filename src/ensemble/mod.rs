@@ -3,6 +3,7 @@
 mod batch;
 mod check;
 pub mod graph;
+mod labels;
 mod parts;
 mod plan;
 mod run;
@@ -16,7 +17,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use actix::Actor;
 use tokio::sync::oneshot;
 
-pub use self::check::check;
+pub use self::{check::check, labels::labels};
 use self::{
     plan::Plan,
     run::Run,

@@ -18,6 +18,7 @@ pub const VERSION: &str = "2.73.0";
 
 /// What of the protocol is served.
 pub const EXTENSIONS: &[&str] = &[
+    "classification",
     "model_repository",
     "model_repository(unload_dependents)",
     "model_configuration",

@@ -1,6 +1,7 @@
 //! The doors: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire, status codes.
 
 pub mod ask;
+pub mod classify;
 pub mod describe;
 pub mod grpc;
 pub mod http;

@@ -1,6 +1,7 @@
 //! A model as everyone else sees it: a config, counters, and a way to ask.
 
 mod check;
+mod labels;
 mod reshape;
 pub mod warmup;
 
@@ -9,6 +10,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+pub use self::labels::Labels;
 use crate::{
     config::ModelConfig,
     error::Error,
@@ -61,9 +63,14 @@ pub struct Model {
     pub health: Arc<Health>,
     /// Models an ensemble runs; empty for others.
     pub steps: Vec<Arc<Model>>,
+    /// By output of the config; empty if none has labels.
+    labels: OutputLabels,
     reshapes: bool,
     answers: Arc<dyn Infer>,
 }
+
+/// For each output of a config, the names of its classes if they have some.
+pub type OutputLabels = Vec<Option<Arc<Labels>>>;
 
 /// What a model is made of.
 pub struct Parts {
@@ -84,7 +91,18 @@ impl Model {
     pub fn new(parts: Parts, answers: Arc<dyn Infer>) -> Model {
         let Parts { config, version, stats, health, steps } = parts;
         let reshapes = reshape::is_needed(&config);
-        Model { config, version, stats, health, steps, reshapes, answers }
+        let labels = OutputLabels::new();
+        Model { config, version, stats, health, steps, labels, reshapes, answers }
+    }
+
+    /// The same with names for the classes of its outputs.
+    pub fn with_labels(self, labels: OutputLabels) -> Model {
+        Model { labels, ..self }
+    }
+
+    /// The names of an output's classes.
+    pub fn labels(&self, output: usize) -> Option<&Arc<Labels>> {
+        self.labels.get(output)?.as_ref()
     }
 
     /// The model's name.

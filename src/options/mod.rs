@@ -1,12 +1,16 @@
 //! The command line: Triton's flags, and a few of ours.
 
 mod compatibility;
+mod infer;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
-pub use self::compatibility::{NOT_YET, WithoutEffect, not_yet};
+pub use self::{
+    compatibility::{NOT_YET, WithoutEffect, not_yet},
+    infer::Infer,
+};
 
 /// `--http-max-input-size`, unless it is given: Triton's.
 pub const DEFAULT_MAX_INPUT_SIZE: usize = 64 << 20;
@@ -46,6 +50,8 @@ pub enum Command {
         #[arg(long, short)]
         output: Option<PathBuf>,
     },
+    /// Send one request to a server that runs, and print the outputs
+    Infer(Infer),
 }
 
 /// How to draw a graph.

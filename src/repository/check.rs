@@ -10,6 +10,7 @@ use super::{
     Overrides, Settings,
     definition::{self, Content, Definition, config_file},
     graph::{Graph, Needed, Upstream, unmet},
+    labels,
     node::{Failure, NO_VERSION},
     scan::{self, Folders},
     warmup,
@@ -76,6 +77,7 @@ impl Model {
                 Err(found) => problems.extend(found),
             },
         }
+        self.check_labels(problems);
         if self.definition.versions.is_empty() {
             let name = &self.definition.name;
             let text = format!("{NO_VERSION} under the version policy of model '{name}'");
@@ -88,6 +90,17 @@ impl Model {
         match &self.config {
             Some(config) => config.places.problem(path, text),
             None => whole(&self.file, text),
+        }
+    }
+
+    /// Files that its outputs name and that cannot be read.
+    fn check_labels(&self, problems: &mut Vec<Problem>) {
+        let Some(config) = &self.config else { return };
+        for (index, output) in config.outputs.iter().enumerate() {
+            if let Err(error) = labels::read_one(&self.definition.model_dir, config, output) {
+                let path = format!("output[{index}].label_filename");
+                problems.push(self.problem(&path, error.to_string()));
+            }
         }
     }
 

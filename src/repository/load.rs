@@ -1,6 +1,6 @@
 //! Brings one version of a model up: complete its config, check it, open it.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
@@ -8,7 +8,7 @@ use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 use super::{
     Settings,
     definition::{Content, Definition, reason},
-    warmup,
+    labels, warmup,
 };
 use crate::{
     backend::{self, Backend, Place},
@@ -18,7 +18,7 @@ use crate::{
     ensemble,
     error::{Error, Result},
     metrics::Metrics,
-    model::{Health, Infer, Model, Parts, warmup::Sample},
+    model::{Health, Infer, Model, OutputLabels, Parts, warmup::Sample},
     proto::inference::model_config::SchedulingChoice,
     request::{Reply, Request},
     statistics::Statistics,
@@ -38,8 +38,8 @@ pub(super) trait Open {
     /// An ensemble of models that are loaded; on failure every problem.
     fn ensemble(
         &self,
+        definition: Arc<Definition>,
         parts: Parts,
-        model_dir: PathBuf,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
 }
 
@@ -65,7 +65,7 @@ impl Open for Opener {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let (config, backend, samples) = prepared.map_err(|_| {
+            let Prepared { config, labels, backend, samples } = prepared.map_err(|_| {
                 Error::internal(format!("the backend of '{name}' panicked while it loaded"))
             })??;
             let parts = parts(config, version);
@@ -83,14 +83,14 @@ impl Open for Opener {
             if definition.is_override {
                 answers = Arc::new(WithFiles { answers, _files: definition });
             }
-            Ok(Arc::new(Model::new(parts, answers)))
+            Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
         })
     }
 
     fn ensemble(
         &self,
+        definition: Arc<Definition>,
         parts: Parts,
-        model_dir: PathBuf,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let setup = ensemble::Setup {
             config: parts.config.clone(),
@@ -100,11 +100,24 @@ impl Open for Opener {
             metrics: self.metrics.clone(),
         };
         Box::pin(async move {
+            let (config, model_dir) = (parts.config.clone(), definition.model_dir.clone());
+            let own = spawn_blocking(move || labels::read(&definition.model_dir, &config)).await;
+            let own = own.map_err(|_| Error::internal("reading labels panicked"));
+            let own = own.and_then(|it| it).map_err(|it| vec![it.to_string()])?;
+            let labels = ensemble::labels(&parts.config, own, &parts.steps);
             let answers = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
-            Ok(Arc::new(Model::new(parts, answers)))
+            Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
         })
     }
+}
+
+/// A version that only has to be opened and warmed up.
+struct Prepared {
+    config: Arc<ModelConfig>,
+    labels: OutputLabels,
+    backend: Backend,
+    samples: Vec<Sample>,
 }
 
 /// A model that counts from zero.
@@ -114,11 +127,7 @@ pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> Parts {
 }
 
 /// The finished config of one version, what opens it and what warms it up. Blocks.
-fn prepare(
-    settings: &Settings,
-    definition: &Definition,
-    version: i64,
-) -> Result<(Arc<ModelConfig>, Backend, Vec<Sample>)> {
+fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result<Prepared> {
     let Content::Single(draft) = &definition.content else {
         return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
     };
@@ -137,11 +146,12 @@ fn prepare(
     }
     let config = draft.finish(&settings.config).map_err(|it| Error::invalid(reason(&it)))?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
+    let labels = labels::read(&definition.model_dir, &config)?;
     let samples = warmup::samples(&config, &definition.model_dir);
     let samples = samples.map_err(|it| Error::invalid(reason(&it)))?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
-    Ok((config, backend, samples))
+    Ok(Prepared { config, labels, backend, samples })
 }
 
 /// Takes over what a backend may fill in, and nothing else.

@@ -6,6 +6,7 @@ mod check;
 mod control;
 mod definition;
 mod graph;
+mod labels;
 mod load;
 mod node;
 mod operation;

@@ -74,20 +74,28 @@ pub(super) fn common_stamp(model_dir: &Path) -> Stamp {
 
 /// The text of a file of at most `limit` bytes.
 pub(super) fn read_text(path: &Path, limit: u64) -> Result<String> {
-    let failed = |what: &dyn std::fmt::Display| {
-        Error::internal(format!("failed to read '{}': {what}", path.display()))
-    };
+    String::from_utf8(read_bytes(path, limit)?)
+        .map_err(|_| failed(path, &"stream did not contain valid UTF-8"))
+}
+
+/// A file of at most `limit` bytes.
+pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let failed = |what: &dyn std::fmt::Display| failed(path, what);
     // Opening a pipe would wait for its writer.
     if !fs::metadata(path).map_err(|it| failed(&it))?.is_file() {
         return Err(failed(&"not a regular file"));
     }
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let file = File::open(path).map_err(|it| failed(&it))?;
-    let size = file.take(limit + 1).read_to_string(&mut text).map_err(|it| failed(&it))?;
+    let size = file.take(limit + 1).read_to_end(&mut bytes).map_err(|it| failed(&it))?;
     if limit < size as u64 {
         return Err(failed(&format_args!("larger than {limit} bytes")));
     }
-    Ok(text)
+    Ok(bytes)
+}
+
+fn failed(path: &Path, what: &dyn std::fmt::Display) -> Error {
+    Error::internal(format!("failed to read '{}': {what}", path.display()))
 }
 
 /// Refuses what cannot be the name of a folder in a repository.

@@ -219,8 +219,7 @@ async fn ensemble(
     for number in changed {
         world.publisher.loading(&this.name, &[number]);
         let parts = Parts { steps: steps.clone(), ..load::parts(config.clone(), number) };
-        let opened = world.open.ensemble(parts, definition.model_dir.clone()).await;
-        came_up.push((number, opened?));
+        came_up.push((number, world.open.ensemble(definition.clone(), parts).await?));
     }
     Ok(came_up)
 }

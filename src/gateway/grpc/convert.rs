@@ -8,8 +8,11 @@ use super::{contents::pack, parameters};
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
-    gateway::mismatch::{About, explain},
-    gateway::named::NamedRequest,
+    gateway::{
+        classify::Classes,
+        mismatch::{About, explain},
+        named::NamedRequest,
+    },
     model::Model,
     proto::inference::{
         ModelInferRequest, ModelInferResponse, model_infer_request::InferInputTensor,
@@ -19,8 +22,12 @@ use crate::{
     tensor::{DataType, Shape, Tensor},
 };
 
-/// Raw contents stay slices of the received message; typed ones are packed.
-pub(super) fn request(message: ModelInferRequest, config: &ModelConfig) -> Result<Request> {
+/// What is asked of the model, and of which outputs only classes are sent. Raw contents stay slices
+/// of the received message; typed ones are packed.
+pub(super) fn request(
+    message: ModelInferRequest,
+    config: &ModelConfig,
+) -> Result<(Request, Classes)> {
     let mut named = NamedRequest {
         parameters: parameters::read(message.parameters)?,
         ..NamedRequest::default()
@@ -44,12 +51,15 @@ pub(super) fn request(message: ModelInferRequest, config: &ModelConfig) -> Resul
             config.name
         )));
     }
+    let mut counts = Vec::with_capacity(message.outputs.len());
     for output in message.outputs {
-        parameters::check_tensor(&output.parameters, &output.name)?;
+        counts.push(parameters::classes(&output.parameters, &output.name)?);
         named.outputs.push(Cow::Owned(output.name));
     }
     named.id = Cow::Owned(message.id);
-    named.resolve(config)
+    let request = named.resolve(config)?;
+    let classes = Classes::new(&request.wanted, &counts);
+    Ok((request, classes))
 }
 
 /// What `raw_input_contents` still holds.
@@ -64,7 +74,7 @@ fn tensor(
     about: &About,
     config: &ModelConfig,
 ) -> Result<Tensor> {
-    parameters::check_tensor(&input.parameters, &input.name)?;
+    parameters::check_input(&input.parameters, &input.name)?;
     let dtype = data_type(input, about, config)?;
     let About { input: name, model, .. } = about;
     let data = match &input.contents {

@@ -17,9 +17,10 @@ pub(super) async fn infer(gate: &Gate, message: ModelInferRequest) -> Result<Mod
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
-    let request = convert::request(message, &model.config)?;
+    let (request, classes) = convert::request(message, &model.config)?;
     let context = request.context.clone();
     let response = ask(&model, request).await?;
+    let response = classes.apply(&model, response).await?;
     Ok(convert::response(&model, context.id.clone(), response))
 }
 

@@ -54,26 +54,40 @@ pub(super) fn one(value: Parameter) -> InferParameter {
     InferParameter { parameter_choice: Some(choice) }
 }
 
-/// Refuses what a tensor's parameters ask for and nobody does yet; says what is wrong with them.
-pub(super) fn check_tensor(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
+/// Says what is wrong with an input's parameters.
+pub(super) fn check_input(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
+    if is_shared(map, tensor)? { Err(no_shared_memory()) } else { Ok(()) }
+}
+
+/// How many classes of an output are asked for; 0: the output itself.
+pub(super) fn classes(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<u64> {
     if map.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
-    check_shared_memory(map, tensor)?;
-    let Some(classes) = map.get("classification") else { return Ok(()) };
-    let wrong = |text: &str| Error::invalid(format!("invalid value{text}"));
-    match classes.parameter_choice {
-        Some(ParameterChoice::Int64Param(count)) if count < 0 => {
-            Err(wrong(" for 'classification' parameter, expected >= 0"))
+    let is_shared = is_shared(map, tensor)?;
+    let wrong = |text: &str| Err(Error::invalid(format!("invalid value{text}")));
+    let classes = match map.get("classification").map(|it| &it.parameter_choice) {
+        None if is_shared => return Err(no_shared_memory()),
+        None => return Ok(0),
+        Some(Some(ParameterChoice::Int64Param(count))) => u64::try_from(*count),
+        _ => return wrong(" type for 'classification' parameter, expected int64_param"),
+    };
+    match classes {
+        Err(_) => wrong(" for 'classification' parameter, expected >= 0"),
+        Ok(_) if is_shared => {
+            let text = "output can't set both 'shared_memory_region' and 'classification'";
+            Err(Error::invalid(text))
         }
-        Some(ParameterChoice::Int64Param(_)) => {
-            Err(Error::unsupported("`classification` is not supported yet"))
-        }
-        _ => Err(wrong(" type for 'classification' parameter, expected int64_param")),
+        Ok(count) => Ok(count),
     }
 }
 
-fn check_shared_memory(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
+fn no_shared_memory() -> Error {
+    Error::unsupported("shared memory is not supported yet")
+}
+
+/// Is the tensor to be in shared memory?
+fn is_shared(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<bool> {
     const REGION: &str = "shared_memory_region";
     const SIZE: &str = "shared_memory_byte_size";
     let choice = |name| map.get(name).map(|it| it.parameter_choice.as_ref());
@@ -100,12 +114,12 @@ fn check_shared_memory(map: &HashMap<String, InferParameter>, tensor: &str) -> R
         }
     }
     if region.is_none() {
-        return Ok(());
+        return Ok(false);
     }
     if choice(SIZE).is_none() {
         return wrong(format!("'{SIZE}' must be specified along with '{REGION}' parameter"));
     }
-    Err(Error::unsupported("shared memory is not supported yet"))
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -177,7 +191,11 @@ mod tests {
                 "'shared_memory_byte_size' must be specified along with 'shared_memory_region' \
                  parameter for tensor 't'",
             ),
-            (vec![region, size], "shared memory is not supported yet"),
+            (vec![region.clone(), size.clone()], "shared memory is not supported yet"),
+            (
+                vec![region, size, ("classification", Int64Param(0))],
+                "output can't set both 'shared_memory_region' and 'classification'",
+            ),
             (
                 vec![("classification", BoolParam(true))],
                 "invalid value type for 'classification' parameter, expected int64_param",
@@ -186,10 +204,26 @@ mod tests {
                 vec![("classification", Int64Param(-1))],
                 "invalid value for 'classification' parameter, expected >= 0",
             ),
-            (vec![("classification", Int64Param(2))], "`classification` is not supported yet"),
         ] {
-            let error = check_tensor(&map(&given), "t").err().map(|it| it.to_string());
-            assert_eq!(error.unwrap_or_default(), expected, "{given:?}");
+            let (as_output, as_input) =
+                (classes(&map(&given), "t"), check_input(&map(&given), "t"));
+            let error = as_output.err().map(|it| it.to_string()).unwrap_or_default();
+            assert_eq!(error, expected, "{given:?}");
+            if !expected.contains("classification") {
+                let error = as_input.err().map(|it| it.to_string()).unwrap_or_default();
+                assert_eq!(error, expected, "{given:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn classes_are_counted() {
+        for (given, expected) in [
+            (vec![], 0),
+            (vec![("classification", Int64Param(2))], 2),
+            (vec![("x", BoolParam(true))], 0),
+        ] {
+            assert_eq!(classes(&map(&given), "t"), Ok(expected), "{given:?}");
         }
     }
 }

@@ -5,13 +5,14 @@ use std::{borrow::Cow, ops::Range};
 use super::{
     body::Body,
     elements,
-    envelope::{Envelope, InputJson, OutputJson},
+    envelope::{Envelope, InputJson, OutputJson, Scalar},
     json,
 };
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
     gateway::{
+        classify::Classes,
         mismatch::{About, explain},
         named::NamedRequest,
     },
@@ -36,6 +37,8 @@ pub(super) struct Asked {
     pub(super) request: Request,
     /// Outputs to be sent as bytes.
     pub(super) binary: Wanted,
+    /// Outputs of which classes are sent.
+    pub(super) classes: Classes,
 }
 
 /// Reads `body` for the model of `config`; no tensor may take more than `limit` bytes.
@@ -82,7 +85,7 @@ impl Reader<'_> {
 
     fn request(&mut self, envelope: Envelope<'_>) -> Result<Asked> {
         let mut named = NamedRequest::default();
-        if envelope.id != super::envelope::Scalar::Absent {
+        if envelope.id != Scalar::Absent {
             named.id = envelope.id.into_text("id")?;
         }
         let mut is_binary = false;
@@ -104,14 +107,17 @@ impl Reader<'_> {
                 self.config.name
             )));
         }
-        let mut as_bytes = Vec::new();
+        let (mut as_bytes, mut counts) = (Vec::new(), Vec::new());
         for output in envelope.outputs.optional("outputs")? {
-            as_bytes.push(output_as_bytes(&output)?.unwrap_or(is_binary));
+            let form = Form::of(&output)?;
+            as_bytes.push(form.as_bytes.unwrap_or(is_binary));
+            counts.push(form.classes);
             named.outputs.push(output.name.into_text("name")?);
         }
         let request = named.resolve(self.config)?;
         let binary = pick(&request.wanted, &as_bytes, is_binary);
-        Ok(Asked { request, binary })
+        let classes = Classes::new(&request.wanted, &counts);
+        Ok(Asked { request, binary, classes })
     }
 
     fn input<'b>(&mut self, id: &str, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
@@ -210,22 +216,42 @@ fn check_byte_size(name: &str, elements: usize, dtype: DataType) -> Result<()> {
     )))
 }
 
-/// Does the client want this output as bytes? `None`: as the request says for all.
-fn output_as_bytes(output: &OutputJson<'_>) -> Result<Option<bool>> {
-    let mut is_binary = None;
-    for (key, value) in output.parameters.list("parameters")? {
-        match &**key {
-            "binary_data" => is_binary = Some(value.bool(key)?),
-            "classification" if value.count(key)? != 0 => {
-                return Err(Error::unsupported("classification is not supported yet"));
-            }
-            "shared_memory_region" => {
-                return Err(Error::unsupported("shared memory is not supported yet"));
-            }
-            _ => (),
+/// How the client wants one output.
+#[derive(Default)]
+struct Form {
+    /// `None`: as the request says for all.
+    as_bytes: Option<bool>,
+    /// 0: the output itself.
+    classes: u64,
+}
+
+impl Form {
+    fn of(output: &OutputJson<'_>) -> Result<Form> {
+        let parameters = output.parameters.list("parameters")?;
+        let has = |key: &str| parameters.iter().any(|it| it.0 == key);
+        if has("shared_memory_region") {
+            return Err(refuse_shared(has("classification"), parameters));
         }
+        let mut form = Form::default();
+        for (key, value) in parameters {
+            match &**key {
+                "binary_data" => form.as_bytes = Some(value.bool(key)?),
+                "classification" => form.classes = value.count(key)?,
+                _ => (),
+            }
+        }
+        Ok(form)
     }
-    Ok(is_binary)
+}
+
+fn refuse_shared(is_classified: bool, parameters: &[(Cow<'_, str>, Scalar<'_>)]) -> Error {
+    let is_binary = (Cow::Borrowed("binary_data"), Scalar::Bool(true));
+    let other = match () {
+        () if is_classified => "classification",
+        () if parameters.contains(&is_binary) => "binary_data",
+        () => return Error::unsupported("shared memory is not supported yet"),
+    };
+    Error::invalid(format!("Output can't set both 'shared_memory_region' and '{other}'"))
 }
 
 fn pick(wanted: &Wanted, as_bytes: &[bool], is_binary: bool) -> Wanted {
@@ -272,7 +298,8 @@ fn raw(body: &Body, config: &ModelConfig) -> Result<Asked> {
         inputs: [(Cow::Borrowed(&*input.name), tensor)].into_iter().collect(),
         ..Default::default()
     };
-    Ok(Asked { request: named.resolve(config)?, binary: Wanted::All })
+    let request = named.resolve(config)?;
+    Ok(Asked { request, binary: Wanted::All, classes: Classes::default() })
 }
 
 fn deduce(name: &str, shape: &mut Shape, elements: usize) -> Result<()> {

@@ -51,6 +51,7 @@ async fn answer(http: &HttpRequest, payload: &mut Payload) -> Result<HttpRespons
     let context = asked.request.context.clone();
     let wanted = asked.request.wanted.clone();
     let response = ask(&model, asked.request).await?;
+    let response = asked.classes.apply(&model, response).await?;
     let answer = Whole { model, context, response, wanted, binary: asked.binary };
     write(answer, coding::of_answer(http.headers())).await
 }

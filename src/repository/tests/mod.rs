@@ -76,8 +76,8 @@ impl Open for Fake {
 
     fn ensemble(
         &self,
+        _: Arc<Definition>,
         parts: Parts,
-        _: PathBuf,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let configs: Vec<_> = parts.steps.iter().map(|it| Some(&*it.config)).collect();

@@ -23,6 +23,7 @@ async fn envelopes() {
     let with = |more: &str| format!("{{{both},{more}}}");
     let invalid_parameter =
         "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'string'.";
+    let out0 = |it: &str| with(&format!(r#""outputs":[{{"name":"OUT0","parameters":{{{it}}}}}]"#));
     let deep = with(&format!(r#""x":{}{}"#, "[".repeat(200), "]".repeat(200)));
     check(&[
         ("nope", "{}", 404, "Request for unknown model: 'nope' is not found"),
@@ -43,8 +44,11 @@ async fn envelopes() {
         ("two", &with(r#""outputs":[{"name":"OUT9"}]"#), 400, "[request id: <id_unknown>] unexpected inference output 'OUT9' for model 'two'"),
         ("two", &with(r#""outputs":[{"name":"OUT0"},{"name":"OUT0"}]"#), 400, "[request id: <id_unknown>] output 'OUT0' already exists in request"),
         ("two", &with(r#""outputs":[{}]"#), 400, "Unable to parse 'name': attempt to access non-existing object member 'name'"),
-        ("two", &with(r#""outputs":[{"name":"OUT0","parameters":{"classification":2}}]"#), 501, "classification is not supported yet"),
-        ("two", &with(r#""outputs":[{"name":"OUT0","parameters":{"binary_data":2}}]"#), 400, "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean"),
+        ("two", &out0(r#""classification":-1"#), 400, "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ("two", &out0(r#""classification":1,"shared_memory_region":"r""#), 400, "Output can't set both 'shared_memory_region' and 'classification'"),
+        ("two", &out0(r#""binary_data":true,"shared_memory_region":"r""#), 400, "Output can't set both 'shared_memory_region' and 'binary_data'"),
+        ("two", &out0(r#""binary_data":false,"shared_memory_region":"r""#), 501, "shared memory is not supported yet"),
+        ("two", &out0(r#""binary_data":2"#), 400, "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean"),
     ])
     .await;
 }

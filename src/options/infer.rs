@@ -1,0 +1,50 @@
+//! The command line of `troupe infer`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+/// One request to a server that runs.
+#[derive(Clone, Debug, Args)]
+pub struct Infer {
+    /// The model's name
+    pub model: String,
+    /// JSON, plain text, or the contents of a file behind `@`, of which an array if it ends in
+    /// `.npy`; may be given more than once, and without `NAME=` if the model has one input. A
+    /// missing batch dimension is added
+    #[arg(long, short, value_name = "NAME=VALUE", allow_hyphen_values = true)]
+    pub input: Vec<String>,
+    /// Dimensions of an input, where they are not told by its data and the model's config
+    #[arg(long, value_name = "NAME=1,3,224,224", allow_hyphen_values = true)]
+    pub shape: Vec<String>,
+    /// An output to ask for; may be given more than once [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub output: Vec<String>,
+    /// Instead of every output, its so many largest elements with their labels
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub classes: Option<u32>,
+    /// A version of the model [default: the latest]
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
+    pub model_version: String,
+    /// Where the server listens for gRPC
+    #[arg(long, default_value = "localhost:8001")]
+    pub url: String,
+    /// How long to wait for the answer in all
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Metadata to send along; may be given more than once
+    #[arg(long, value_name = "NAME:VALUE")]
+    pub header: Vec<String>,
+    /// Print all rows, elements and characters
+    #[arg(long)]
+    pub full: bool,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
+    let limit = seconds.filter(|it| !it.is_zero());
+    limit.ok_or_else(|| format!("expected a number of seconds greater than 0, got `{text}`"))
+}
