@@ -99,6 +99,13 @@ impl Model {
     /// Checks the request against the config, then runs it.
     pub fn infer(&self, mut request: Request, reply: Reply) {
         let reply = reply.counted(self.stats.clone());
+        if self.config.decoupled && !reply.takes_many() {
+            return reply.answer(Err(Error::unsupported(format!(
+                "model '{}' is decoupled: it may give any number of responses, and the caller takes \
+                 exactly one",
+                self.config.name
+            ))));
+        }
         if let Err(text) = check::check(&self.config, &mut request) {
             return reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
         }

@@ -13,11 +13,24 @@ use crate::{
     tensor::{DataType, Lease, Shape, Tensor, shape_text},
 };
 
+/// Tags of a result beside the response's and the error's; `encode.py` has the same.
+const LATER: u8 = 2;
+const AGAIN: u8 = 3;
+
 /// What one group of requests became.
 pub(super) struct Answer {
-    /// One result per request, or Python's text for all.
-    pub(super) results: Result<Vec<Result<Response>>, String>,
+    /// One verdict per request, or Python's text for all.
+    pub(super) results: Result<Vec<Verdict>, String>,
     pub(super) timing: Timing,
+}
+
+/// What became of one request.
+pub(super) enum Verdict {
+    Result(Result<Response>),
+    /// It is answered apart from its group.
+    Later,
+    /// It is to be executed anew.
+    Again,
 }
 
 /// Which answer a frame holds.
@@ -55,6 +68,11 @@ impl<'a> Cursor<'a> {
     }
     pub(super) fn u64(&mut self) -> Result<u64, String> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    /// The next byte, left where it is.
+    fn peek(&self) -> Option<u8> {
+        self.frame.get(self.at).copied()
     }
 
     /// So many bytes, shared with the frame, and the padding after them.
@@ -111,9 +129,25 @@ pub(super) fn answer(
     }
     let mut results = Vec::with_capacity(count);
     for request in requests {
-        results.push(result(cursor, config, (request, requests), segments)?);
+        results.push(match cursor.peek() {
+            Some(tag @ (LATER | AGAIN)) => {
+                cursor.u64()?;
+                if tag == LATER { Verdict::Later } else { Verdict::Again }
+            }
+            _ => Verdict::Result(result(cursor, config, (request, requests), segments)?),
+        });
     }
     Ok(Answer { results: Ok(results), timing })
+}
+
+/// One response to `request`, apart from its group.
+pub(super) fn single(
+    cursor: &mut Cursor<'_>,
+    config: &ModelConfig,
+    request: &Request,
+    segments: &mut Segments,
+) -> Result<Result<Response>, String> {
+    result(cursor, config, (request, std::slice::from_ref(request)), segments)
 }
 
 /// Errors in the frame are the outer ones, those of the model the inner ones.

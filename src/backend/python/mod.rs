@@ -65,12 +65,6 @@ fn may_complete(path: &std::path::Path) -> bool {
 
 /// Finds the model's file and its interpreter.
 pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
-    if config.decoupled {
-        return Err(Error::unsupported(format!(
-            "decoupled Python models are not supported yet ('{}')",
-            config.name
-        )));
-    }
     let path = model_file(place, &config.default_model_filename)?;
     let wishes = Wishes {
         settings,
