@@ -10,6 +10,7 @@ mod bad_input;
 mod batching;
 mod check;
 mod clients;
+mod decoupled;
 mod ensemble;
 mod ensemble_load;
 mod ensemble_run;

@@ -116,7 +116,7 @@ class Worker:
             started = now()
             try:
                 responses = execute(requests)
-                if type(responses) is not list:
+                if type(responses) is not list or self.is_decoupled:
                     responses = self.settle(responses, requests)
                 ended = now()
                 body = encode(requests, responses)
