@@ -1,23 +1,21 @@
 //! What a client asks and what it gets back, free of any wire format.
 
+mod reply;
+
 use std::{
     borrow::Cow,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
 };
 
 use actix::Message;
 use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
-use crate::{
-    error::{Error, Result},
-    statistics::{Statistics, Timing},
-    tensor::Tensor,
-};
+pub use reply::{Answer, Credit, Reply, Response};
+
+use crate::tensor::Tensor;
 
 /// A value of `parameters` in a request or a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,98 +133,6 @@ impl Request {
     /// What the request adds to statistics: its rows, or 0 for a warm-up.
     pub fn counted_rows(&self) -> u32 {
         if self.context.is_warmup { 0 } else { self.rows() }
-    }
-}
-
-/// What a model answered.
-#[derive(Clone, Debug, Default)]
-pub struct Response {
-    /// One place per output of the config; `None` where the model gave nothing.
-    pub outputs: Vec<Option<Tensor>>,
-    /// What the model says beside its tensors.
-    pub parameters: Parameters,
-    /// For statistics.
-    pub timing: Timing,
-}
-
-/// Whoever waits for an answer: a gateway, or the next step of an ensemble.
-pub trait Answer: Send {
-    /// Called exactly once, on any thread, at the moment `now`; must not block.
-    fn answer(self: Box<Self>, result: Result<Response>, now: Instant);
-}
-
-impl Answer for oneshot::Sender<Result<Response>> {
-    fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
-        // The gateway may have gone; then nobody misses the answer.
-        let _ = self.send(result);
-    }
-}
-
-/// The one way to answer a request. Dropping it unanswered answers with an error.
-pub struct Reply {
-    to: Option<Box<dyn Answer>>,
-    /// Whose statistics this answer counts in.
-    stats: Option<Arc<Statistics>>,
-    since: Instant,
-}
-
-impl Reply {
-    /// Answers go to `to`.
-    pub fn new(to: impl Answer + 'static) -> Reply {
-        Reply::new_at(to, Instant::now())
-    }
-
-    /// The same, its time counted from `since` on.
-    pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), stats: None, since }
-    }
-
-    /// A reply and the place to wait for it.
-    pub fn channel() -> (Reply, oneshot::Receiver<Result<Response>>) {
-        let (sender, receiver) = oneshot::channel();
-        (Reply::new(sender), receiver)
-    }
-
-    /// Counts the answer in a model's statistics.
-    pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.stats = Some(stats);
-        self
-    }
-
-    /// When the request reached the model.
-    pub fn since(&self) -> Instant {
-        self.since
-    }
-
-    /// Sends the answer on.
-    pub fn answer(self, result: Result<Response>) {
-        self.answer_at(result, Instant::now());
-    }
-
-    /// The same for whoever has just looked at the clock.
-    pub fn answer_at(mut self, result: Result<Response>, now: Instant) {
-        self.send(result, now);
-    }
-
-    fn send(&mut self, result: Result<Response>, now: Instant) {
-        let Some(to) = self.to.take() else { return };
-        if let Some(stats) = &self.stats {
-            let elapsed = now.saturating_duration_since(self.since);
-            match &result {
-                Ok(response) => stats.success(&response.timing, elapsed),
-                Err(error) => stats.failure(error.kind(), elapsed),
-            }
-        }
-        to.answer(result, now);
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        if self.to.is_some() {
-            let stopped = Error::unavailable("the model stopped before it answered");
-            self.send(Err(stopped), Instant::now());
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     config::ModelConfig,
     error::Result,
     model::Health,
-    request::{Request, Response},
+    request::{Reply, Request, Response},
     statistics::Timing,
     tensor::Tensor,
 };
@@ -93,10 +93,20 @@ pub trait Remote {
 pub struct Executed {
     /// Position of the group in `start`.
     pub group: usize,
-    /// One result per request, or one failure for all.
-    pub results: Result<Vec<Result<Response>>>,
+    /// One outcome per request, or one failure for all that were not detached before.
+    pub results: Result<Vec<Outcome>>,
     /// `queue` is left empty.
     pub timing: Timing,
+}
+
+/// What became of one request of a group.
+pub enum Outcome {
+    /// It is answered.
+    Now(Result<Response>),
+    /// It was detached and is answered apart from its group.
+    Later,
+    /// It is to be queued and executed anew; with its reply if it was detached.
+    Again(Request, Option<Reply>),
 }
 
 /// Waits for the groups of one `start`.
@@ -104,6 +114,9 @@ pub trait Done {
     /// Called once per group. Once all groups are through and every `Rc` is dropped, the worker
     /// is given more; a worker that is not ready keeps its `Rc` until it is.
     fn executed(&self, executed: Executed);
+
+    /// Takes the reply of one request that is answered apart from its group; before `executed`.
+    fn detach(&self, group: usize, index: usize) -> Option<Reply>;
 }
 
 /// Where a model's files are.

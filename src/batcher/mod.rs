@@ -190,11 +190,19 @@ impl Batcher {
             Seat::Outside(worker) => {
                 // Weak: work in flight must not keep alive a model that nobody holds.
                 let this: WeakAddr<Batcher> = ctx.address().downgrade();
-                worker.run(Work(groups), move || {
+                let (same, stats) = (this.clone(), self.stats.clone());
+                let idle = move || {
                     if let Some(this) = this.upgrade() {
                         this.do_send(Idle { seat: index, took: begun.elapsed() / count });
                     }
-                });
+                };
+                let again = move |pending| {
+                    if let Some(this) = same.upgrade() {
+                        stats.pending.fetch_add(1, Ordering::Relaxed);
+                        this.do_send::<Pending>(pending);
+                    }
+                };
+                worker.run(Work(groups), idle, again);
             }
         }
     }

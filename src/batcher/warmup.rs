@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use actix::{Context, Handler, Message};
+use actix::{AsyncContext, Context, Handler, Message, WeakAddr};
 use futures_util::future::try_join_all;
 
 use super::{Batcher, Mailbox, Seat};
@@ -38,12 +38,23 @@ impl Mailbox {
 impl Handler<RunOn> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, RunOn { seat, group }: RunOn, _: &mut Context<Self>) {
+    fn handle(&mut self, RunOn { seat, group }: RunOn, ctx: &mut Context<Self>) {
         let work = Work(vec![group]);
         match &mut self.seats[seat] {
             Seat::Here(local) => local.run(work, Instant::now()),
             Seat::Thread(instance) => instance.do_send(work),
-            Seat::Outside(worker) => worker.run(work, || ()),
+            Seat::Outside(worker) => {
+                worker.run(work, || (), again(seat, ctx.address().downgrade()))
+            }
+        }
+    }
+}
+
+/// A rescheduled request goes to the same instance.
+fn again(seat: usize, batcher: WeakAddr<Batcher>) -> impl Fn(Pending) {
+    move |pending| {
+        if let Some(batcher) = batcher.upgrade() {
+            batcher.do_send(RunOn { seat, group: vec![pending] });
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     metrics::Metrics,
     model::{Infer, Model},
     request::{Answer, Reply, Request, Response},
-    statistics::Statistics,
+    statistics::{Statistics, Timing},
 };
 
 /// What an ensemble is made of.
@@ -125,5 +125,18 @@ impl Answer for Counted {
             self.stats.execution(self.rows, &response.timing, now);
         }
         self.reply.answer_at(result, now);
+    }
+
+    fn takes_many(&self) -> bool {
+        self.reply.takes_many()
+    }
+
+    fn part(&mut self, result: crate::error::Result<Response>, _: Instant) {
+        self.reply.part(result);
+    }
+
+    fn end(self: Box<Self>, now: Instant) {
+        self.stats.execution(self.rows, &Timing::default(), now);
+        self.reply.end(Timing::default());
     }
 }

@@ -206,6 +206,9 @@ impl Run {
         });
         let outputs = outputs.collect();
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
-        reply.answer_at(Ok(Response { outputs, parameters, timing: state.timing }), now);
+        reply.answer_at(
+            Ok(Response { outputs, parameters, timing: state.timing, credit: None }),
+            now,
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! Asks a model and waits; a caller that goes away meanwhile cancels the request.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::mpsc;
 
 use crate::{
     error::{Error, Result},
     model::Model,
-    request::{Context, Reply, Request, Response},
+    request::{Answer, Context, Reply, Request, Response},
 };
 
 /// The model's answer. Dropping the future before the answer cancels the request.
@@ -16,6 +18,68 @@ pub async fn ask(model: &Model, request: Request) -> Result<Response> {
     let result = answer.await;
     caller.context = None;
     result.unwrap_or_else(|_| Err(Error::internal("the request was lost")))
+}
+
+/// One thing a model says to a caller that takes any number of responses.
+#[derive(Debug)]
+pub enum Said {
+    /// A response, or the failure of one; there is more to come.
+    Part(Result<Response>),
+    /// The last response, or the failure of the request.
+    Last(Result<Response>),
+    /// There is no response, or none after the last `Part`.
+    End,
+}
+
+/// Starts the request and returns at once; `Answers::next` waits.
+pub fn ask_many(model: Arc<Model>, request: Request) -> Answers {
+    // Bounded by the credit of whoever makes the responses.
+    let (sender, said) = mpsc::unbounded_channel();
+    let caller = Caller { context: Some(request.context.clone()) };
+    model.infer(request, Reply::new(Many(sender)));
+    Answers { said, caller, _model: model }
+}
+
+/// What a model says, one by one. Dropping it before the end cancels the request.
+pub struct Answers {
+    said: mpsc::UnboundedReceiver<Said>,
+    caller: Caller,
+    /// Kept running until the end.
+    _model: Arc<Model>,
+}
+
+impl Answers {
+    /// The next; `None` after `Last` or `End`.
+    pub async fn next(&mut self) -> Option<Said> {
+        self.caller.context.as_ref()?;
+        let lost = || Said::Last(Err(Error::internal("the request was lost")));
+        let said = self.said.recv().await.unwrap_or_else(lost);
+        if !matches!(said, Said::Part(_)) {
+            self.caller.context = None;
+        }
+        Some(said)
+    }
+}
+
+struct Many(mpsc::UnboundedSender<Said>);
+
+impl Answer for Many {
+    fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
+        // The gateway may have gone; then nobody misses the answer.
+        let _ = self.0.send(Said::Last(result));
+    }
+
+    fn takes_many(&self) -> bool {
+        true
+    }
+
+    fn part(&mut self, result: Result<Response>, _: Instant) {
+        let _ = self.0.send(Said::Part(result));
+    }
+
+    fn end(self: Box<Self>, _: Instant) {
+        let _ = self.0.send(Said::End);
+    }
 }
 
 /// Whoever waits; dropped while waiting, it cancels.

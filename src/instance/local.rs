@@ -82,7 +82,7 @@ impl Local {
         let result = result.map(|outputs| {
             // Counted before the answer: a client that asks right after finds itself in there.
             self.stats.execution(counted, &timing, *clock);
-            Response { outputs, parameters: Vec::new(), timing }
+            Response { outputs, timing, ..Response::default() }
         });
         reply.answer_at(result, *clock);
     }
@@ -108,7 +108,7 @@ impl Local {
                 for (reply, outputs) in replies.into_iter().zip(outputs) {
                     let queue = begun.saturating_duration_since(reply.since());
                     let timing = Timing { queue, ..timing };
-                    let response = Response { outputs, parameters: Vec::new(), timing };
+                    let response = Response { outputs, timing, ..Response::default() };
                     reply.answer_at(Ok(response), now);
                 }
             }

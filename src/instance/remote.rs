@@ -9,10 +9,10 @@ use std::{
 
 use super::Work;
 use crate::{
-    backend::{Done, Executed, Remote},
+    backend::{Done, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
-    request::{Reply, Request, Response},
+    request::{Pending, Reply, Request, Response},
     statistics::{Statistics, Timing},
 };
 
@@ -33,14 +33,21 @@ impl Outside {
         Outside { remote, config, stats }
     }
 
-    /// Starts all groups; calls `idle` once the worker can take more.
-    pub fn run(&mut self, work: Work, idle: impl FnOnce() + 'static) {
+    /// Starts all groups; calls `idle` once the worker can take more, and `again` for requests that
+    /// are to be queued anew.
+    pub fn run(
+        &mut self,
+        work: Work,
+        idle: impl FnOnce() + 'static,
+        again: impl Fn(Pending) + 'static,
+    ) {
         let mut waiting = Vec::with_capacity(work.0.len());
         let mut groups = Vec::with_capacity(work.0.len());
         for group in work.0 {
             let (requests, replies): (Vec<Request>, Vec<Reply>) =
                 group.into_iter().map(|it| (it.request, it.reply)).unzip();
             let rows = requests.iter().map(Request::counted_rows).sum();
+            let replies = replies.into_iter().map(Some).collect();
             waiting.push(Some(Group { replies, rows }));
             groups.push(requests);
         }
@@ -50,13 +57,15 @@ impl Outside {
             stats: self.stats.clone(),
             begun: Instant::now(),
             idle: RefCell::new(Some(Box::new(idle))),
+            again: Box::new(again),
         };
         self.remote.start(groups, Rc::new(waiting));
     }
 }
 
 struct Group {
-    replies: Vec<Reply>,
+    /// `None` once detached.
+    replies: Vec<Option<Reply>>,
     /// For statistics.
     rows: u32,
 }
@@ -68,6 +77,7 @@ struct Waiting {
     stats: Arc<Statistics>,
     begun: Instant,
     idle: RefCell<Option<Box<dyn FnOnce()>>>,
+    again: Box<dyn Fn(Pending)>,
 }
 
 impl Done for Waiting {
@@ -80,14 +90,31 @@ impl Done for Waiting {
                 self.stats.execution(rows, &executed.timing, now);
                 let mut results = results.into_iter();
                 for reply in replies {
-                    let result = results.next().unwrap_or_else(|| Err(too_few(&self.config)));
-                    self.answer(reply, result, (executed.timing, now));
+                    let missing = || Outcome::Now(Err(too_few(&self.config)));
+                    match (results.next().unwrap_or_else(missing), reply) {
+                        (Outcome::Now(result), Some(reply)) => {
+                            self.answer(reply, result, (executed.timing, now));
+                        }
+                        (Outcome::Again(request, detached), reply) => {
+                            if let Some(reply) = reply.or(detached) {
+                                (self.again)(Pending { request, reply });
+                            }
+                        }
+                        // Whoever answers later has its reply already.
+                        (Outcome::Now(_), None) | (Outcome::Later, _) => (),
+                    }
                 }
             }
             Err(error) => {
-                replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
+                let open = replies.into_iter().flatten();
+                open.for_each(|it| it.answer_at(Err(error.clone()), now));
             }
         }
+    }
+
+    fn detach(&self, group: usize, index: usize) -> Option<Reply> {
+        let mut groups = self.groups.borrow_mut();
+        groups.get_mut(group)?.as_mut()?.replies.get_mut(index)?.take()
     }
 }
 

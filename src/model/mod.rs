@@ -119,6 +119,13 @@ impl Model {
     pub fn infer(&self, mut request: Request, reply: Reply) {
         let is_counted = !request.context.is_warmup;
         let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
+        if self.config.decoupled && !reply.takes_many() {
+            return reply.answer(Err(Error::unsupported(format!(
+                "model '{}' is decoupled: it may give any number of responses, and the caller takes \
+                 exactly one",
+                self.config.name
+            ))));
+        }
         if let Err(text) = check::check(&self.config, &mut request) {
             return reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
         }

@@ -6,6 +6,7 @@ use crate::{
     config::ModelConfig,
     error::Result,
     request::{Answer, Reply, Response},
+    statistics::Timing,
     tensor::{Shape, Tensor},
 };
 
@@ -37,6 +38,22 @@ impl Answer for Outer {
             Ok(response)
         });
         self.reply.answer_at(result, now);
+    }
+
+    fn takes_many(&self) -> bool {
+        self.reply.takes_many()
+    }
+
+    fn part(&mut self, result: Result<Response>, _: Instant) {
+        let config = &self.config;
+        self.reply.part(result.and_then(|mut response| {
+            outputs(config, &mut response.outputs)?;
+            Ok(response)
+        }));
+    }
+
+    fn end(self: Box<Self>, _: Instant) {
+        self.reply.end(Timing::default());
     }
 }
 

@@ -13,11 +13,24 @@ use crate::{
     tensor::{DataType, Lease, Shape, Tensor, shape_text},
 };
 
+/// Tags of a result beside the response's and the error's; `encode.py` has the same.
+const LATER: u8 = 2;
+const AGAIN: u8 = 3;
+
 /// What one group of requests became.
 pub(super) struct Answer {
-    /// One result per request, or Python's text for all.
-    pub(super) results: Result<Vec<Result<Response>>, String>,
+    /// One verdict per request, or Python's text for all.
+    pub(super) results: Result<Vec<Verdict>, String>,
     pub(super) timing: Timing,
+}
+
+/// What became of one request.
+pub(super) enum Verdict {
+    Result(Result<Response>),
+    /// It is answered apart from its group.
+    Later,
+    /// It is to be executed anew.
+    Again,
 }
 
 /// Which answer a frame holds.
@@ -55,6 +68,11 @@ impl<'a> Cursor<'a> {
     }
     pub(super) fn u64(&mut self) -> Result<u64, String> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    /// The next byte, left where it is.
+    fn peek(&self) -> Option<u8> {
+        self.frame.get(self.at).copied()
     }
 
     /// So many bytes, shared with the frame, and the padding after them.
@@ -110,17 +128,33 @@ pub(super) fn answer(
         return Err(format!("{count} answers to {} requests", requests.len()));
     }
     let mut results = Vec::with_capacity(count);
-    for request in requests {
-        results.push(result(cursor, config, (request, requests), segments)?);
+    for _ in requests {
+        results.push(match cursor.peek() {
+            Some(tag @ (LATER | AGAIN)) => {
+                cursor.u64()?;
+                if tag == LATER { Verdict::Later } else { Verdict::Again }
+            }
+            _ => Verdict::Result(result(cursor, config, requests, segments)?),
+        });
     }
     Ok(Answer { results: Ok(results), timing })
+}
+
+/// One response to `request`, apart from its group.
+pub(super) fn single(
+    cursor: &mut Cursor<'_>,
+    config: &ModelConfig,
+    request: &Request,
+    segments: &mut Segments,
+) -> Result<Result<Response>, String> {
+    result(cursor, config, std::slice::from_ref(request), segments)
 }
 
 /// Errors in the frame are the outer ones, those of the model the inner ones.
 fn result(
     cursor: &mut Cursor<'_>,
     config: &ModelConfig,
-    (request, requests): (&Request, &[Request]),
+    requests: &[Request],
     segments: &mut Segments,
 ) -> Result<Result<Response>, String> {
     let (tag, code, count, size) = (cursor.u8()?, cursor.u8()?, cursor.u16()?, cursor.u32()?);
@@ -137,8 +171,7 @@ fn result(
     for _ in 0..count {
         let index = usize::from(cursor.u16()?);
         let output = config.outputs.get(index).ok_or("an output the model does not have")?;
-        match tensor(cursor, requests, segments)?.and_then(|it| check(config, output, request, it))
-        {
+        match tensor(cursor, requests, segments)?.and_then(|it| check(config, output, it)) {
             Ok(tensor) => response.outputs[index] = Some(tensor),
             Err(error) => wrong = wrong.or(Some(error)),
         }
@@ -179,13 +212,9 @@ fn lease_of(requests: &[Request], id: u64) -> Option<&Arc<Lease>> {
     inputs.filter_map(|it| it.segment()).map(|it| it.0).find(|it| it.segment().id() == id)
 }
 
-/// Type, dimensions and rows as the config promises them.
-fn check(
-    config: &ModelConfig,
-    output: &Output,
-    request: &Request,
-    tensor: Tensor,
-) -> Result<Tensor> {
+/// Type and dimensions as the config promises them. Each request has a response of its own, so a
+/// model that batches may answer with any number of rows, or without the batch dimension.
+fn check(config: &ModelConfig, output: &Output, tensor: Tensor) -> Result<Tensor> {
     if tensor.dtype() != output.dtype {
         return Err(Error::internal(format!(
             "output '{}' of model '{}' has data-type '{}', expected '{}'",
@@ -196,31 +225,21 @@ fn check(
         )));
     }
     let dims = output.reshape.as_ref().unwrap_or(&output.dims);
-    let (rows, rest) = if 0 < config.max_batch_size {
-        match tensor.shape().split_first() {
-            Some((rows, rest)) => (Some(*rows), rest),
-            None => (None, tensor.shape()),
-        }
-    } else {
-        (Some(i64::from(request.batch)), tensor.shape())
+    let fits = |got: &[i64]| {
+        got.len() == dims.len()
+            && got.iter().zip(dims).all(|(got, want)| *want == -1 || got == want)
     };
-    let fits = rows == Some(i64::from(request.batch))
-        && rest.len() == dims.len()
-        && rest.iter().zip(dims).all(|(got, want)| *want == -1 || got == want);
-    if fits {
+    let shape = tensor.shape();
+    let is_batched = 0 < config.max_batch_size;
+    if fits(shape) || is_batched && shape.split_first().is_some_and(|(_, rest)| fits(rest)) {
         return Ok(tensor);
     }
-    let mut expected = Shape::new();
-    if 0 < config.max_batch_size {
-        expected.push(i64::from(request.batch));
-    }
-    expected.extend_from_slice(dims);
     Err(Error::internal(format!(
         "output '{}' of model '{}' has shape {}, expected {}",
         output.name,
         config.name,
-        shape_text(tensor.shape()),
-        shape_text(&expected)
+        shape_text(shape),
+        shape_text(&config.with_batch(dims))
     )))
 }
 

@@ -65,12 +65,6 @@ fn may_complete(path: &std::path::Path) -> bool {
 
 /// Finds the model's file and its interpreter.
 pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
-    if config.decoupled {
-        return Err(Error::unsupported(format!(
-            "decoupled Python models are not supported yet ('{}')",
-            config.name
-        )));
-    }
     if !config.batch_inputs.is_empty() || config.outputs.iter().any(|it| it.scatter.is_some()) {
         return Err(Error::unsupported(format!(
             "Python models see each request by itself, so '{}' can have no batch_input and no \

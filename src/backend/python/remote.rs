@@ -1,5 +1,6 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod open;
 mod revive;
 
 use std::{
@@ -12,15 +13,16 @@ use std::{
 
 use bytes::Bytes;
 
+use self::open::{Key, Open};
 use super::{
     connection::{Connection, connect},
-    decode::{Answer, Cursor, answer, answer_head},
+    decode::{Answer, Cursor, Verdict, answer, answer_head},
     encode,
     keeper::keeper,
     process::{Launched, Recipe, frame_head},
 };
 use crate::{
-    backend::{Done, Executed, Remote},
+    backend::{Done, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
     model::Health,
@@ -47,6 +49,7 @@ struct Link {
     fixed: Rc<Fixed>,
     state: State,
     in_flight: VecDeque<Flight>,
+    open: Open,
     /// Starts behind one whose tensors are being copied; `None` if there is none.
     behind: Option<VecDeque<Start>>,
     sequence: u32,
@@ -71,6 +74,7 @@ struct Flight {
     /// `None` once answered.
     groups: Vec<Option<Vec<Request>>>,
     left: usize,
+    begun: Instant,
     /// Time one group took to encode.
     encode: Duration,
     done: Rc<dyn Done>,
@@ -97,10 +101,12 @@ fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> Ne
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     let (connection, reader) = connect(launched)?;
+    let (open, told) = Open::new();
     let link = Link {
         fixed: Rc::new(fixed),
         state: State::Up(Box::new(connection)),
         in_flight: VecDeque::new(),
+        open,
         behind: None,
         sequence: 0,
         frame: Vec::new(),
@@ -108,6 +114,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     };
     let link = Rc::new(RefCell::new(link));
     actix_rt::spawn(revive::attend(Rc::downgrade(&link), reader));
+    actix_rt::spawn(open::give_credit(Rc::downgrade(&link), told));
     actix_rt::spawn(tidy(Rc::downgrade(&link)));
     Ok(Worker(link))
 }
@@ -200,6 +207,7 @@ impl Link {
             sequence: self.sequence,
             groups: groups.into_iter().map(Some).collect(),
             left,
+            begun,
             encode: begun.elapsed() / left.max(1) as u32,
             done,
         });
@@ -214,6 +222,7 @@ impl Link {
         let State::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
         let mut cursor = Cursor::new(frame);
         match frame[4] {
+            b'P' => self.part(&mut cursor)?,
             b'A' => return self.answered(&mut cursor).map(|it| it.into_iter().collect()),
             b'N' => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
             b'D' => {
@@ -223,18 +232,31 @@ impl Link {
             }
             b'L' => connection.process.log(&frame[8..], &mut connection.budget),
             b'C' => {
-                let (sequence, group) = (cursor.u32()?, cursor.u32()? as usize);
-                let index = cursor.u32()? as usize;
-                let flight = self.in_flight.iter().find(|it| it.sequence == sequence);
-                let request = flight.and_then(|it| it.groups.get(group)?.as_ref()?.get(index));
-                let is_cancelled = request.is_some_and(|it| it.context.is_cancelled());
-                let mut reply = frame_head(b'c', 8);
-                reply.extend_from_slice(&u64::from(is_cancelled).to_le_bytes());
-                connection.write(&reply);
+                let call = cursor.u64()?;
+                let key = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
+                let is_cancelled = self.is_cancelled(key);
+                self.reply_to(call, u64::from(is_cancelled));
             }
             kind => return Err(format!("a frame of kind {kind}")),
         }
         Ok(Vec::new())
+    }
+
+    fn is_cancelled(&self, key: Key) -> bool {
+        let (group, index) = (key.1 as usize, key.2 as usize);
+        let flight = self.in_flight.iter().find(|it| it.sequence == key.0);
+        match flight.and_then(|it| it.groups.get(group)?.as_ref()?.get(index)) {
+            Some(request) => request.context.is_cancelled(),
+            None => self.open.is_cancelled(key),
+        }
+    }
+
+    fn reply_to(&mut self, call: u64, number: u64) {
+        let State::Up(connection) = &mut self.state else { return };
+        let mut reply = frame_head(b'c', 16);
+        reply.extend_from_slice(&call.to_le_bytes());
+        reply.extend_from_slice(&number.to_le_bytes());
+        connection.write(&reply);
     }
 
     fn answered(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<Told>, String> {
@@ -249,22 +271,46 @@ impl Link {
             flight.groups.get(head.group).and_then(Option::as_ref).ok_or_else(unknown)?;
         let Answer { results, mut timing } =
             answer(cursor, &self.fixed.config, requests, &mut connection.segments)?;
-        // After the answer is read, so that outputs may refer to inputs.
-        flight.groups[head.group] = None;
+        let (sequence, group) = (head.sequence, head.group);
+        let key = |index: usize| (sequence, group as u32, index as u32);
+        let instance = &self.fixed.recipe.instance;
+        let results = match results {
+            Ok(verdicts) => {
+                let is_later = |it: &Verdict| matches!(it, Verdict::Later);
+                for (index, _) in verdicts.iter().enumerate().filter(|(_, it)| is_later(it)) {
+                    self.open.detach(flight, key(index));
+                }
+                let open = &mut self.open;
+                // After the answer is read, so that outputs may refer to inputs.
+                let requests = flight.groups[group].take().unwrap_or_default();
+                let verdicts = verdicts.into_iter().zip(requests).enumerate();
+                let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
+                    Verdict::Result(result) => Outcome::Now(result),
+                    Verdict::Later => Outcome::Later,
+                    Verdict::Again => Outcome::Again(request, open.take(key(index))),
+                });
+                Ok(outcomes.collect())
+            }
+            Err(text) => {
+                let error = Error::internal(failure(instance, &text));
+                self.open.fail_group(sequence, group, &error);
+                flight.groups[group] = None;
+                Err(error)
+            }
+        };
         flight.left -= 1;
         let done = flight.done.clone();
         timing.compute_input += flight.encode;
         if flight.left == 0 {
             self.in_flight.remove(place);
         }
-        let instance = &self.fixed.recipe.instance;
-        let results = results.map_err(|text| Error::internal(failure(instance, &text)));
         timing.compute_output += begun.elapsed();
-        Ok(Some((done, Executed { group: head.group, results, timing })))
+        Ok(Some((done, Executed { group, results, timing })))
     }
 
     /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
     fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
+        self.open.fail_all(error);
         let mut news = News::new();
         let mut waiting = Vec::new();
         for flight in self.in_flight.drain(..) {
@@ -327,7 +373,8 @@ impl Link {
 
     /// Whoever has gone is answered while the worker still runs: the answer may be all that keeps
     /// an unloaded model, and with it this worker, alive.
-    fn answer_cancelled(&self) -> News {
+    fn answer_cancelled(&mut self) -> News {
+        self.open.answer_cancelled();
         let gone = Error::cancelled();
         let flights = self.in_flight.iter().flat_map(|flight| {
             let groups = flight.groups.iter().enumerate();

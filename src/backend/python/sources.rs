@@ -1,7 +1,7 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 14] = [
+pub(super) const SOURCES: [(&str, &str); 15] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_worker", include_str!("py/worker.py")),
     ("troupe_loading", include_str!("py/loading.py")),
@@ -11,6 +11,7 @@ pub(super) const SOURCES: [(&str, &str); 14] = [
     ("troupe_frames", include_str!("py/frames.py")),
     ("troupe_segments", include_str!("py/segments.py")),
     ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
+    ("troupe_senders", include_str!("py/senders.py")),
     ("troupe_requests", include_str!("py/requests.py")),
     ("troupe_tensors", include_str!("py/tensors.py")),
     ("troupe_types", include_str!("py/types.py")),

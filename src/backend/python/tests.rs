@@ -16,11 +16,11 @@ use tokio::sync::oneshot;
 
 use super::{complete, prepare};
 use crate::{
-    backend::{Backend, Done, Executed, InstanceName, Place, Remote, Settings},
+    backend::{Backend, Done, Executed, InstanceName, Outcome, Place, Remote, Settings},
     config::{ModelConfig, read_text},
     error::{ErrorKind, Result},
     model::Health,
-    request::{Context, Parameter, Request, Response, Wanted},
+    request::{Context, Parameter, Reply, Request, Response, Wanted},
     tensor::{DataType, SegmentPool, Shape, Tensor},
 };
 
@@ -131,7 +131,15 @@ impl Done for Collect {
     fn executed(&self, executed: Executed) {
         let place = &mut self.groups.borrow_mut()[executed.group];
         assert!(place.is_none(), "a group was answered twice");
-        *place = Some(executed.results);
+        let now = |outcome| match outcome {
+            Outcome::Now(result) => result,
+            _ => panic!("it should answer at once"),
+        };
+        *place = Some(executed.results.map(|it| it.into_iter().map(now).collect()));
+    }
+
+    fn detach(&self, _: usize, _: usize) -> Option<Reply> {
+        None
     }
 }
 

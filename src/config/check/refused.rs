@@ -13,7 +13,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
         ("runtime", !config.runtime.is_empty()),
         ("cc_model_filenames", !config.cc_model_filenames.is_empty()),
         ("model_operations", asks(config.model_operations.as_ref())),
-        ("model_transaction_policy.decoupled", asks(config.model_transaction_policy.as_ref())),
         ("model_repository_agents", asks(config.model_repository_agents.as_ref())),
         ("response_cache", asks(config.response_cache.as_ref())),
         ("model_metrics", asks(config.model_metrics.as_ref())),

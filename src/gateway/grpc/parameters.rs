@@ -8,8 +8,14 @@ use crate::{
     request::{Parameter, Parameters},
 };
 
-/// Accepted in requests; only models with many responses look at it.
+/// For the gateway, not for the model; only answers of decoupled models depend on it.
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
+
+/// Does the client want the end of a decoupled request told, when no response comes with it?
+pub(super) fn wants_empty_final(map: &HashMap<String, InferParameter>) -> bool {
+    let choice = map.get(EMPTY_FINAL).and_then(|it| it.parameter_choice.as_ref());
+    matches!(choice, Some(ParameterChoice::BoolParam(true)))
+}
 
 /// A request's parameters, sorted by name: protobuf maps have no order.
 pub(super) fn read(map: HashMap<String, InferParameter>) -> Result<Parameters> {

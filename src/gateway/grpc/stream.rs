@@ -1,25 +1,31 @@
-//! One `ModelStreamInfer` call: requests side by side, answers in their order.
+//! One `ModelStreamInfer` call: requests side by side, single answers in their order.
 
 use std::sync::Arc;
 
 use futures_util::{
     StreamExt,
     future::BoxFuture,
-    stream::{self, BoxStream, FuturesOrdered},
+    stream::{self, BoxStream, FuturesOrdered, SelectAll},
 };
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
 
 use super::{
-    infer::infer,
+    convert,
+    infer::{find, once},
     parameters,
     refusal::{refuse, shutting_down},
 };
 use crate::{
     error::{Error, Result},
-    gateway::Gate,
+    gateway::{
+        Gate,
+        ask::{Said, ask_many},
+        settings::InFlight,
+    },
+    model::Model,
     proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse},
-    request::Parameter,
+    request::{Parameter, Response},
 };
 
 /// Requests of one stream in flight; beyond them the stream is not read.
@@ -41,19 +47,24 @@ pub(super) struct Opening {
 pub(super) fn answers(
     opening: Opening,
 ) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
-    let call = Call { opening, in_flight: FuturesOrdered::new(), reading: Reading::Open };
+    let (single, many) = (FuturesOrdered::new(), SelectAll::new());
+    let call = Call { opening, single, many, reading: Reading::Open };
     stream::unfold(call, next).boxed()
 }
 
 struct Call {
     opening: Opening,
-    in_flight: FuturesOrdered<BoxFuture<'static, Answered>>,
+    /// Of models that answer once: in the order of their requests.
+    single: FuturesOrdered<BoxFuture<'static, Answered>>,
+    /// Of decoupled models: as they come.
+    many: SelectAll<BoxStream<'static, Answered>>,
     reading: Reading,
 }
 
 struct Answered {
     id: String,
     result: Result<ModelInferResponse>,
+    is_final: bool,
 }
 
 /// What the client still sends.
@@ -63,31 +74,54 @@ enum Reading {
     Closed(Option<Status>),
 }
 
+impl Call {
+    fn start(&mut self, message: ModelInferRequest) {
+        let id = message.id.clone();
+        match find(&self.opening.gate, &message) {
+            Ok((in_flight, model)) if model.config.decoupled => {
+                self.many.push(many(in_flight, model, message));
+            }
+            found => self.single.push_back(Box::pin(async move {
+                let result = match found {
+                    Ok((_in_flight, model)) => once(&model, message).await,
+                    Err(error) => Err(error),
+                };
+                Answered { id, result, is_final: true }
+            })),
+        }
+    }
+
+    /// The item of an answer; an error may be the end of the call.
+    fn item(&mut self, answered: Answered) -> Result<ModelStreamInferResponse, Status> {
+        match answered {
+            Answered { result: Err(error), .. } if self.opening.ends_on_error => {
+                self.reading = Reading::Closed(None);
+                self.single.clear();
+                self.many.clear();
+                Err(refuse(error))
+            }
+            answered => Ok(message(answered)),
+        }
+    }
+}
+
 /// The next answer, or how the call ends.
 async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status>, Call)> {
     loop {
         let is_open = matches!(call.reading, Reading::Open);
-        let Opening { gate, requests, stopping, ends_on_error } = &mut call.opening;
+        let has_room = call.single.len() + call.many.len() < MAX_IN_FLIGHT;
+        let Opening { requests, stopping, .. } = &mut call.opening;
         tokio::select! {
             biased;
-            message = requests.next(), if is_open && call.in_flight.len() < MAX_IN_FLIGHT => {
+            message = requests.next(), if is_open && has_room => {
                 match message {
-                    Some(Ok(message)) => call.in_flight.push_back(answer(gate.clone(), message)),
+                    Some(Ok(message)) => call.start(message),
                     Some(Err(status)) => call.reading = Reading::Closed(Some(status)),
                     None => call.reading = Reading::Closed(None),
                 }
             }
-            Some(answered) = call.in_flight.next() => {
-                let item = match answered {
-                    Answered { result: Err(error), .. } if *ends_on_error => {
-                        call.reading = Reading::Closed(None);
-                        call.in_flight.clear();
-                        Err(refuse(error))
-                    }
-                    answered => Ok(message(answered)),
-                };
-                return Some((item, call));
-            }
+            Some(answered) = call.single.next() => return Some((call.item(answered), call)),
+            Some(answered) = call.many.next() => return Some((call.item(answered), call)),
             _ = stopping.changed(), if is_open => {
                 call.reading = Reading::Closed(Some(refuse(shutting_down())));
             }
@@ -100,14 +134,49 @@ async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status
     }
 }
 
-fn answer(gate: Arc<Gate>, message: ModelInferRequest) -> BoxFuture<'static, Answered> {
+/// What a decoupled model answers, for as long as it does. Dropped before, it cancels the request.
+fn many(
+    in_flight: InFlight,
+    model: Arc<Model>,
+    message: ModelInferRequest,
+) -> BoxStream<'static, Answered> {
     let id = message.id.clone();
-    Box::pin(async move { Answered { id, result: infer(&gate, message).await } })
+    let wants_empty_final = parameters::wants_empty_final(&message.parameters);
+    let (request, classes) = match convert::request(message, &model.config) {
+        Ok(converted) => converted,
+        Err(error) => {
+            let refused = Answered { id, result: Err(error), is_final: true };
+            return stream::once(async { refused }).boxed();
+        }
+    };
+    let answers = ask_many(model.clone(), request);
+    let asked = (answers, model, classes, id, in_flight);
+    let said = stream::unfold(asked, move |(mut answers, model, classes, id, guard)| async move {
+        let said = answers.next().await?;
+        let (result, is_final) = match said {
+            Said::Part(result) => (Some(result), false),
+            Said::Last(result) => (Some(result), true),
+            Said::End => (wants_empty_final.then(|| Ok(Response::default())), true),
+        };
+        let answered = match result {
+            None => None,
+            Some(result) => {
+                let result = match result {
+                    Ok(response) => classes.clone().apply(&model, response).await,
+                    Err(error) => Err(error),
+                };
+                // The response's credit goes back here: its bytes are about to be written.
+                let result = result.map(|it| convert::response(&model, id.clone(), it));
+                Some(Answered { id: id.clone(), result, is_final })
+            }
+        };
+        Some((answered, (answers, model, classes, id, guard)))
+    });
+    said.filter_map(|it| async { it }).boxed()
 }
 
-/// Non-decoupled models answer once, so every answer is the last of its request.
 fn message(answered: Answered) -> ModelStreamInferResponse {
-    let Answered { id, result } = answered;
+    let Answered { id, result, is_final } = answered;
     let of_error = |error: Error| {
         (error.to_string(), ModelInferResponse { id, ..ModelInferResponse::default() })
     };
@@ -115,7 +184,7 @@ fn message(answered: Answered) -> ModelStreamInferResponse {
         Ok(response) => (String::new(), response),
         Err(error) => of_error(error),
     };
-    let last = parameters::one(Parameter::Bool(true));
+    let last = parameters::one(Parameter::Bool(is_final));
     response.parameters.insert("triton_final_response".to_owned(), last);
     ModelStreamInferResponse { error_message, infer_response: Some(response) }
 }

@@ -2,7 +2,6 @@
 import struct
 
 from troupe_frames import DIMS, NUMBER
-from troupe_requests import Request
 from troupe_tensors import Input
 from troupe_types import DTYPES
 
@@ -18,7 +17,8 @@ CACHE_LIMIT = 1024
 class Decoder:
     """Knows the model's inputs and outputs by number, and the heads it has seen."""
 
-    def __init__(self, inputs, outputs, segments):
+    def __init__(self, inputs, outputs, segments, kind):
+        self.kind = kind
         self.inputs = inputs
         self.outputs = outputs
         self.segments = segments
@@ -30,6 +30,7 @@ class Decoder:
         at += 8
         requests = []
         heads = self.heads
+        kind = self.kind
         pair = PAIR.unpack_from
         for index in range(count):
             head_size, data_size = pair(raw, at)
@@ -48,7 +49,7 @@ class Decoder:
             if extra_at is not None:
                 (length,) = NUMBER.unpack_from(raw, start + extra_at)
                 extra = bytes(raw[start + extra_at + 8 : start + extra_at + 8 + length])
-            requests.append(Request(inputs, head, extra, group, index))
+            requests.append(kind(inputs, head, extra, group, index))
             at = start + data_size
         return requests, at
 

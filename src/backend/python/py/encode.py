@@ -1,6 +1,7 @@
 """Responses into frames. Names, types and shapes repeat, so their heads are kept."""
 import json
 import struct
+from threading import Lock
 
 import numpy as np
 from troupe_failures import PlainError
@@ -16,6 +17,9 @@ INLINE, OWN, THEIRS = 0, 1, 2
 INLINE_LIMIT = 16 << 10
 # Heads kept.
 CACHE_LIMIT = 1024
+# Answered apart from its group; to be executed anew.
+LATER, AGAIN = RESULT_HEAD.pack(2, 0, 0, 0), RESULT_HEAD.pack(3, 0, 0, 0)
+RESCHEDULE = 2
 GOOD = [RESULT_HEAD.pack(0, 0, count, 0) for count in range(16)]
 
 
@@ -26,12 +30,17 @@ class ResponseError(Exception):
 class Encoder:
     """Knows the model's outputs by number, and the heads it has written."""
 
+    # May outputs refer to the inputs of the group in work?
+    shares = True
+
     def __init__(self, outputs, segments):
         self.indexes = {name: index for index, name in enumerate(outputs)}
         self.segments = segments
         self.shapes = {}
         # Segments taken for the group in work: where in its parts, and which.
         self.taken = []
+        # Bytes in them.
+        self.large_bytes = 0
 
     def responses(self, requests, responses):
         """What `execute` returned, as bytes."""
@@ -44,6 +53,14 @@ class Encoder:
         parts = []
         shapes = self.shapes
         for request, response in zip(requests, responses):
+            if response is None:
+                parts.append(unanswered(request))
+                continue
+            if request._release == RESCHEDULE:
+                raise PlainError(
+                    "Expected a None object in the execute function return list for reschduled "
+                    f"request, found type '{type(response)}'."
+                )
             if type(response) is not InferenceResponse and not isinstance(
                 response, InferenceResponse
             ):
@@ -150,7 +167,7 @@ class Encoder:
     def large(self, parts, index, code, array):
         """By reference if the memory is an input's, else copied once into a segment of ours."""
         size = array.nbytes
-        found = self.segments.used and self.segments.find(array)
+        found = self.shares and self.segments.used and self.segments.find(array)
         if found:
             place, (number, offset) = THEIRS, found
         elif size <= INLINE_LIMIT:
@@ -169,7 +186,42 @@ class Encoder:
     def take(self, parts, size):
         number, mapping = self.segments.take(size)
         self.taken.append((len(parts), number))
+        self.large_bytes += size
         return number, mapping
+
+
+class PartEncoder(Encoder):
+    """Writes single responses for whatever thread sends them."""
+
+    shares = False
+
+    def __init__(self, outputs, segments):
+        super().__init__(outputs, segments)
+        self.lock = Lock()
+
+    def response(self, request, response):
+        """The response as bytes, and how many bytes of it lie in segments."""
+        with self.lock:
+            self.large_bytes = 0
+            try:
+                return self.responses((request,), (response,)), self.large_bytes
+            except PlainError as error:
+                raise TritonModelException(str(error)) from None
+            finally:
+                # Empty unless something was raised: then nobody will hear of them.
+                self.undo(0)
+
+
+def unanswered(request):
+    """What is said of a request without a response in the list."""
+    if request._release == RESCHEDULE:
+        return AGAIN
+    if request._has_sender or request._answers_later:
+        return LATER
+    raise PlainError(
+        "Expected an 'InferenceResponse' object in the execute function return list, found type "
+        f"'{type(None)}'."
+    )
 
 
 def result(tag, code, count, text):

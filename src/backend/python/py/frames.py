@@ -1,18 +1,21 @@
-"""Frames on the socket of a worker: read one by one, answers held back for a moment."""
+"""Frames on the socket of a worker. Any thread may send; of those that wait, one reads for all."""
 import json
 import struct
 from _socket import MSG_DONTWAIT
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
+from collections import deque
+from threading import Condition
 from time import perf_counter_ns as now
 
 # Kinds of frames, both ways.
-INIT, EXECUTE, REPLY = b"I", b"E", b"c"
+INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
 READY, FAILED, ANSWER, SEGMENT, DROPPED, LOG, CANCELLED = b"R", b"X", b"A", b"N", b"D", b"L", b"C"
 
 FRAME = struct.Struct("<Ic3x")
 NUMBER = struct.Struct("<Q")
 NUMBERS = struct.Struct("<QQ")
-CANCEL = struct.Struct("<Ic3xIIII")
+CANCEL = struct.Struct("<Ic3xQIIII")
+CREDITS = struct.Struct("<IIIIQ")
 DIMS = [struct.Struct(f"<{rank}q") for rank in range(65)]
 PADDING = [b"\0" * (-size % 8) for size in range(8)]
 
@@ -34,21 +37,51 @@ def padded(data):
 
 
 class Frames:
-    """Both directions of the socket. Only the main thread reads, or whoever holds `asking`."""
+    """Both directions of the socket.
+
+    A waiter is known by its key: `None` for the main thread, which waits for executions, else the
+    number of a call or the group and index of a request whose sender waits for credit.
+    """
 
     def __init__(self, control):
         self.control = control
+        self.main = get_ident()
         self.sending = allocate_lock()
-        self.asking = allocate_lock()
-        self.is_executing = False
+        self.mutex = allocate_lock()
+        self.is_reading = False
+        self.is_gone = False
+        # What came, for whom: frames of executions in order, replies by number of call.
+        self.executions = deque()
+        self.replies = {}
+        # Whoever waits while another reads.
+        self.waiting = {}
+        # By group and index: what is on its way to the client of a request with a sender.
+        self.accounts = {}
+        self.orphans = deque()
+        # Takes back a segment of ours; set by the segments.
+        self.release = None
+        self.calls = 0
         self.rest = b""
-        self.backlog = []
         self.out = []
         self.is_eager = False
+
+    # Sending.
 
     def send(self, parts):
         with self.sending:
             self.control.sendall(b"".join(parts))
+        if self.orphans:
+            self.send_orphans()
+
+    def send_orphans(self):
+        """The last words of senders that were dropped open, unless some thread is sending: that may
+        be this one, the collector having come in between, and it looks after it has sent."""
+        if self.sending.acquire(False):
+            try:
+                while self.orphans:
+                    self.control.sendall(self.orphans.popleft())
+            finally:
+                self.sending.release()
 
     def send_json(self, kind, value):
         body = json.dumps(value).encode("utf-8", "replace")
@@ -56,25 +89,127 @@ class Frames:
         self.send([FRAME.pack(8 + len(body), kind), body])
 
     def flush(self):
-        """Sends what was held back."""
+        """Sends what the main thread held back; only it may call this."""
         if self.out:
             out, self.out = self.out, []
             self.send(out)
 
-    def read(self):
-        """The next frame, the answers first: whoever waits for more must have said what it has."""
-        if self.backlog:
-            return self.backlog.pop(0)
-        return self.receive()
+    def log(self, level, place, message):
+        self.send_json(LOG, {"level": level, "place": place, "message": str(message)[:8192]})
 
-    def receive(self):
-        """The next frame as it comes. Answers are never sent for a thread that asks something: the
-        main thread may be adding one."""
+    # Waiting.
+
+    def execution(self):
+        """The next frame of executions; main thread only."""
+        found = self.next_execution()
+        if found is not None:
+            return found
+        # Whoever waits for more must have said what it has.
+        return self.wait(None, self.next_execution)
+
+    def next_execution(self):
+        return self.executions.popleft() if self.executions else None
+
+    def next_call(self):
+        """The number of a new call to the server."""
+        with self.mutex:
+            self.calls += 1
+            return self.calls
+
+    def reply(self, call):
+        """Waits for the next reply to a call."""
+        return self.wait(call, lambda: self.take_reply(call))
+
+    def take_reply(self, call):
+        found = self.replies.get(call)
+        if not found:
+            return None
+        frame = found.popleft()
+        if not found:
+            del self.replies[call]
+        return frame
+
+    def wait(self, key, take):
+        """Waits until `take` gives something; reads for all while nobody else does."""
+        if self.out and get_ident() == self.main:
+            self.flush()
+        mutex = self.mutex
+        mutex.acquire()
+        try:
+            while True:
+                found = take()
+                if found is not None:
+                    return found
+                if self.is_gone:
+                    raise ServerGone
+                if self.is_reading:
+                    turn = self.waiting.get(key)
+                    if turn is None:
+                        turn = self.waiting[key] = Condition(mutex)
+                    turn.wait()
+                    continue
+                self.is_reading = True
+                mutex.release()
+                try:
+                    frame = self.receive(key is None)
+                except BaseException:
+                    self.is_gone = True
+                    raise
+                finally:
+                    mutex.acquire()
+                    self.is_reading = False
+                self.deliver(frame)
+        finally:
+            # Somebody else reads now; whoever it is passes on what is not its own.
+            if self.waiting and not self.is_reading:
+                self.hand_over()
+            mutex.release()
+
+    def hand_over(self):
+        """Wakes somebody who waits, the main thread by choice; all of them at the end."""
+        if self.is_gone:
+            for key in list(self.waiting):
+                self.wake(key)
+        else:
+            self.wake(None if None in self.waiting else next(iter(self.waiting)))
+
+    def deliver(self, frame):
+        """Gives a frame to whom it is for; under the mutex."""
+        kind, raw = frame
+        if kind == EXECUTE:
+            self.executions.append(frame)
+            self.wake(None)
+        elif kind == RELEASED:
+            for at in range(8, len(raw), 8):
+                self.release(NUMBER.unpack_from(raw, at)[0])
+        elif kind == CREDIT:
+            for at in range(8, len(raw), CREDITS.size):
+                sequence, group, index, _, size = CREDITS.unpack_from(raw, at)
+                key = (sequence, group, index)
+                account = self.accounts.get(key)
+                if account is not None:
+                    account[0] -= size
+                    self.wake(key)
+        else:
+            (call,) = NUMBER.unpack_from(raw, 8)
+            self.replies.setdefault(call, deque()).append(frame)
+            self.wake(call)
+
+    def wake(self, key):
+        """Whoever is woken takes what is there, or reads, or waits anew."""
+        turn = self.waiting.pop(key, None)
+        if turn is not None:
+            turn.notify_all()
+
+    # Reading; only by whoever has set `is_reading`.
+
+    def receive(self, is_main):
+        """The next frame as it comes."""
         raw = self.rest
         if not raw:
-            if self.out and not self.is_executing:
-                self.flush()
-            raw = self.wait()
+            raw = self.look() if is_main else self.control.recv(CHUNK)
+            if not raw:
+                raise ServerGone
         if len(raw) < 8:
             raw = self.fill(bytearray(raw), 8)
         size, kind = FRAME.unpack_from(raw, 0)
@@ -88,7 +223,7 @@ class Frames:
         self.rest = b""
         return kind, self.fill(bytearray(raw), size)
 
-    def wait(self):
+    def look(self):
         """The next bytes, at once if they come soon."""
         recv = self.control.recv
         begun = now()
@@ -105,8 +240,6 @@ class Frames:
 
     def fill(self, begun, size):
         """Reads until there are `size` bytes."""
-        if not self.is_executing:
-            self.flush()
         have = len(begun)
         begun += bytes(size - have)
         with memoryview(begun) as view:
@@ -117,17 +250,9 @@ class Frames:
                 have += got
         return begun
 
-    def log(self, level, place, message):
-        self.send_json(LOG, {"level": level, "place": place, "message": str(message)[:8192]})
+    # Questions.
 
     def is_cancelled(self, group, index):
-        with self.asking:
-            # Only while the main thread is in the model: else it would read our reply.
-            if not self.is_executing:
-                return False
-            self.send([CANCEL.pack(24, CANCELLED, group[0], group[1], index, 0)])
-            while True:
-                frame = self.receive()
-                if frame[0] == REPLY:
-                    return frame[1][8] != 0
-                self.backlog.append(frame)
+        call = self.next_call()
+        self.send([CANCEL.pack(32, CANCELLED, call, group[0], group[1], index, 0)])
+        return self.reply(call)[1][16] != 0

@@ -1,10 +1,12 @@
 """Requests, responses and their errors, as models see and make them."""
 import json
+import weakref
 
+from troupe_senders import InferenceResponseSender, abandon
 from troupe_tensors import Tensor
 from troupe_types import TritonModelException, unsupported
 
-RELEASE_ALL = 1
+RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
 # The running worker; set by it.
 worker = None
@@ -53,7 +55,20 @@ class PreferredMemory:
 class InferenceRequest:
     """What a client asks of the model, or what the model will ask of another."""
 
-    __slots__ = ("_inputs", "_head", "_extra", "_group", "_index", "_made", "__weakref__")
+    _answers_later = False
+
+    __slots__ = (
+        "_inputs",
+        "_head",
+        "_extra",
+        "_group",
+        "_index",
+        "_made",
+        "_sender",
+        "_has_sender",
+        "_release",
+        "__weakref__",
+    )
 
     def __init__(
         self,
@@ -91,6 +106,9 @@ class InferenceRequest:
             "parameters": json.dumps(parameters or {}),
         }
         self._group = None
+        self._sender = None
+        self._has_sender = False
+        self._release = RELEASE_ALL
         self._made = (list(requested_output_names or ()), model_name, model_version)
 
     def inputs(self):
@@ -142,11 +160,24 @@ class InferenceRequest:
         return self._group is not None and worker.frames.is_cancelled(self._group, self._index)
 
     def get_response_sender(self):
-        raise unsupported("InferenceRequest.get_response_sender")
+        """The same sender every time; the request does not keep it alive."""
+        sender = self._sender and self._sender()
+        if sender is None:
+            if self._group is None or self._has_sender:
+                raise TritonModelException(
+                    "Only a request that the server sent has a response sender, until it is closed."
+                )
+            sender = InferenceResponseSender(worker, self)
+            self._sender = weakref.ref(sender)
+            self._has_sender = True
+        return sender
 
     def set_release_flags(self, flags):
-        if flags != RELEASE_ALL:
-            raise unsupported("rescheduling a request")
+        if flags not in (RELEASE_ALL, RELEASE_RESCHEDULE):
+            raise TritonModelException(
+                "Unable to set release flags. Unsupported flag provided."
+            )
+        self._release = flags
 
     def exec(self, decoupled=False):
         raise unsupported("InferenceRequest.exec")
@@ -167,6 +198,20 @@ class Request(InferenceRequest):
         self._group = group
         self._index = index
         self._made = None
+        self._sender = None
+        self._has_sender = False
+        self._release = RELEASE_ALL
+
+
+class DecoupledRequest(Request):
+    """A request that may be answered after `execute` has returned."""
+
+    __slots__ = ()
+    _answers_later = True
+
+    def __del__(self):
+        if not self._has_sender and self._release == RELEASE_ALL:
+            abandon(worker.frames, (*self._group, self._index))
 
 
 class InferenceResponse:

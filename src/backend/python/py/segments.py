@@ -3,6 +3,7 @@ import mmap
 import os
 import struct
 import sys
+from threading import RLock
 
 import numpy as np
 from troupe_frames import DROPPED, FRAME, NUMBER, NUMBERS, SEGMENT
@@ -25,6 +26,8 @@ class Segments:
         self.idle = {}
         self.idle_bytes = 0
         self.next = 1
+        # Senders on other threads take and release, too.
+        self.lock = RLock()
         probe = mmap.mmap(-1, 4096)
         self.theirs[0] = (probe, 0)
         del probe
@@ -80,11 +83,18 @@ class Segments:
         size = max(size, 1 << 16)
         step = (1 << (size - 1).bit_length()) // 8
         size = -(-size // step) * step
+        with self.lock:
+            return self.idle_one(size) or self.make(size)
+
+    def idle_one(self, size):
         waiting = self.idle.get(size)
         if waiting:
             number = waiting.pop()
             self.idle_bytes -= size
             return number, self.own[number]
+        return None
+
+    def make(self, size):
         descriptor = os.memfd_create("troupe", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, size)
         mapping = mmap.mmap(descriptor, size)
@@ -99,21 +109,23 @@ class Segments:
         return number, mapping
 
     def release(self, number):
-        mapping = self.own.get(number)
-        if mapping is None:
-            return
-        size = len(mapping)
-        if IDLE_LIMIT < self.idle_bytes + size:
-            self.drop([number])
-            return
-        self.idle.setdefault(size, []).append(number)
-        self.idle_bytes += size
+        with self.lock:
+            mapping = self.own.get(number)
+            if mapping is None:
+                return
+            size = len(mapping)
+            if IDLE_LIMIT < self.idle_bytes + size:
+                self.drop([number])
+                return
+            self.idle.setdefault(size, []).append(number)
+            self.idle_bytes += size
 
     def trim(self):
         """Frees everything unused."""
-        self.drop([number for waiting in self.idle.values() for number in waiting])
-        self.idle.clear()
-        self.idle_bytes = 0
+        with self.lock:
+            self.drop([number for waiting in self.idle.values() for number in waiting])
+            self.idle.clear()
+            self.idle_bytes = 0
 
     def drop(self, numbers):
         for number in numbers:

@@ -12,6 +12,7 @@ from troupe_requests import (
     PreferredMemory,
     TritonError,
 )
+from troupe_senders import InferenceResponseSender
 from troupe_tensors import Input as _Input
 from troupe_tensors import Tensor
 from troupe_types import TritonModelException
@@ -29,6 +30,7 @@ TRITONSERVER_MEMORY_GPU = 2
 for _it in (
     InferenceRequest,
     InferenceResponse,
+    InferenceResponseSender,
     InferenceTrace,
     PreferredMemory,
     Tensor,
@@ -143,13 +145,6 @@ class MetricFamily:
 
     def __init__(self, *_, **__):
         raise _types.unsupported("MetricFamily")
-
-
-class InferenceResponseSender:
-    """Answers at any time."""
-
-    def __init__(self, *_, **__):
-        raise _types.unsupported("InferenceResponseSender")
 
 
 def load_model(*_, **__):

@@ -7,10 +7,11 @@ from time import perf_counter_ns as now
 
 import troupe_requests
 from troupe_decode import Decoder
-from troupe_encode import Encoder
+from troupe_encode import Encoder, PartEncoder
 from troupe_failures import PlainError, describe
-from troupe_frames import ANSWER, EXECUTE, FAILED, NUMBER, READY, Frames, ServerGone, padded
+from troupe_frames import ANSWER, FAILED, NUMBER, READY, Frames, ServerGone, padded
 from troupe_loading import complete, load_module
+from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
 from troupe_types import TritonModelException
 
@@ -29,6 +30,7 @@ class Worker:
     def __init__(self, control, passing):
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames.send)
+        self.frames.release = self.segments.release
         self.loop = None
         self.model = None
 
@@ -36,7 +38,7 @@ class Worker:
 
     def start(self):
         """Obeys the first frame; False if there is nothing to serve."""
-        _, raw = self.frames.read()
+        _, raw = self.frames.receive(False)
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = self
         self.model_name = args["model_name"]
@@ -65,8 +67,12 @@ class Worker:
         config = json.loads(args["model_config"])
         inputs = [tensor["name"] for tensor in config.get("input", ())]
         self.outputs = [tensor["name"] for tensor in config.get("output", ())]
-        self.decode = Decoder(inputs, self.outputs, self.segments).requests
+        policy = config.get("model_transaction_policy") or {}
+        self.is_decoupled = bool(policy.get("decoupled"))
+        kind = DecoupledRequest if self.is_decoupled else Request
+        self.decode = Decoder(inputs, self.outputs, self.segments, kind).requests
         self.encoder = Encoder(self.outputs, self.segments)
+        self.parts = PartEncoder(self.outputs, self.segments)
         self.encode = self.encoder.responses
         self.model = model()
         if hasattr(self.model, "initialize"):
@@ -86,14 +92,7 @@ class Worker:
     def serve(self):
         frames = self.frames
         while True:
-            frames.is_executing = False
-            # Whoever asks the server right now has its reply before we read.
-            frames.asking.acquire()
-            frames.asking.release()
-            kind, raw = frames.read()
-            if kind == EXECUTE:
-                frames.is_executing = True
-                self.run(raw)
+            self.run(frames.execution()[1])
 
     def run(self, raw):
         """All groups of a frame, each one call of `execute` and one frame of answers."""
@@ -117,8 +116,8 @@ class Worker:
             started = now()
             try:
                 responses = execute(requests)
-                if type(responses) is not list:
-                    responses = self.settle(responses)
+                if type(responses) is not list or self.is_decoupled:
+                    responses = self.settle(responses, requests)
                 ended = now()
                 body = encode(requests, responses)
             except ServerGone:
@@ -127,6 +126,7 @@ class Worker:
                 ended = now()
                 self.encoder.undo(0)
                 body, count, failed = padded_text(describe(error)), 0, 1
+                close_senders(requests)
                 # Its traceback holds the model's locals, and these hold arrays.
                 error.__traceback__ = None
             requests = responses = None
@@ -157,8 +157,8 @@ class Worker:
                 time = last = now()
                 size = 0
 
-    def settle(self, responses):
-        """What `execute` returned, if not a list: a coroutine, or a mistake."""
+    def settle(self, responses, requests):
+        """What `execute` returned, if not a list: a coroutine, nothing, or a mistake."""
         if hasattr(responses, "__await__"):
             if self.loop is None:
                 import asyncio
@@ -166,11 +166,27 @@ class Worker:
                 self.loop = asyncio.new_event_loop()
                 asyncio.set_event_loop(self.loop)
             responses = self.loop.run_until_complete(responses)
+        if self.is_decoupled:
+            if responses is not None:
+                raise PlainError(
+                    f"Python model '{self.model_name}' is using the decoupled mode and the execute "
+                    "function must return None."
+                )
+            return [None] * len(requests)
         if not isinstance(responses, list):
             raise PlainError(
                 f"Expected a list in the execute return, found type '{type(responses)}'."
             )
         return responses
+
+
+def close_senders(requests):
+    """After a failure that answers them all."""
+    for request in requests:
+        sender = request._sender and request._sender()
+        if sender is not None:
+            sender._fail()
+        request._has_sender = True
 
 
 def padded_text(text):

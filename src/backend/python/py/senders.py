@@ -1,0 +1,111 @@
+"""Response senders: answers to one request at any time, from any thread."""
+import struct
+from threading import Lock
+
+from troupe_types import TritonModelException
+
+PART_HEAD = struct.Struct("<Ic3xIIIIQ")
+PART = b"P"
+FINAL, HAS_RESPONSE = 1, 2
+COMPLETE_FINAL = 1
+# Bytes a request may have on their way to its client; then `send` waits.
+WINDOW = 1 << 20
+# What a response costs beside its bytes.
+OVERHEAD = 256
+
+
+class InferenceResponseSender:
+    """Sends the responses to one request; for models that are not decoupled, exactly one."""
+
+    def __init__(self, worker, request):
+        self._worker = worker
+        self._request = request
+        self._key = (*request._group, request._index)
+        self._lock = Lock()
+        self._is_closed = False
+        self._sent = 0
+        # Bytes on their way; changed under the mutex of the frames.
+        self._account = worker.frames.accounts[self._key] = [0]
+
+    def is_cancelled(self):
+        return self._worker.frames.is_cancelled(self._key[:2], self._key[2])
+
+    def send(self, response=None, flags=0):
+        if flags not in (0, COMPLETE_FINAL):
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if flags == 0 and response is None:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        is_final = flags == COMPLETE_FINAL
+        with self._lock:
+            self._check(response, is_final)
+            size = self._write(response, is_final)
+            self._sent += response is not None
+            if is_final:
+                self._close()
+        if not is_final and WINDOW < self._account[0]:
+            self._wait(size)
+
+    def _check(self, response, is_final):
+        if not self._worker.is_decoupled:
+            if response is not None and self._sent:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send more than one "
+                    "response."
+                )
+            if response is None and not self._sent:
+                raise TritonModelException(
+                    "Unable to send response. Non-decoupled model cannot send complete final "
+                    "before sending a response."
+                )
+        if self._is_closed:
+            raise TritonModelException(
+                "Unable to send response. Response sender has been closed."
+            )
+
+    def _write(self, response, is_final):
+        """One frame. Says how many bytes wait for credit because of it."""
+        worker = self._worker
+        flags = FINAL if is_final else 0
+        body, large = b"", 0
+        if response is not None:
+            flags |= HAS_RESPONSE
+            body, large = worker.parts.response(self._request, response)
+        total = PART_HEAD.size + len(body)
+        size = total + large + OVERHEAD
+        with worker.frames.mutex:
+            self._account[0] += size
+        worker.frames.send([PART_HEAD.pack(total, PART, *self._key, flags, size), body])
+        return size
+
+    def _wait(self, size):
+        """Until the client has taken enough; a response larger than the window waits alone."""
+        account, most = self._account, max(WINDOW, size)
+
+        def has_room():
+            return account[0] < most or self._is_closed or None
+
+        self._worker.frames.wait(self._key, has_room)
+
+    def _close(self):
+        """No more responses; the request's memory can go."""
+        self._is_closed = True
+        self._worker.frames.accounts.pop(self._key, None)
+        self._request = None
+
+    def _fail(self):
+        """`execute` raised, and the server has answered."""
+        with self._lock:
+            self._close()
+
+    def __del__(self):
+        if not self._is_closed:
+            abandon(self._worker.frames, self._key)
+
+
+def abandon(frames, key):
+    """Ends a request that nobody can answer any more; called while objects are collected."""
+    frames.accounts.pop(key, None)
+    frames.orphans.append(PART_HEAD.pack(PART_HEAD.size, PART, *key, FINAL, 0))
+    frames.send_orphans()

@@ -1,0 +1,202 @@
+//! What a model answers: one response, or of a decoupled model any number, and then the end.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::oneshot;
+
+use super::Parameters;
+use crate::{
+    error::{Error, Result},
+    statistics::{Statistics, Timing},
+    tensor::Tensor,
+};
+
+/// What a model answered.
+#[derive(Clone, Debug, Default)]
+pub struct Response {
+    /// One place per output of the config; `None` where the model gave nothing.
+    pub outputs: Vec<Option<Tensor>>,
+    /// What the model says beside its tensors.
+    pub parameters: Parameters,
+    /// For statistics.
+    pub timing: Timing,
+    /// Held until the response is on its way to the client: its maker sends no more than it has
+    /// credit for.
+    pub credit: Option<Arc<Credit>>,
+}
+
+/// Tells the maker of a response, when it is dropped, that nobody holds that response any more.
+pub struct Credit(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Credit {
+    /// `give_back` is called once, on any thread, and must not block.
+    pub fn new(give_back: impl FnOnce() + Send + Sync + 'static) -> Arc<Credit> {
+        Arc::new(Credit(Some(Box::new(give_back))))
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.0.take() {
+            give_back();
+        }
+    }
+}
+
+impl std::fmt::Debug for Credit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Credit")
+    }
+}
+
+/// Whoever waits for an answer: a gateway, or the next step of an ensemble. Called at the moment
+/// `now`, on any thread; must not block.
+pub trait Answer: Send {
+    /// The last or only response, or the failure of the request. Nothing is called after it.
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant);
+
+    /// Can it take any number of responses? Only then are `part` and `end` called.
+    fn takes_many(&self) -> bool {
+        false
+    }
+
+    /// A response that others or the end will follow.
+    fn part(&mut self, result: Result<Response>, now: Instant) {
+        let _ = now;
+        tracing::error!("a response too many was dropped: {:?}", result.err());
+    }
+
+    /// There was no response, or none after the last `part`.
+    fn end(self: Box<Self>, now: Instant) {
+        self.answer(Err(Error::internal("the model ended without a response")), now);
+    }
+}
+
+impl Answer for oneshot::Sender<Result<Response>> {
+    fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
+        // The gateway may have gone; then nobody misses the answer.
+        let _ = self.send(result);
+    }
+}
+
+struct Drain {
+    ended: oneshot::Sender<Result<()>>,
+    failed: Option<Error>,
+}
+
+impl Answer for Drain {
+    fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
+        self.part(result, now);
+        self.end(now);
+    }
+
+    fn takes_many(&self) -> bool {
+        true
+    }
+
+    fn part(&mut self, result: Result<Response>, _: Instant) {
+        self.failed = self.failed.take().or(result.err());
+    }
+
+    fn end(self: Box<Self>, _: Instant) {
+        // Whoever waited may have given up.
+        let _ = self.ended.send(self.failed.map_or(Ok(()), Err));
+    }
+}
+
+/// The one way to answer a request. Dropping it unanswered answers with an error.
+pub struct Reply {
+    to: Option<Box<dyn Answer>>,
+    /// Whose statistics this answer counts in.
+    stats: Option<Arc<Statistics>>,
+    since: Instant,
+}
+
+impl Reply {
+    /// Answers go to `to`.
+    pub fn new(to: impl Answer + 'static) -> Reply {
+        Reply::new_at(to, Instant::now())
+    }
+
+    /// The same, its time counted from `since` on.
+    pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
+        Reply { to: Some(Box::new(to)), stats: None, since }
+    }
+
+    /// A reply and the place to wait for it.
+    pub fn channel() -> (Reply, oneshot::Receiver<Result<Response>>) {
+        let (sender, receiver) = oneshot::channel();
+        (Reply::new(sender), receiver)
+    }
+
+    /// A reply that takes any number of responses and keeps none, and the place to wait for its end:
+    /// the first failure, if there was one.
+    pub fn drained() -> (Reply, oneshot::Receiver<Result<()>>) {
+        let (sender, receiver) = oneshot::channel();
+        (Reply::new(Drain { ended: sender, failed: None }), receiver)
+    }
+
+    /// Counts the answer in a model's statistics.
+    pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
+        self.stats = Some(stats);
+        self
+    }
+
+    /// When the request reached the model.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// May it be given any number of responses?
+    pub fn takes_many(&self) -> bool {
+        self.to.as_ref().is_some_and(|it| it.takes_many())
+    }
+
+    /// Sends a response on that others or the end will follow.
+    pub fn part(&mut self, result: Result<Response>) {
+        if let Some(to) = &mut self.to {
+            to.part(result, Instant::now());
+        }
+    }
+
+    /// Says that there will be no more, the request's time spent as `timing` says.
+    pub fn end(mut self, timing: Timing) {
+        let Some(to) = self.to.take() else { return };
+        let now = Instant::now();
+        if let Some(stats) = &self.stats {
+            stats.success(&timing, now.saturating_duration_since(self.since));
+        }
+        to.end(now);
+    }
+
+    /// Sends the answer on.
+    pub fn answer(self, result: Result<Response>) {
+        self.answer_at(result, Instant::now());
+    }
+
+    /// The same for whoever has just looked at the clock.
+    pub fn answer_at(mut self, result: Result<Response>, now: Instant) {
+        self.send(result, now);
+    }
+
+    fn send(&mut self, result: Result<Response>, now: Instant) {
+        let Some(to) = self.to.take() else { return };
+        if let Some(stats) = &self.stats {
+            let elapsed = now.saturating_duration_since(self.since);
+            match &result {
+                Ok(response) => stats.success(&response.timing, elapsed),
+                Err(error) => stats.failure(error.kind(), elapsed),
+            }
+        }
+        to.answer(result, now);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            let stopped = Error::unavailable("the model stopped before it answered");
+            self.send(Err(stopped), Instant::now());
+        }
+    }
+}
