@@ -23,3 +23,4 @@ mod python_failures;
 mod reload;
 mod repository;
 mod shutdown;
+mod vision;

@@ -5,8 +5,13 @@ mod concat;
 mod delay_ms;
 mod elements;
 mod identity;
+mod image_decode;
 mod mul;
+mod parameters;
+mod resize_normalize;
 mod split;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 
@@ -24,25 +29,40 @@ const OPS: &[(&str, Prepare)] = &[
     ("concat", concat::prepare),
     ("delay_ms", delay_ms::prepare),
     ("identity", identity::prepare),
+    ("image_decode", image_decode::prepare),
     ("mul", mul::prepare),
+    ("resize_normalize", resize_normalize::prepare),
     ("split", split::prepare),
 ];
 
-/// A checked op: pure but for its configuration, so all instances share it.
+/// A checked op: pure but for its configuration and the scratch of each instance.
 struct Op {
     placement: Placement,
-    run: Arc<Run>,
+    open: Box<dyn Fn() -> Box<Run> + Send + Sync>,
 }
 
 /// Inputs and rows to outputs, as `Executor::execute`.
-type Run = dyn Fn(Tensors, u32) -> Result<Tensors> + Send + Sync;
+type Run = dyn FnMut(Tensors, u32) -> Result<Tensors>;
 
 impl Op {
     fn new(
         placement: Placement,
         run: impl Fn(Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
     ) -> Op {
-        Op { placement, run: Arc::new(run) }
+        Op::with_scratch(placement, move |(), inputs, rows| run(inputs, rows))
+    }
+
+    /// An op whose instances each keep something from one run to the next.
+    fn with_scratch<S: Default + 'static>(
+        placement: Placement,
+        run: impl Fn(&mut S, Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
+    ) -> Op {
+        let run = Arc::new(run);
+        let open = move || -> Box<Run> {
+            let (run, mut scratch) = (run.clone(), S::default());
+            Box::new(move |inputs, rows| run(&mut scratch, inputs, rows))
+        };
+        Op { placement, open: Box::new(open) }
     }
 }
 
@@ -71,11 +91,11 @@ impl OpenLocal for Op {
         self.placement
     }
     fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
-        Ok(Box::new(Runner(self.run.clone())))
+        Ok(Box::new(Runner((self.open)())))
     }
 }
 
-struct Runner(Arc<Run>);
+struct Runner(Box<Run>);
 
 impl Executor for Runner {
     fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {

@@ -1,0 +1,46 @@
+//! What tests of ops share: configs, tensors, and the answers of other libraries.
+
+use bytes::Bytes;
+
+use super::Op;
+use crate::{
+    backend::Tensors,
+    config::{ModelConfig, Options, read_text},
+    error::Result,
+    tensor::{DataType, Shape, Tensor},
+};
+
+/// The config of a native model `m`.
+#[track_caller]
+pub(super) fn config(text: &str) -> ModelConfig {
+    let draft = read_text(&format!("name: \"m\" backend: \"native\" {text}"), "f");
+    draft.and_then(|it| it.finish(&Options::default())).unwrap()
+}
+
+/// An entry of `parameters`.
+pub(super) fn parameter(key: &str, value: &str) -> String {
+    format!(" parameters {{ key: \"{key}\" value {{ string_value: \"{value}\" }} }}")
+}
+
+pub(super) fn uint8(shape: &[i64], elements: Vec<u8>) -> Tensor {
+    Tensor::new(DataType::Uint8, Shape::from_slice(shape), Bytes::from(elements)).unwrap()
+}
+
+/// Runs a model that does not batch.
+pub(super) fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensors> {
+    (op.open)()(inputs.iter().map(|it| Some((*it).clone())).collect(), 0)
+}
+
+/// The elements of an FP32 output.
+#[track_caller]
+pub(super) fn numbers(output: &Option<Tensor>) -> Vec<f32> {
+    let (elements, _) = output.as_ref().unwrap().data().as_chunks();
+    elements.iter().map(|it| f32::from_le_bytes(*it)).collect()
+}
+
+/// A file of `tests/models/vision`, where `make.py` says what it is.
+#[track_caller]
+pub(super) fn file(name: &str) -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/vision/");
+    std::fs::read(format!("{path}{name}")).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
