@@ -31,5 +31,6 @@ mod reload;
 mod repository;
 mod shutdown;
 mod text_ops;
+mod vision;
 mod warmup;
 mod warmup_load;

@@ -106,6 +106,17 @@ fn zip<const N: usize, T>(
     out.into()
 }
 
+/// FP32 elements that `write` fills in, as little-endian bytes; they are zero before.
+///
+/// They begin at a multiple of 64, so that who takes them as floats need not copy them first.
+pub(super) fn floats(count: usize, write: impl FnOnce(&mut [[u8; 4]])) -> Bytes {
+    const BOUNDARY: usize = 64;
+    let mut data = vec![0; count * 4 + BOUNDARY];
+    let start = data.as_ptr().align_offset(BOUNDARY).min(BOUNDARY);
+    write(data[start..][..count * 4].as_chunks_mut().0);
+    Bytes::from(data).slice(start..start + count * 4)
+}
+
 /// Small tensors take microseconds; of unknown ones we expect the worst.
 pub(super) fn placement(config: &ModelConfig) -> Placement {
     let rows = i64::from(config.max_batch_size.max(1));

@@ -1,4 +1,4 @@
-//! Ops built into the server: test doubles for other backends, and the measure of the engine's cost.
+//! Ops built into the server: for pictures and text in them, and doubles of other backends in tests.
 
 mod add_sub;
 mod concat;
@@ -8,8 +8,10 @@ mod delay_ms;
 mod east_boxes;
 mod elements;
 mod identity;
+mod image_decode;
 mod mul;
 mod parameters;
+mod resize_normalize;
 mod split;
 mod tensors;
 #[cfg(test)]
@@ -34,31 +36,46 @@ const OPS: &[(&str, Prepare)] = &[
     ("delay_ms", delay_ms::prepare),
     ("east_boxes", east_boxes::prepare),
     ("identity", identity::prepare),
+    ("image_decode", image_decode::prepare),
     ("mul", mul::prepare),
+    ("resize_normalize", resize_normalize::prepare),
     ("split", split::prepare),
 ];
 
-/// A checked op: pure but for its configuration, so all instances share it.
+/// A checked op: pure but for its configuration and the scratch of each instance.
 struct Op {
     placement: Placement,
-    run: Arc<Run>,
+    open: Box<dyn Fn() -> Box<Run> + Send + Sync>,
     /// It knows of batch inputs, and of inputs and outputs without their requests' shapes.
     takes_batch_io: bool,
 }
 
 /// Inputs and rows to outputs, as `Executor::execute`.
-type Run = dyn Fn(Tensors, u32) -> Result<Tensors> + Send + Sync;
+type Run = dyn FnMut(Tensors, u32) -> Result<Tensors>;
 
 impl Op {
     fn new(
         placement: Placement,
         run: impl Fn(Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
     ) -> Op {
-        Op { placement, run: Arc::new(run), takes_batch_io: false }
+        Op::with_scratch(placement, move |(), inputs, rows| run(inputs, rows))
     }
 
     fn with_batch_io(self) -> Op {
         Op { takes_batch_io: true, ..self }
+    }
+
+    /// An op whose instances each keep something from one run to the next.
+    fn with_scratch<S: Default + 'static>(
+        placement: Placement,
+        run: impl Fn(&mut S, Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
+    ) -> Op {
+        let run = Arc::new(run);
+        let open = move || -> Box<Run> {
+            let (run, mut scratch) = (run.clone(), S::default());
+            Box::new(move |inputs, rows| run(&mut scratch, inputs, rows))
+        };
+        Op { placement, open: Box::new(open), takes_batch_io: false }
     }
 }
 
@@ -90,11 +107,11 @@ impl OpenLocal for Op {
         self.placement
     }
     fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
-        Ok(Box::new(Runner(self.run.clone())))
+        Ok(Box::new(Runner((self.open)())))
     }
 }
 
-struct Runner(Arc<Run>);
+struct Runner(Box<Run>);
 
 impl Executor for Runner {
     fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {

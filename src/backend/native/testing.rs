@@ -38,7 +38,7 @@ pub(super) fn run(op: &Op, inputs: &[&Tensor]) -> Result<Tensors> {
 
 /// Runs so many rows.
 pub(super) fn run_rows(op: &Op, inputs: &[&Tensor], rows: u32) -> Result<Tensors> {
-    (op.run)(inputs.iter().map(|it| Some((*it).clone())).collect(), rows)
+    (op.open)()(inputs.iter().map(|it| Some((*it).clone())).collect(), rows)
 }
 
 /// The elements of an FP32 output.
@@ -59,4 +59,11 @@ pub(super) fn flat(value: &Value) -> Vec<f32> {
 pub(super) fn reference() -> Value {
     let text = include_str!("../../../tests/models/vision/boxes.json");
     serde_json::from_str(text).unwrap()
+}
+
+/// A file of `tests/models/vision`, where `make.py` says what it is.
+#[track_caller]
+pub(super) fn file(name: &str) -> Vec<u8> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/vision/");
+    std::fs::read(format!("{path}{name}")).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
