@@ -1,6 +1,7 @@
 //! What a model is made of; knows tensors and requests, nothing above.
 
 pub mod native;
+pub mod onnx;
 pub mod python;
 
 use std::{collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc};
@@ -139,6 +140,7 @@ pub struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind { name: "native", complete: |_, _, _| Ok(None), prepare: native::prepare },
+    Kind { name: "onnxruntime", complete: onnx::complete, prepare: onnx::prepare },
     Kind { name: "python", complete: python::complete, prepare: python::prepare },
 ];
 
@@ -148,7 +150,13 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
 }
 
 /// The settings that backends look at, as `(backend, key)`.
-pub const SETTINGS: &[(&str, &str)] = &[("python", "python"), ("python", "cache")];
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("", "default-max-batch-size"),
+    ("onnxruntime", "default-max-batch-size"),
+    ("onnxruntime", "enable-global-threadpool"),
+    ("python", "cache"),
+    ("python", "python"),
+];
 
 /// What configs may name, for messages.
 pub fn names() -> impl Iterator<Item = &'static str> {

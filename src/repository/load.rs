@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 
 use super::{
     Settings,
-    definition::{Content, Definition, reason},
+    definition::{Content, Definition},
 };
 use crate::{
     backend::{self, Backend, Place},
@@ -119,7 +119,8 @@ fn prepare(
             merge(&mut draft, &completed)?;
         }
     }
-    let config = draft.finish(&settings.config).map_err(|it| Error::invalid(reason(&it)))?;
+    let config =
+        draft.finish(&settings.config).map_err(|it| Error::invalid(config::reason(&it)))?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
