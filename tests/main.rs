@@ -17,6 +17,7 @@ mod grpc;
 mod grpc_requests;
 mod http;
 mod http_tensors;
+mod onnx;
 mod python;
 mod python_environments;
 mod python_failures;

@@ -14,7 +14,7 @@ pub(super) enum Aligned<'a> {
 pub(super) fn aligned(tensor: &Tensor) -> Aligned<'_> {
     let data = &tensor.data()[..];
     let size = tensor.dtype().size().unwrap_or(1);
-    if tensor.dtype() == DataType::Bool && data.iter().any(|it| 1 < *it) {
+    if tensor.dtype() == DataType::Bool && 1 < data.iter().fold(0, |all, it| all | it) {
         // C++ may do anything with a `bool` that is neither 0 nor 1.
         let truths: Vec<u8> = data.iter().map(|it| u8::from(*it != 0)).collect();
         return Aligned::Copied(words(&truths), data.len());

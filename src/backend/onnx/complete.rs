@@ -18,7 +18,8 @@ const DEFAULT_MAX_BATCH_SIZE: i32 = 4;
 pub(super) fn is_complete(config: &ModelConfig) -> bool {
     let inputs = config.input.iter().map(|it| (it.data_type, &it.dims));
     let outputs = config.output.iter().map(|it| (it.data_type, &it.dims));
-    !(config.input.is_empty() && config.batch_input.is_empty())
+    let reads = !config.input.is_empty() || !config.batch_input.is_empty();
+    reads
         && !config.output.is_empty()
         && inputs.chain(outputs).all(|(dtype, dims)| dtype != 0 && !dims.is_empty())
 }

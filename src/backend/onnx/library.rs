@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-use ort::environment::Environment;
+use ort::{environment::Environment, logging::LogLevel};
 use parking_lot::Mutex;
 
 use crate::{
@@ -32,6 +32,7 @@ pub(super) fn environment(settings: &Settings, model: &str) -> Result<&'static E
     let loaded = ort::init_from(&library).map_err(|error| failed(error.to_string()))?;
     let environment = loaded.with_name("troupe").with_telemetry(false).build();
     let environment = environment.map_err(|error| failed(error.to_string()))?;
+    environment.set_log_level(LogLevel::Warning);
     Ok(ENVIRONMENT.get_or_init(|| environment))
 }
 

@@ -80,9 +80,9 @@ impl ModelFile {
     }
 }
 
-/// Warnings about a model are logged; idle threads sleep instead of spinning.
+/// Idle threads sleep instead of spinning.
 fn quiet(environment: &Environment) -> ort::Result<SessionBuilder> {
-    let builder = Session::builder(environment)?.with_log_level(LogLevel::Warning)?;
+    let builder = Session::builder(environment)?;
     Ok(builder.with_intra_op_spinning(false)?.with_inter_op_spinning(false)?)
 }
 

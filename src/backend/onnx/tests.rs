@@ -32,7 +32,8 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     let (python, made) = (home.join("venv/bin/python"), home.join("made"));
     if !made.exists() {
-        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(home.join("venv")));
+        let base = env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+        run(Command::new(base).args(["-m", "venv", "--clear"]).arg(home.join("venv")));
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         run(Command::new(&python).args(pip).arg("onnxruntime>=1.20.1"));
         fs::write(made, "").unwrap();
