@@ -170,8 +170,14 @@ pub fn kind(name: &str) -> Option<&'static Kind> {
 }
 
 /// The settings that backends look at, as `(backend, key)`.
-pub const SETTINGS: &[(&str, &str)] =
-    &[("onnxruntime", "library"), ("python", "python"), ("python", "cache")];
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("", "default-max-batch-size"),
+    ("onnxruntime", "default-max-batch-size"),
+    ("onnxruntime", "enable-global-threadpool"),
+    ("onnxruntime", "library"),
+    ("python", "cache"),
+    ("python", "python"),
+];
 
 /// What configs may name, for messages.
 pub fn names() -> impl Iterator<Item = &'static str> {

@@ -21,7 +21,7 @@ use crate::tensor::DataType;
 pub use auto_complete::{AutoComplete, Source};
 pub use check::{MINIMUM_CAPABILITY, Options};
 pub use draft::{Draft, read_json, read_text};
-pub use problem::{Place, Places, Problem};
+pub use problem::{Place, Places, Problem, reason};
 
 /// What a model promises and how it is run; every question it answers is settled.
 #[derive(Clone, Debug)]

@@ -90,6 +90,21 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+impl Problem {
+    /// The text first, because clients match on it, and where it was written if it was.
+    pub fn told(&self) -> String {
+        match self.place.line {
+            0 => self.text.clone(),
+            _ => format!("{} ({})", self.text, self.place),
+        }
+    }
+}
+
+/// Every problem in one line.
+pub fn reason(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::told).collect::<Vec<_>>().join("; ")
+}
+
 /// The candidate a misspelled name was probably meant to be.
 pub(crate) fn did_you_mean<'a>(
     name: &str,

@@ -101,19 +101,6 @@ pub(super) fn read(
     })
 }
 
-/// Every problem of a config, the texts first: clients match on them.
-pub(super) fn reason(problems: &[Problem]) -> String {
-    problems.iter().map(told).collect::<Vec<_>>().join("; ")
-}
-
-/// One problem, and where it was written if it was.
-pub(super) fn told(problem: &Problem) -> String {
-    match problem.place.line {
-        0 => problem.text.clone(),
-        _ => format!("{} ({})", problem.text, problem.place),
-    }
-}
-
 /// The config file of a model, if it has one.
 pub(super) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathBuf> {
     let named = settings.config_name.as_ref();

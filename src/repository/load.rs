@@ -7,7 +7,7 @@ use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 
 use super::{
     Settings,
-    definition::{Content, Definition, reason},
+    definition::{Content, Definition},
     labels, warmup,
 };
 use crate::{
@@ -144,11 +144,12 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
             merge(&mut draft, &completed)?;
         }
     }
-    let config = draft.finish(&settings.config).map_err(|it| Error::invalid(reason(&it)))?;
+    let config =
+        draft.finish(&settings.config).map_err(|it| Error::invalid(config::reason(&it)))?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
     let labels = labels::read(&definition.model_dir, &config)?;
     let samples = warmup::samples(&config, &definition.model_dir);
-    let samples = samples.map_err(|it| Error::invalid(reason(&it)))?;
+    let samples = samples.map_err(|it| Error::invalid(config::reason(&it)))?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
     Ok(Prepared { config, labels, backend, samples })

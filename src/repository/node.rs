@@ -4,11 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     catalog::{Entry, State, Version},
-    definition::{Definition, reason},
+    definition::Definition,
     graph::{Needed, Upstream},
     scan::Stamp,
 };
-use crate::{config::Problem, model::Model};
+use crate::{
+    config::{Problem, reason},
+    model::Model,
+};
 
 /// The reason of versions that were taken out on purpose; readiness and clients look for it.
 pub(super) const UNLOADED: &str = "unloaded";

@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::join_all;
 
 use super::{
-    definition::{Content, Definition, told},
+    definition::{Content, Definition},
     graph::{Upstream, unmet},
     load,
     node::{Failure, Loaded, NO_VERSION, Node, UNLOADED},
@@ -197,14 +197,14 @@ async fn ensemble(
     let Some(definition) = &node.definition else { return Ok(Vec::new()) };
     if let Some(ring) = &this.ring {
         let ring = config.places.problem("ensemble_scheduling", ring.as_str());
-        return Err(vec![told(&ring)]);
+        return Err(vec![ring.told()]);
     }
     let needed = definition.needed();
     let upstream =
         |name: &str| this.steps.get(name).map_or(Upstream::Missing, |it| it.upstream.clone());
     let problems = unmet(&this.name, needed, &upstream);
     if !problems.is_empty() {
-        return Err(problems.iter().map(|it| told(&it.problem(config))).collect());
+        return Err(problems.iter().map(|it| it.problem(config).told()).collect());
     }
     let steps: Vec<_> =
         needed.iter().filter_map(|it| this.step(&it.model, it.version)).cloned().collect();

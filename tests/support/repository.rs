@@ -13,6 +13,7 @@ use super::Model;
 pub(crate) struct Repository {
     home: PathBuf,
     needs_python: bool,
+    needs_onnxruntime: bool,
 }
 
 impl Repository {
@@ -22,7 +23,7 @@ impl Repository {
         let name = format!("{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("work").join(name);
         fs::create_dir_all(home.join("models")).unwrap();
-        Repository { home, needs_python: false }
+        Repository { home, needs_python: false, needs_onnxruntime: false }
     }
 
     /// With these models.
@@ -48,6 +49,22 @@ impl Repository {
                 self.write_file(&format!("{name}/{version}/model.py"), source);
             }
         }
+    }
+
+    /// And a copy of one of the models of `tests/models/onnx`.
+    pub(crate) fn with_onnx(self, name: &str) -> Repository {
+        self.with_onnx_as(name, name, "")
+    }
+
+    /// The same under another name, with this config unless it is empty.
+    pub(crate) fn with_onnx_as(mut self, name: &str, of: &str, config: &str) -> Repository {
+        self.needs_onnxruntime = true;
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/onnx").join(of);
+        copy(&from, &self.models().join(name));
+        if !config.is_empty() {
+            self.write_file(&format!("{name}/config.pbtxt"), config);
+        }
+        self
     }
 
     /// Writes a file somewhere below the folder of models.
@@ -76,6 +93,11 @@ impl Repository {
         self.home.join(name)
     }
 
+    /// Is there an ONNX model?
+    pub(crate) fn needs_onnxruntime(&self) -> bool {
+        self.needs_onnxruntime
+    }
+
     /// Is there a Python model?
     pub(crate) fn needs_python(&self) -> bool {
         self.needs_python
@@ -86,5 +108,18 @@ impl Drop for Repository {
     fn drop(&mut self) {
         // What is left over goes with the target folder.
         let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(from, to).unwrap();
+        }
     }
 }

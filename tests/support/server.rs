@@ -243,6 +243,9 @@ fn command(repository: &Repository, flags: &[&str]) -> Command {
     if repository.needs_python() && !own("--backend-config=python,python") {
         command.arg(format!("--backend-config=python,python={}", venv::python().display()));
     }
+    if repository.needs_onnxruntime() {
+        command.env("ORT_DYLIB_PATH", venv::onnxruntime());
+    }
     command.arg(format!("--model-repository={}", repository.models().display()));
     command.args(flags).current_dir(repository.beside(""));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

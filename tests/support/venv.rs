@@ -1,4 +1,4 @@
-//! A Python with the real clients, made once beside the tests and kept.
+//! A Python with the real clients and ONNX Runtime, made once beside the tests and kept.
 
 use std::{
     fs,
@@ -9,14 +9,26 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Versions with wheels for Python 3.9 to 3.13.
-const REQUIREMENTS: &[&str] = &["tritonclient[http,grpc]>=2.50,<3", "numpy"];
+/// Versions with wheels for Python 3.10 to 3.13.
+const REQUIREMENTS: &[&str] = &["tritonclient[http,grpc]>=2.50,<3", "numpy", "onnxruntime>=1.20.1"];
 
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(make);
 
 /// The interpreter of the environment.
 pub(crate) fn python() -> &'static Path {
     &PYTHON
+}
+
+/// The library of ONNX Runtime in it, unless the environment names another.
+pub(crate) fn onnxruntime() -> PathBuf {
+    if let Some(named) = std::env::var_os("ORT_DYLIB_PATH") {
+        return named.into();
+    }
+    let program = "import onnxruntime as it; print(it.__path__[0])";
+    let folder = run(Command::new(python()).args(["-c", program]));
+    let mut files = fs::read_dir(Path::new(folder.trim()).join("capi")).unwrap();
+    let is_library = |it: &PathBuf| it.to_string_lossy().contains("libonnxruntime.so");
+    files.find_map(|it| Some(it.unwrap().path()).filter(is_library)).expect("the library is there")
 }
 
 fn make() -> PathBuf {

@@ -1,35 +1,67 @@
-//! ONNX models: one session of ONNX Runtime per instance.
+//! ONNX models: each instance has a session of ONNX Runtime on a thread of its own.
 
+mod accelerators;
+mod aligned;
+mod complete;
 mod device;
+mod dtype;
+mod graph;
 mod library;
+mod options;
+mod run;
+mod session;
+mod signature;
+mod value;
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use ort::{environment::Environment, ep::CUDA, session::Session};
-
-use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings, Tensors};
+use self::{options::Options, run::Runner, session::ModelFile};
+use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings};
 use crate::{
-    config::ModelConfig,
+    config::{self, ModelConfig, Problem, json},
     error::{Error, Result},
 };
 
-/// Leaves the config as it is.
-pub fn complete(_: &Settings, _: &Place, _: &str) -> Result<Option<String>> {
-    Ok(None)
+/// Reads names, types, dims and whether the model batches off its file.
+pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Option<String>> {
+    let reason = |it: Vec<Problem>| Error::internal(config::reason(&it));
+    let mut draft = config::read_json(config, "config").map_err(reason)?;
+    if complete::is_complete(&draft.proto) {
+        return Ok(None);
+    }
+    let file = session::find(place, &draft.proto.default_model_filename)?;
+    let environment = library::environment(settings, &place.name)?;
+    let graph = graph::read(&file.look(environment)?);
+    let found = complete::found(settings, &draft.proto, &graph)?;
+    draft.auto_complete(found).map_err(reason)?;
+    Ok(Some(json::print(&draft.proto)))
 }
 
-/// Starts ONNX Runtime.
+/// Checks everything that needs no session, and loads the library.
 pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
-    let environment = library::environment(settings, &place.name)?;
-    let version = place.model_dir.join(place.version.to_string());
-    let path = version.join(&config.default_model_filename);
-    Ok(Backend::Local(Arc::new(Opener { environment, path, model: config.name.clone() })))
+    refuse_global_threadpool(settings)?;
+    let options = options::read(&config).map_err(|it| Error::invalid(config::reason(&it)))?;
+    let file = session::find(place, &config.default_model_filename)?;
+    library::environment(settings, &place.name)?;
+    Ok(Backend::Local(Arc::new(Opener { settings: settings.clone(), config, options, file })))
+}
+
+fn refuse_global_threadpool(settings: &Settings) -> Result<()> {
+    let key = "enable-global-threadpool";
+    match settings.get("onnxruntime", key) {
+        None | Some("0" | "false") => Ok(()),
+        Some(_) => Err(Error::unsupported(format!(
+            "--backend-config=onnxruntime,{key} is not supported yet: every instance has threads \
+             of its own, see the parameter 'intra_op_thread_count'"
+        ))),
+    }
 }
 
 struct Opener {
-    environment: &'static Environment,
-    path: PathBuf,
-    model: Arc<str>,
+    settings: Settings,
+    config: Arc<ModelConfig>,
+    options: Options,
+    file: ModelFile,
 }
 
 impl OpenLocal for Opener {
@@ -38,24 +70,17 @@ impl OpenLocal for Opener {
     }
 
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>> {
-        let instance = device::settled(self.environment, &self.model, instance)?;
-        let cuda = CUDA::default().with_device_id(instance.device).build().error_on_failure();
-        let providers = if instance.kind == "GPU" { vec![cuda] } else { Vec::new() };
-        let failed =
-            |error: &dyn std::fmt::Display| Error::internal(format!("'{}': {error}", self.model));
-        let builder = Session::builder(self.environment).map_err(|it| failed(&it))?;
-        let builder = builder.with_execution_providers(providers);
-        let mut builder = builder.map_err(|it| failed(&it))?;
-        builder.commit_from_file(&self.path).map_err(|it| failed(&it))?;
-        Ok(Box::new(Opened))
+        let environment = library::environment(&self.settings, &self.config.name)?;
+        let instance = &device::settled(environment, &self.config.name, instance)?;
+        let session = self.file.open(environment, &self.options, instance)?;
+        let graph = graph::read(&session);
+        let signature = signature::settle(&self.config, &graph);
+        let signature = signature.map_err(|it| Error::invalid(config::reason(&it)))?;
+        let run = session::run_options(&self.options);
+        let run = run.map_err(|error| Error::internal(value::told(&error)))?;
+        Ok(Box::new(Runner::new(session, run, self.config.name.clone(), signature)?))
     }
 }
 
-/// A model that loads and does not run.
-struct Opened;
-
-impl Executor for Opened {
-    fn execute(&mut self, _: Tensors, _: u32) -> Result<Tensors> {
-        Err(Error::unsupported("ONNX models do not run yet"))
-    }
-}
+#[cfg(test)]
+mod tests;

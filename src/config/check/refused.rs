@@ -29,7 +29,7 @@ pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
         return;
     }
     if let Some(optimization) = &config.optimization {
-        hints(optimization, report);
+        hints(optimization, config.backend == "onnxruntime", report);
     }
     for (index, group) in config.instance_group.iter().enumerate() {
         let asked = [
@@ -53,11 +53,14 @@ fn dynamic_batching(batching: &ModelDynamicBatching, report: &mut Report<'_>) {
 }
 
 /// Memory hints, priority and eager batching change no result, so they are accepted and ignored.
-fn hints(optimization: &ModelOptimizationPolicy, report: &mut Report<'_>) {
+///
+/// The ONNX backend looks at graph and accelerators itself.
+fn hints(optimization: &ModelOptimizationPolicy, is_onnx: bool, report: &mut Report<'_>) {
+    let accelerators = optimization.execution_accelerators.as_ref();
     let asked = [
-        ("graph", asks(optimization.graph.as_ref())),
+        ("graph", asks(optimization.graph.as_ref()) && !is_onnx),
         ("cuda", asks(optimization.cuda.as_ref())),
-        ("execution_accelerators", asks(optimization.execution_accelerators.as_ref())),
+        ("execution_accelerators", asks(accelerators) && !is_onnx),
     ];
     refuse("optimization.", &asked, report);
 }

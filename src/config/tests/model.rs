@@ -328,3 +328,13 @@ fn what_is_not_built_yet_is_refused_by_name() {
         assert_eq!(texts, [(2, &*format!("`{name}` is not supported yet"))], "{field}");
     }
 }
+
+#[test]
+fn the_onnx_backend_looks_at_graph_and_accelerators_itself() {
+    let onnx = |field: &str| format!("name: 'm' backend: 'onnxruntime'\n{field}");
+    super::good(&onnx("optimization { graph { level: 7 } }"));
+    let accelerators = "gpu_execution_accelerator { name: 'any' }";
+    super::good(&onnx(&format!("optimization {{ execution_accelerators {{ {accelerators} }} }}")));
+    let cuda = onnx("optimization { cuda { graphs: true } }");
+    super::check(&cuda, &["2:16: `optimization.cuda` is not supported yet"]);
+}

@@ -1,0 +1,65 @@
+//! What a model declares of its inputs and outputs.
+
+use ort::{
+    session::Session,
+    value::{TensorElementType, ValueType},
+};
+
+/// The tensors of a loaded model.
+pub(super) struct Graph {
+    pub(super) inputs: Vec<Declared>,
+    /// Inputs with a value in the file: requests may leave them out.
+    pub(super) initializers: Vec<Declared>,
+    pub(super) outputs: Vec<Declared>,
+}
+
+/// One input or output.
+pub(super) struct Declared {
+    pub(super) name: String,
+    /// What it is when it is no tensor, in ONNX Runtime's words.
+    pub(super) kind: Result<Form, &'static str>,
+}
+
+/// Element type and dimensions of a declared tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Form {
+    pub(super) element: TensorElementType,
+    /// -1: any size. Empty: a scalar.
+    pub(super) dims: Vec<i64>,
+}
+
+/// Asks a session.
+pub(super) fn read(session: &Session) -> Graph {
+    let outlet = |it: &ort::value::Outlet| declared(it.name(), it.dtype());
+    Graph {
+        inputs: session.inputs().iter().map(outlet).collect(),
+        initializers: session
+            .overridable_initializers()
+            .iter()
+            .map(|it| declared(it.name(), it.dtype()))
+            .collect(),
+        outputs: session.outputs().iter().map(outlet).collect(),
+    }
+}
+
+fn declared(name: &str, dtype: &ValueType) -> Declared {
+    let kind = match dtype {
+        ValueType::Tensor { ty, shape, .. } => Ok(Form { element: *ty, dims: shape.to_vec() }),
+        ValueType::Sequence(_) => Err("ONNX_TYPE_SEQUENCE"),
+        ValueType::Map { .. } => Err("ONNX_TYPE_MAP"),
+        ValueType::Optional(_) => Err("ONNX_TYPE_OPTIONAL"),
+    };
+    Declared { name: name.to_owned(), kind }
+}
+
+impl Declared {
+    /// Triton's text for what requests cannot carry.
+    pub(super) fn form(&self) -> Result<&Form, String> {
+        self.kind.as_ref().map_err(|kind| {
+            format!(
+                "Unsupported ONNX Type '{kind}' for I/O '{}', expected 'ONNX_TYPE_TENSOR'.",
+                self.name
+            )
+        })
+    }
+}
