@@ -9,7 +9,7 @@ import tritonclient.http
 from PIL import Image, ImageDraw, ImageFont
 
 SIGN = pathlib.Path(__file__).parent / "images" / "sign_menu.jpg"
-EDGE, PAPER, INK = (0, 158, 115), (0, 110, 80), (255, 255, 255)
+EDGE, PAPER, INK = (80, 235, 170), (0, 84, 62), (255, 255, 255)
 
 
 def ask(triton, address, file):
@@ -35,40 +35,58 @@ def table(words, scores, boxes):
 
 
 def annotate(picture, words, boxes):
-    """Draws every box with its word above it, or below where there is no room above."""
+    """Draws every box, and beside it, where no other label is, its word."""
     canvas = ImageDraw.Draw(picture)
-    size = max(14, min(picture.size) // 28)
-    font, line = ImageFont.load_default(size), max(2, size // 7)
     for corners in boxes:
         outline = [tuple(corner) for corner in corners.tolist()]
-        canvas.line([*outline, *outline[:2]], fill=EDGE, width=line, joint="curve")
+        outline += outline[:2]
+        line = int(max(2, min(height_of(corners) / 20, min(picture.size) / 240)))
+        # A dark rim keeps the line visible on bright ground.
+        canvas.line(outline, fill=PAPER, width=2 * line + 1, joint="curve")
+        canvas.line(outline, fill=EDGE, width=line, joint="curve")
+    placed = []
     # Labels come last, so that no outline runs through one.
     for word, corners in zip(words, boxes):
-        text = canvas.textbbox((0, 0), word, font=font)
-        wide, high = text[2] + size // 2, text[3] + size // 4
-        left = min(max(0, corners[:, 0].min()), max(0, picture.width - wide))
-        top = corners[:, 1].min() - high - line
-        if top < 0:
-            top = min(corners[:, 1].max() + line, picture.height - high)
-        canvas.rounded_rectangle([left, top, left + wide, top + high], size // 5, fill=PAPER)
-        canvas.text((left + size // 4, top + size // 16), word, font=font, fill=INK)
+        size = int(max(14, min(height_of(corners) / 2, min(picture.size) / 28)))
+        font, pad = ImageFont.load_default(size), max(3, size // 4)
+        _, _, wide, high = canvas.textbbox((0, 0), word, font=font)
+        size = wide + 2 * pad, high + pad
+        place = find_place(size, corners, picture.size, placed)
+        placed.append((*place, place[0] + size[0], place[1] + size[1]))
+        canvas.rounded_rectangle(placed[-1], pad, fill=PAPER)
+        canvas.text((place[0] + pad, place[1] + pad // 3), word, font=font, fill=INK)
     return picture
+
+
+def height_of(corners):
+    return np.linalg.norm(corners[3] - corners[0])
+
+
+def find_place(size, corners, limits, placed):
+    """Top left of a label: above its box, or below, or else where it is least in the way."""
+    (wide, high), (left, top), (_, bottom) = size, corners.min(axis=0), corners.max(axis=0)
+    gap = high // 6
+    rows = [top - high - gap, bottom + gap, top - 2 * (high + gap), bottom + high + 2 * gap]
+    places = [(min(max(0, left), max(0, limits[0] - wide)), row)
+              for row in rows if 0 <= row <= limits[1] - high]
+    for x, y in places:
+        if not any(x < r and l < x + wide and y < b and t < y + high for l, t, r, b in placed):
+            return x, y
+    return places[0] if places else (0, 0)
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("picture", nargs="?", default=SIGN, type=pathlib.Path)
     options.add_argument("--output", default="annotated.png", metavar="FILE")
-    options.add_argument("--http", default="localhost:8000", metavar="HOST:PORT")
-    options.add_argument("--grpc", nargs="?", const="localhost:8001", metavar="HOST:PORT",
-                         help="ask over gRPC instead of HTTP")
+    options.add_argument("--grpc", action="store_true", help="ask over gRPC instead of HTTP")
+    options.add_argument("--server", metavar="HOST:PORT",
+                         help="default localhost:8000, over gRPC localhost:8001")
     options = options.parse_args()
 
+    triton, port = (tritonclient.grpc, 8001) if options.grpc else (tritonclient.http, 8000)
     file = options.picture.read_bytes()
-    if options.grpc:
-        words, scores, boxes = ask(tritonclient.grpc, options.grpc, file)
-    else:
-        words, scores, boxes = ask(tritonclient.http, options.http, file)
+    words, scores, boxes = ask(triton, options.server or f"localhost:{port}", file)
     print(table(words, scores, boxes))
     # The server does not turn pictures by what the camera noted either, so boxes and pixels agree.
     with Image.open(options.picture) as picture:
