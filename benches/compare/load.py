@@ -80,7 +80,7 @@ def measure(server, case, protocol, clients, seconds):
 
 
 def watched(pid, run):
-    """What a run reports, and the time that a process with its children, and others, spent on it."""
+    """What a run reports, and the CPU time that a process, its children and others spent."""
     clocks = _clocks(pid)
     begun = time.perf_counter()
     report = run()

@@ -1,9 +1,8 @@
-"""Sides of a race that are not a model on a server: a bare loop, and an ensemble's steps one by one."""
+"""Sides of a race that are no model on a server: a bare loop, and the steps of an ensemble."""
 import json
 import os
 import statistics
 import subprocess
-import time
 
 import load
 import race
@@ -57,7 +56,8 @@ class LoopSide:
 
     def measure(self, _protocol, _clients, seconds):
         if self.what == "rows":  # looks for its best size in the first call
-            self.loop.ask(self.what, seconds=0, **self.arguments)
+            size = self.loop.ask(self.what, seconds=0, **self.arguments)["size"]
+            race.say(f"{self.case.name:>16} bare loop: {size} rows in a run")
         run = lambda: self.loop.ask(self.what, seconds=seconds, **self.arguments)
         report, spent = load.watched(self.loop.process.pid, run)
         return load.measured(report, spent, report["answers"])

@@ -1,4 +1,4 @@
-"""Races the ensemble `ocr` against a bare loop, and against the tutorial's ensemble of Python steps."""
+"""Races the ensemble `ocr` against a bare loop, and against an ensemble of Python steps."""
 import contextlib
 import glob
 import os
@@ -40,7 +40,7 @@ def alone(options, server, loop, files):
 
 
 def crowded(options, server, loop, files):
-    """Eight clients, on square pictures: the tutorial cuts out the middle square of what it gets."""
+    """Eight clients; square pictures, for the Python steps cut out the middle square."""
     if not options.wants("crowded", 8):
         return ""
     files = loop.ask("squares", files=files, folder=os.path.join(options.out, "squares"))

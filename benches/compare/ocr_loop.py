@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads words, or rows of text_recognition, in a bare loop on one thread: no server, the least there is to do.
+"""Reads words, or rows of text_recognition, in a bare loop on one thread, without a server.
 
 Takes one JSON object a line on stdin and answers each with one line; `compare.py` starts it.
 The steps between the two models are those of pipelines/ocr_python.
@@ -30,11 +30,12 @@ class Loop:
         self.detection, self.recognition = (
             session(os.path.join(models, name, "1", "model.onnx"))
             for name in ("text_detection", "text_recognition"))
-        self.between, self.after = step("detection_postprocessing"), step("recognition_postprocessing")
+        self.between = step("detection_postprocessing")
+        self.after = step("recognition_postprocessing")
         self.size = 0
 
     def read(self, file):
-        """Words, boxes [n, 4, 2] and crops [n, 1, 32, 100] of a picture's file, at its full size."""
+        """Words, boxes [n, 4, 2] and crops [n, 1, 32, 100] of a picture's file, at full size."""
         picture = cv2.cvtColor(cv2.imdecode(file, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
         height, width = (max(32, edge // 32 * 32) for edge in picture.shape[:2])
         if picture.shape[:2] != (height, width):
@@ -49,7 +50,7 @@ class Loop:
         return [word.decode() for word in self.after.read(logits)], boxes, crops
 
     def squares(self, files, folder):
-        """Writes the middle square of every picture into a folder, with the labels; gives back where."""
+        """Writes the middle square of every picture, and the labels; gives back where."""
         os.makedirs(folder, exist_ok=True)
         written = []
         for file in files:
@@ -68,7 +69,7 @@ class Loop:
         return [self.read(np.fromfile(file, np.uint8))[0] for file in files]
 
     def crop(self, file):
-        """The first crop of a picture, as the bytes of a row for text_recognition, in hexadecimal."""
+        """The first crop of a picture, as hexadecimal bytes of a row for text_recognition."""
         words, _, crops = self.read(np.fromfile(file, np.uint8))
         return {"word": words[0], "crop": crops[0].astype("<f4").tobytes().hex()}
 
@@ -88,7 +89,7 @@ class Loop:
         run = lambda size: lambda batch=np.repeat(row, size, axis=0): self.recognition.run(
             ["308"], {"input.1": batch})
         if not self.size:
-            self.size = max(SIZES, key=lambda size: size * rate(timed(run(size), 0.5)))
+            self.size = max(SIZES, key=lambda size: size / cost(run(size)))
         report = timed(run(self.size), seconds)
         return {**report, "answers": report["answers"] * self.size, "size": self.size}
 
@@ -104,7 +105,7 @@ def session(path):
 
 
 def step(name):
-    """A Python step of the pipeline as a module; its server's module is not needed for what is called here."""
+    """A Python step of the pipeline as a module; what is called here needs no server's module."""
     sys.modules.setdefault("triton_python_backend_utils", types.ModuleType("no_server"))
     path = os.path.join(STEPS, name, "1", "model.py")
     spec = importlib.util.spec_from_file_location(name, path)
@@ -114,7 +115,7 @@ def step(name):
 
 
 def timed(work, seconds):
-    """Microseconds of every call, as a load generator reports them, after one that is not counted."""
+    """What a load generator reports, in microseconds, after one call that is not counted."""
     work()
     waits, begun = [], time.perf_counter()
     while not waits or time.perf_counter() - begun < seconds:
@@ -126,8 +127,11 @@ def timed(work, seconds):
     return {"answers": len(waits), "micros": micros, "errors": 0, "p50": p50, "p99": p99}
 
 
-def rate(report):
-    return report["answers"] / report["micros"]
+def cost(work, seconds=0.5):
+    """Seconds of CPU time that a call takes."""
+    begun = time.process_time()
+    report = timed(work, seconds)
+    return (time.process_time() - begun) / (report["answers"] + 1)
 
 
 def main():

@@ -1,4 +1,4 @@
-"""Races ONNX models on troupe: against a bare loop, their own steps, and Triton's Python backend."""
+"""Races ONNX models on troupe against a bare loop, their own steps, and Python on Triton."""
 import contextlib
 import os
 import statistics

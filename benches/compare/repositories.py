@@ -1,4 +1,4 @@
-"""Puts together model repositories for a race: the same ONNX models, on one thread, for every side."""
+"""Puts together repositories for a race: the same ONNX models, on one thread, for every side."""
 import os
 import re
 import shutil
@@ -57,7 +57,7 @@ def members(repository, ensemble):
 
 
 def _without(text, field):
-    """The config without a message or list of messages that is not nested deeper than two levels."""
+    """The config without a message, or a list of them, that holds no deeper than two levels."""
     braces = r"\{(?:[^{}]|\{[^{}]*\})*\}"
     return re.sub(rf"^{field}\s*:?\s*(\[[^\]]*\]|{braces})\n?", "", text, flags=re.M)
 

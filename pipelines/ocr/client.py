@@ -1,4 +1,4 @@
-"""Sends a picture to the ensemble `ocr`, lists the words it finds and draws them into a copy of the picture."""
+"""Sends a picture to the ensemble `ocr`, lists its words and draws them into a copy of it."""
 
 import argparse
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 SIGN = pathlib.Path(__file__).parent / "images" / "sign_menu.jpg"
 EDGE, PAPER, INK = (80, 235, 170), (0, 84, 62), (255, 255, 255)
@@ -88,9 +88,10 @@ def main():
     file = options.picture.read_bytes()
     words, scores, boxes = ask(triton, options.server or f"localhost:{port}", file)
     print(table(words, scores, boxes))
-    # The server does not turn pictures by what the camera noted either, so boxes and pixels agree.
     with Image.open(options.picture) as picture:
-        annotate(picture.convert("RGB"), words, boxes).save(options.output)
+        # The server, too, turns a picture as its camera noted.
+        upright = ImageOps.exif_transpose(picture).convert("RGB")
+    annotate(upright, words, boxes).save(options.output)
     print(f"{len(words)} words drawn into {options.output}")
 
 

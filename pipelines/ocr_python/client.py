@@ -1,4 +1,4 @@
-"""Sends pictures to `ensemble_model` and prints the words in them: one request a picture, over gRPC."""
+"""Sends pictures to `ensemble_model` and prints their words: a request each, over gRPC."""
 
 import argparse
 import pathlib

@@ -1,6 +1,6 @@
-"""Reads the words in pictures with two requests each, to `text_detection` and then to `text_recognition`.
+"""Reads the words in pictures with two requests each: `text_detection`, then `text_recognition`.
 
-What lies between the two models (scaling, boxes, crops, letters) happens here, with OpenCV. Over HTTP.
+What lies between the models (scaling, boxes, crops, letters) happens here, with OpenCV. Over HTTP.
 """
 
 import argparse

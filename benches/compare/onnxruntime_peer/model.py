@@ -1,4 +1,4 @@
-"""Runs the model.onnx beside this file on one thread: what Triton users write who have no ONNX backend."""
+"""Runs the model.onnx beside this file on one thread, for a server without an ONNX backend."""
 
 import json
 import os

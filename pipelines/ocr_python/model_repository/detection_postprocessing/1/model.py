@@ -1,4 +1,4 @@
-"""Turns the answer of text_detection into boxes, and cuts every box out of the picture as a grey crop."""
+"""Finds boxes in the answer of text_detection and cuts each out of the picture, straightened."""
 
 import cv2
 import numpy as np
@@ -27,8 +27,9 @@ def answer(request):
     )
     if len(picture) != 1:
         # The crops of two pictures could not be told apart by the steps that follow.
-        error = pb_utils.TritonError(f"a request holds one picture, got {len(picture)}")
-        return pb_utils.InferenceResponse(error=error)
+        text = f"a request holds one picture, got {len(picture)}"
+        wrong = pb_utils.TritonError(text, pb_utils.TritonError.INVALID_ARG)
+        return pb_utils.InferenceResponse(error=wrong)
     crops = cut_out(picture[0], boxes(score[0, :, :, 0], geometry[0]))
     return pb_utils.InferenceResponse([pb_utils.Tensor("detection_postprocessing_output", crops)])
 

@@ -1,4 +1,4 @@
-"""Reads a picture from its file's bytes and gives back its middle square, as text_detection wants it."""
+"""Reads a picture from the bytes of its file and gives back its middle square."""
 
 import cv2
 import numpy as np
@@ -20,19 +20,20 @@ def answer(request):
         # Pictures that share a request have to share a size, too.
         pixels = np.stack(squares).astype(np.float32)
     except ValueError as error:
-        return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))
+        wrong = pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG)
+        return pb_utils.InferenceResponse(error=wrong)
     return pb_utils.InferenceResponse([pb_utils.Tensor("detection_preprocessing_output", pixels)])
 
 
 def middle_square(file):
     """RGB [side, side, 3] of 0..255; the largest side that is a multiple of 32."""
-    # As in the tutorial, a picture lies as it is stored, whatever its camera noted.
-    picture = cv2.imdecode(file, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION) if file.size else None
+    # Upright, if the camera noted how it was held; OpenCV raises for no bytes at all.
+    picture = cv2.imdecode(file, cv2.IMREAD_COLOR) if file.size else None
     if picture is None:
         raise ValueError(f"the {file.size} bytes of input_image are no picture that OpenCV can read")
     height, width = picture.shape[:2]
     side = min(height, width) // STEP * STEP
     if side == 0:
-        raise ValueError(f"a picture has at least {STEP}x{STEP} pixels, got {width}x{height}")
+        raise ValueError(f"expected at least {STEP}x{STEP} pixels, got {width}x{height}")
     top, left = round((height - side) / 2), round((width - side) / 2)
     return cv2.cvtColor(picture[top : top + side, left : left + side], cv2.COLOR_BGR2RGB)
