@@ -30,7 +30,7 @@ def middle_square(file):
     # Upright, if the camera noted how it was held; OpenCV raises for no bytes at all.
     picture = cv2.imdecode(file, cv2.IMREAD_COLOR) if file.size else None
     if picture is None:
-        raise ValueError(f"the {file.size} bytes of input_image are no picture that OpenCV can read")
+        raise ValueError(f"OpenCV can read no picture in the {file.size} bytes given")
     height, width = picture.shape[:2]
     side = min(height, width) // STEP * STEP
     if side == 0:
