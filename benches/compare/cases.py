@@ -8,7 +8,7 @@ import wire
 
 MIB = 1 << 20
 ABOVE, BELOW = "≥", "≤"
-RATE, P50, CPU = "req/s", "p50", "CPU/req"
+RATE, P50, CPU, ROWS = "req/s", "p50", "CPU/req", "rows/CPU-s"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,18 +17,35 @@ class Case:
     name: str
     model: str
     inputs: tuple  # of (name, type, shape)
+    #: By how much FP32 answers of two sides may differ; 0: not at all.
+    tolerance: float = 0
+    #: Tensors with their bytes; made up when there are none.
+    given: tuple = ()
 
-    def tensors(self):
-        """The inputs with their bytes, the same in every run."""
+    def with_tensors(self, tensors):
+        return dataclasses.replace(self, given=tuple(tensors))
+
+    def requests(self):
+        """The tensors of every request that is sent, in turn, the same in every run."""
+        if self.given:
+            return [list(self.given)]
         chance = random.Random(7)
-        return [(name, kind, list(shape), _content(chance, kind, math.prod(shape)))
-                for name, kind, shape in self.inputs]
+        return [[(name, kind, list(shape), _content(chance, kind, math.prod(shape)))
+                 for name, kind, shape in self.inputs]]
 
-    def http(self):
-        return wire.http_request(self.tensors())
+    def bodies(self):
+        return [wire.http_request(tensors) for tensors in self.requests()]
 
     def grpc(self):
-        return wire.grpc_request(self.model, self.tensors())
+        return wire.grpc_request(self.model, self.requests()[0])
+
+    def understand(self, answers):
+        """What is compared of the answers to all requests, which are tensors by name."""
+        return answers[0]
+
+    def agree(self, first, second):
+        """Whether two answers, by output (type, shape, bytes), are the same."""
+        return wire.agree(first, second, self.tolerance)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@
     compare.py setup              downloads Triton (asks nothing else of the network)
     compare.py http               the table of targets over HTTP; `grpc` over gRPC
     compare.py native             the engine alone: native steps
+    compare.py ocr                reading words, beside a bare loop and beside Python steps
+    compare.py onnx               ONNX models, beside a bare loop, their steps, and Triton
     compare.py startup | memory | size
     compare.py http --sides=new=target/release/troupe,old=/somewhere/troupe
 """
@@ -15,6 +17,8 @@ import sys
 
 import cases
 import footprint
+import ocr
+import onnx_models
 import report
 import servers
 from race import Race, Side, say
@@ -26,7 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
-                "startup": single, "memory": single, "size": single}
+                "ocr": models, "onnx": models, "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
     except servers.Failed as failure:
@@ -38,6 +42,7 @@ def main():
 
 def set_up(options):
     servers.set_up_triton(options.triton)
+    servers.set_up_loop(options.triton)
     say(f"Triton is in {options.triton}")
 
 
@@ -84,6 +89,18 @@ def native_beside(options, sides, rows):
         pair = [Side(name, server, row.case) for name, server in zip(("native", "triton"), sides)]
         results += [race.run(pair, wire, row.clients, row.goals) for wire in ("http", "grpc")]
     return report.races(results, options.out, "native")
+
+
+def models(options):
+    """Models that run somewhere else than in Python, against whatever else runs them."""
+    need_tools()
+    os.makedirs(options.out, exist_ok=True)
+    if options.command == "ocr":
+        # Triton's packages are too old for the Python steps, and it takes no part.
+        options.python = sys.executable
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    run = {"ocr": ocr.run, "onnx": onnx_models.run}[options.command]
+    print(run(options, lambda name, folder: start(options, name, folder)) or "no case fits")
 
 
 def single(options):
@@ -137,8 +154,8 @@ def arguments():
     target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target")
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["setup", "http", "grpc", "native", "startup",
-                                            "memory", "size"])
+    parser.add_argument("command", choices=["setup", "http", "grpc", "native", "ocr", "onnx",
+                                            "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "release", "troupe"),
                         metavar="BINARY", help="the release build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
@@ -149,7 +166,7 @@ def arguments():
     parser.add_argument("--sides", default="troupe,triton",
                         help="what to race: troupe, triton, or NAME=BINARY of another troupe")
     parser.add_argument("--cases", default="", help="only these, comma-separated, of: "
-                        + ", ".join(cases.CASES))
+                        + ", ".join([*cases.CASES, *ocr.CASES, *onnx_models.CASES]))
     parser.add_argument("--clients", default="", help="only these numbers of clients")
     parser.add_argument("--all", action="store_true", help="also cases without a target")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each side (default 4)")

@@ -12,15 +12,28 @@ import processes
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 #: How long a single answer may take, and how long a tool may outlast its time.
 PATIENCE = 60
+# Several bodies are sent in turn; one is left to wrk, which then has less to do.
 WRK = """
-local file = assert(io.open("%(body)s", "rb"))
-wrk.method, wrk.body = "POST", file:read("*a")
-file:close()
-%(headers)s
-done = function(summary, latency)
+local requests, turn = {
+REQUESTS
+}, 0
+for _, request in ipairs(requests) do
+  local file = assert(io.open(request[1], "rb"))
+  request[1] = file:read("*a")
+  file:close()
+end
+wrk.method, wrk.body = "POST", requests[1][1]
+for key, value in pairs(requests[1][2]) do wrk.headers[key] = value end
+if #requests > 1 then
+  function request()
+    turn = turn % #requests + 1
+    return wrk.format(nil, nil, requests[turn][2], requests[turn][1])
+  end
+end
+function done(summary, latency)
   local e = summary.errors
   print(string.format(
-    '=== {"answers":%%d,"micros":%%d,"errors":%%d,"p50":%%f,"p99":%%f}',
+    '=== {"answers":%d,"micros":%d,"errors":%d,"p50":%f,"p99":%f}',
     summary.requests, summary.duration, e.connect + e.read + e.write + e.status + e.timeout,
     latency:percentile(50), latency:percentile(99)))
 end
@@ -41,26 +54,51 @@ class Measured:
     errors: int
 
 
+    @property
+    def rows_per_cpu(self):
+        """Answers in a second of CPU time."""
+        return 1e6 / self.cpu if self.cpu else float("inf")
+
+
+@dataclasses.dataclass
+class Spent:
+    """Seconds of CPU time that went by during a run, and of the clock."""
+    server: float
+    own: float
+    all: float
+    wall: float
+
+
 def measure(server, case, protocol, clients, seconds):
     """Loads the server with one case for some seconds."""
     run = {"http": _wrk, "grpc": _h2load}[protocol]
     with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
         answered = server.successes(case.model)
-        server_cpu, own_cpu, all_cpu = _clocks(server.pid)
-        begun = time.perf_counter()
-        report = run(server, case, clients, seconds, folder)
-        wall = time.perf_counter() - begun
-        server_cpu, own_cpu, all_cpu = (
-            now - then for now, then in zip(_clocks(server.pid), (server_cpu, own_cpu, all_cpu)))
+        report, spent = watched(server.pid, lambda: run(server, case, clients, seconds, folder))
         answered = server.successes(case.model) - answered
+    return measured(report, spent, answered)
+
+
+def watched(pid, run):
+    """What a run reports, and the CPU time that a process, its children and others spent."""
+    clocks = _clocks(pid)
+    begun = time.perf_counter()
+    report = run()
+    wall = time.perf_counter() - begun
+    return report, Spent(*(now - then for now, then in zip(_clocks(pid), clocks)), wall)
+
+
+def measured(report, spent, answered):
+    """Numbers of one run; `answered` is how many answers the server says it gave."""
     answers, took = report["answers"], report["micros"] / 1e6
     # gRPC failures ride on status 200, so only the server's own count tells.
     errors = max(report["errors"], answers - answered)
-    other = max(0.0, all_cpu - server_cpu - own_cpu)
+    other = max(0.0, spent.all - spent.server - spent.own)
+    percent = lambda seconds: 100 * seconds / spent.wall
     return Measured(rate=answers / took, p50=report["p50"], p99=report["p99"],
-                    cpu=server_cpu * 1e6 / max(1, answered), answers=answers, errors=errors,
-                    server_percent=100 * server_cpu / wall, client_percent=100 * own_cpu / wall,
-                    other_percent=100 * other / wall)
+                    cpu=spent.server * 1e6 / max(1, answered), answers=answers, errors=errors,
+                    server_percent=percent(spent.server), client_percent=percent(spent.own),
+                    other_percent=percent(other))
 
 
 def _clocks(server):
@@ -70,10 +108,11 @@ def _clocks(server):
 
 
 def _wrk(server, case, clients, seconds, folder):
-    body, headers = case.http()
-    lines = "\n".join(f'wrk.headers["{key}"] = "{value}"' for key, value in headers.items())
-    script = _file(folder, "script.lua", (WRK % {
-        "body": _file(folder, "body", body), "headers": lines}).encode())
+    requests = []
+    for index, (body, headers) in enumerate(case.bodies()):
+        lines = ", ".join(f'["{key}"] = "{value}"' for key, value in headers.items())
+        requests.append(f'  {{ "{_file(folder, f"body{index}", body)}", {{ {lines} }} }},')
+    script = _file(folder, "script.lua", WRK.replace("REQUESTS", "\n".join(requests)).encode())
     url = f"http://{server.http}/v2/models/{case.model}/infer"
     output = _run(["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", f"--timeout={PATIENCE}s",
                    "-s", script, url], seconds)

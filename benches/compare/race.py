@@ -10,7 +10,8 @@ import load
 import processes
 import wire
 
-METRICS = {cases.RATE: "rate", cases.P50: "p50", "p99": "p99", cases.CPU: "cpu"}
+METRICS = {cases.RATE: "rate", cases.P50: "p50", "p99": "p99", cases.CPU: "cpu",
+           cases.ROWS: "rows_per_cpu"}
 
 
 @dataclasses.dataclass
@@ -19,6 +20,26 @@ class Side:
     name: str
     server: object
     case: object
+
+    def measure(self, protocol, clients, seconds):
+        return load.measure(self.server, self.case, protocol, clients, seconds)
+
+    def answer(self, protocol):
+        """What the case makes of the answers to its requests; over gRPC there is one."""
+        answers = ([self._grpc_answer()] if protocol == "grpc"
+                   else [self._http_answer(*request) for request in self.case.bodies()])
+        return self.case.understand(answers)
+
+    def _grpc_answer(self):
+        with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
+            return wire.grpc_answer(load.grpc_once(self.server, self.case, folder))
+
+    def _http_answer(self, body, headers):
+        path = f"/v2/models/{self.case.model}/infer"
+        status, answer, found = self.server.ask("POST", path, body, headers.items())
+        if status != 200:
+            raise ValueError(f"{self.name} answered {status}: {answer[:200]}")
+        return wire.http_answer(answer, int(found["Inference-Header-Content-Length"]))
 
 
 @dataclasses.dataclass
@@ -78,39 +99,28 @@ class Race:
         runs = [], []
         for turn in range(self.rounds):
             for index in (0, 1) if turn % 2 == 0 else (1, 0):
-                if self.calm:
-                    wait_calm(self.calm)
-                side = sides[index]
-                run = load.measure(side.server, side.case, protocol, clients, self.seconds)
-                runs[index].append(run)
-                say(f"{side.case.name:>16} {protocol} {clients:3} clients, {side.name:12}"
-                    f" {run.rate:9,.0f}/s  p50 {run.p50:9,.0f}  p99 {run.p99:9,.0f}"
-                    f"  CPU/req {run.cpu:8,.0f} µs  server {run.server_percent:3.0f}%"
-                    f" client {run.client_percent:3.0f}% other {run.other_percent:3.0f}%"
-                    + (f"  {run.errors} ERRORS" if run.errors else ""))
+                runs[index].append(self.measure(sides[index], protocol, clients))
         return runs
+
+    def measure(self, side, protocol, clients):
+        """One run of one side, once the machine is calm enough."""
+        if self.calm:
+            wait_calm(self.calm)
+        run = side.measure(protocol, clients, self.seconds)
+        say(f"{side.case.name:>16} {protocol} {clients:3} clients, {side.name:12}"
+            f" {run.rate:9,.0f}/s  p50 {run.p50:9,.0f}  p99 {run.p99:9,.0f}"
+            f"  CPU/req {run.cpu:8,.0f} µs  server {run.server_percent:3.0f}%"
+            f" client {run.client_percent:3.0f}% other {run.other_percent:3.0f}%"
+            + (f"  {run.errors} ERRORS" if run.errors else ""))
+        return run
 
 
 def check_answers(sides, protocol):
     """Both sides must say the same before their speed means anything."""
-    answers = [_answer(side, protocol) for side in sides]
+    first, second = (side.answer(protocol) for side in sides)
     # Different models, as in native against native, share no output names.
-    if sides[0].case.name == sides[1].case.name and answers[0] != answers[1]:
-        shown = [{name: (kind, shape, raw[:32]) for name, (kind, shape, raw) in answer.items()}
-                 for answer in answers]
-        raise ValueError(f"answers differ: {shown[0]} and {shown[1]}")
-
-
-def _answer(side, protocol):
-    if protocol == "grpc":
-        with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
-            return wire.grpc_answer(load.grpc_once(side.server, side.case, folder))
-    body, headers = side.case.http()
-    path = f"/v2/models/{side.case.model}/infer"
-    status, answer, found = side.server.ask("POST", path, body, headers.items())
-    if status != 200:
-        raise ValueError(f"{side.name} answered {status}: {answer[:200]}")
-    return wire.http_answer(answer, int(found["Inference-Header-Content-Length"]))
+    if sides[0].case.name == sides[1].case.name and not sides[0].case.agree(first, second):
+        raise ValueError(f"answers differ: {str(first)[:300]} and {str(second)[:300]}")
 
 
 def wait_calm(seconds, percent=15):

@@ -85,11 +85,17 @@ def _race_row(result):
     both = lambda metric: f"{median(0, metric)} / {median(1, metric)}"
     ratio = lambda metric: f"{result.ratio(metric):.2f}"
     spread = result.ratios(cases.RATE)
-    verdicts = ["met" if met else "**missed**" for _, met in result.verdicts()]
+    verdicts = [_verdict(result, goal, met) for goal, met in result.verdicts()]
     return [*start, median(0, cases.RATE), median(1, cases.RATE),
             ratio(cases.RATE), f"{min(spread):.2f}–{max(spread):.2f}", both(cases.P50),
             ratio(cases.P50), ratio("p99"), both(cases.CPU), ratio(cases.CPU),
             f"{result.errors(0)} / {result.errors(1)}", f"{_disturbance(result):.0f}%", targets, "<br>".join(verdicts)]
+
+
+def _verdict(result, goal, met):
+    text = "met" if met else "**missed**"
+    # The others have a column.
+    return f"{text}: {result.ratio(goal.metric):.2f}" if goal.metric == cases.ROWS else text
 
 
 def _disturbance(result):

@@ -12,7 +12,10 @@ import time
 import processes
 
 TRITON_WHEEL = "nvidia-pytriton==0.7.0"  # holds the tritonserver of release 24.10
+LOOP_PACKAGES = ("numpy", "onnxruntime==1.31.1", "opencv-python-headless")
 PATIENCE = 60
+#: For a server that makes a Python environment first.
+LONG_PATIENCE = 600
 
 
 class Failed(Exception):
@@ -130,13 +133,25 @@ def triton_paths(home):
     return packages, os.path.join(packages, "pytriton", "tritonserver")
 
 
+def loop_python(home):
+    """The interpreter of the bare loops, which Triton's packages would be too old for."""
+    return os.path.join(home, "loop", "bin", "python")
+
+
+def set_up_loop(home):
+    """The packages of the bare loops, and onnxruntime for Triton's Python models."""
+    if not os.path.exists(loop_python(home)):
+        subprocess.run([sys.executable, "-m", "venv", f"{home}/loop"], check=True)
+    _install(loop_python(home), *LOOP_PACKAGES)
+    _install(triton_python(home), LOOP_PACKAGES[1])
+
+
 def set_up_triton(home):
     """Downloads the wheel into an environment of its own and puts its Python stub in place."""
     if not os.path.exists(triton_python(home)):
         print(f"making an environment in {home}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", f"{home}/venv"], check=True)
-    print(f"installing {TRITON_WHEEL} (about 100 MB)", file=sys.stderr)
-    subprocess.run([triton_python(home), "-m", "pip", "install", "-q", TRITON_WHEEL], check=True)
+    _install(triton_python(home), TRITON_WHEEL)
     _, root = triton_paths(home)
     version = "%d.%d" % sys.version_info[:2]
     stub = f"{root}/python_backend_stubs/{version}/triton_python_backend_stub"
@@ -154,6 +169,11 @@ def set_up_triton(home):
     for tool in ("wrk", "h2load", "nghttp"):
         if not shutil.which(tool):
             print(f"{tool} is missing: install wrk and nghttp2-client", file=sys.stderr)
+
+
+def _install(python, *packages):
+    print(f"installing {', '.join(packages)}", file=sys.stderr)
+    subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
 
 
 def free_port():

@@ -26,6 +26,37 @@ def http_answer(body, head_size):
     return found
 
 
+def agree(first, second, tolerance):
+    """Whether two answers hold the same tensors; FP32 may differ by a part of 1 or of itself."""
+    kinds = [{name: it[:2] for name, it in answer.items()} for answer in (first, second)]
+    if kinds[0] != kinds[1]:
+        return False
+    for name, (kind, _, raw) in first.items():
+        other = second[name][2]
+        if raw == other:
+            continue
+        if not tolerance or kind != "FP32" or len(raw) != len(other):
+            return False
+        pairs = zip(floats(raw), floats(other))
+        if any(not abs(a - b) <= tolerance * max(1, abs(a)) for a, b in pairs):
+            return False
+    return True
+
+
+def floats(raw):
+    return struct.unpack(f"<{len(raw) // 4}f", raw)
+
+
+def texts(raw):
+    """The elements of a BYTES tensor."""
+    found, at = [], 0
+    while at < len(raw):
+        size = struct.unpack_from("<I", raw, at)[0]
+        found.append(raw[at + 4:at + 4 + size].decode())
+        at += 4 + size
+    return found
+
+
 def grpc_request(model, tensors):
     """A ModelInferRequest in the five-byte frame of gRPC."""
     message = _bytes_field(1, model.encode())
