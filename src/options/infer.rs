@@ -20,7 +20,7 @@ pub struct Infer {
     /// An output to ask for; may be given more than once [default: all]
     #[arg(long, value_name = "NAME")]
     pub output: Vec<String>,
-    /// Instead of every output, its so many largest elements with their labels
+    /// Instead of each output, its K largest elements with their labels
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub classes: Option<u32>,
     /// A version of the model [default: the latest]
