@@ -208,10 +208,7 @@ fn a_model_that_is_not_decoupled_may_use_its_sender_once() {
     let answer = SERVER.infer("sends_once", &http::floats(&[("x", &[1.0, 2.0])]));
     assert_eq!(answer.ok().numbers("y"), [2.0, 4.0]);
     let forgotten = SERVER.infer("forgets", &http::floats(&[("x", &[1.0])]));
-    forgotten.refuses(
-        500,
-        "model 'forgets' let go of the response sender of a request without a response",
-    );
+    forgotten.refuses(500, "The response sender of the request was dropped without a response.");
 }
 
 #[test]

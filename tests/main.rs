@@ -21,6 +21,7 @@ mod grpc_requests;
 mod http;
 mod http_tensors;
 mod infer_command;
+mod ocr;
 mod onnx;
 mod onnx_library;
 mod oversize;

@@ -21,7 +21,8 @@ fn repository() -> Repository {
 
 /// A server on which nothing but the flags says where the library is.
 fn launch(repository: Repository, flags: &[&str]) -> Server {
-    let python = format!("--backend-config=python,python={}", venv::python().display());
+    let python = venv::bare(&repository.beside("bare"));
+    let python = format!("--backend-config=python,python={}", python.display());
     let flags = [flags, &["--exit-on-error=false", &python]].concat();
     Server::launch(repository, &flags, &[("ORT_DYLIB_PATH", Path::new(""))])
 }

@@ -234,7 +234,7 @@ fn what_is_not_built_yet_is_refused_by_name() {
         (
             "decoupled",
             "model_transaction_policy { decoupled: true }",
-            "`model_transaction_policy.decoupled` is not supported yet",
+            "model 'decoupled' is decoupled, which only Python models can be",
         ),
     ];
     let models = rows.map(|(name, field, _)| (name, id().with(field)));

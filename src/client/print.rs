@@ -31,15 +31,14 @@ impl Limits {
 struct Output<'a> {
     name: &'a str,
     tensor: Tensor,
+    /// All outputs are a batch of one row, which is as good as no batch.
+    is_one_row: bool,
 }
 
 impl Output<'_> {
-    /// The dimensions that are shown: a batch of one row is as good as no batch.
+    /// The dimensions that are shown.
     fn dims(&self) -> &[i64] {
-        match self.tensor.shape() {
-            [1, rest @ ..] if !rest.is_empty() => rest,
-            all => all,
-        }
+        &self.tensor.shape()[usize::from(self.is_one_row)..]
     }
 }
 
@@ -87,7 +86,7 @@ pub(super) fn json(answer: &ModelInferResponse) -> Result<String, String> {
         text += &format!(",\"parameters\":{}", Value::Object(pairs.collect::<Map<_, _>>()));
     }
     text += ",\"outputs\":[";
-    for (index, Output { name, tensor }) in outputs(answer)?.iter().enumerate() {
+    for (index, Output { name, tensor, .. }) in outputs(answer)?.iter().enumerate() {
         let (dtype, elements) = (tensor.dtype().as_str(), Elements::new(tensor));
         let element = |it| elements.json(it);
         let mut nested = Nested { element: &element, next: 0, left: usize::MAX, comma: "," };
@@ -112,7 +111,10 @@ fn outputs(answer: &ModelInferResponse) -> Result<Vec<Output<'_>>, String> {
         let data = data.ok_or_else(|| wrong("has no data"))?;
         let tensor = Tensor::new(dtype, Shape::from_slice(&output.shape), data);
         let tensor = tensor.map_err(|it| wrong(&format!("cannot be read: {it}")))?;
-        all.push(Output { name: &output.name, tensor });
+        all.push(Output { name: &output.name, tensor, is_one_row: false });
+    }
+    if all.iter().all(|it| matches!(it.tensor.shape(), [1, _, ..])) {
+        all.iter_mut().for_each(|it| it.is_one_row = true);
     }
     Ok(all)
 }

@@ -152,6 +152,12 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let samples = samples.map_err(|it| Error::invalid(config::reason(&it)))?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
+    if config.decoupled && matches!(backend, Backend::Local(_)) {
+        return Err(Error::unsupported(format!(
+            "model '{}' is decoupled, which only Python models can be: backend '{}' answers once",
+            config.name, config.backend
+        )));
+    }
     Ok(Prepared { config, labels, backend, samples })
 }
 

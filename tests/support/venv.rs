@@ -10,13 +10,26 @@ use std::{
 use rustix::fs::{FlockOperation, flock};
 
 /// Versions with wheels for Python 3.10 to 3.13.
-const REQUIREMENTS: &[&str] = &["tritonclient[http,grpc]>=2.50,<3", "numpy", "onnxruntime>=1.20.1"];
+const REQUIREMENTS: &[&str] = &[
+    "tritonclient[http,grpc]>=2.50,<3",
+    "numpy",
+    "onnxruntime>=1.20.1",
+    "opencv-python-headless",
+    "pillow",
+];
 
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(make);
 
 /// The interpreter of the environment.
 pub(crate) fn python() -> &'static Path {
     &PYTHON
+}
+
+/// An interpreter without any package but pip.
+pub(crate) fn bare(folder: &Path) -> PathBuf {
+    let base = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    run(Command::new(base).args(["-m", "venv"]).arg(folder));
+    folder.join("bin/python")
 }
 
 /// The library of ONNX Runtime in it, unless the environment names another.

@@ -184,6 +184,11 @@ fn batching(config: &inference::ModelConfig, report: &mut Report<'_>) -> Batchin
             Ok(size) => preferred.push(size),
         }
     }
+    let policy = config.model_transaction_policy.as_ref();
+    if dynamic.preserve_ordering && policy.is_some_and(|it| it.decoupled) {
+        let text = "a decoupled model answers when it likes, so its answers have no order to keep";
+        report.add("dynamic_batching.preserve_ordering", format!("{text} for {m}"));
+    }
     Batching::Dynamic(DynamicBatching {
         preferred,
         max_queue_delay: Duration::from_micros(dynamic.max_queue_delay_microseconds),

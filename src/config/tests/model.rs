@@ -321,7 +321,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
         ("instance_group { host_policy: 'x' }", "instance_group.host_policy"),
         ("runtime: 'x'", "runtime"),
         ("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames"),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
     ] {
         let problems = super::finish(&python(field)).unwrap_err();
         let texts: Vec<_> = problems.iter().map(|it| (it.place.line, &*it.text)).collect();

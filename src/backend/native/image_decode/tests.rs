@@ -167,7 +167,7 @@ fn configs_that_do_not_work_are_refused() {
     let error = prepare(&config(&with("size", "3"))).err().unwrap().to_string();
     assert_eq!(
         error,
-        "native model 'm' has the parameter 'size', expected one of: op, format, max_pixels, \
+        "native model 'm' has the parameter 'size', expected one of: op, placement, format, max_pixels, \
          max_bytes"
     );
     let batched = format!("max_batch_size: 4 {UINT8} {IMAGE}");

@@ -253,8 +253,14 @@ fn configs_that_do_not_work_are_refused() {
     for (parameters, expected) in [
         (vec![("mode", "fill")], "'mode' is 'fill', expected one of: multiple, letterbox, stretch"),
         (vec![("mode", "stretch")], "parameter 'width' is '', expected a number of pixels"),
-        (vec![("width", "32")], "has the parameter 'width', expected one of: op, mode, filter,"),
-        (vec![("size", "32")], "has the parameter 'size', expected one of: op, mode, filter,"),
+        (
+            vec![("width", "32")],
+            "has the parameter 'width', expected one of: op, placement, mode, filter,",
+        ),
+        (
+            vec![("size", "32")],
+            "has the parameter 'size', expected one of: op, placement, mode, filter,",
+        ),
         (letterbox("max_side", "64"), "has the parameter 'max_side', expected one of: "),
         (letterbox("height", "0"), "'height' is '0', expected a number from 1 to 16384"),
         (letterbox("align", "left"), "'align' is 'left', expected one of: center, top_left"),

@@ -216,7 +216,11 @@ def unanswered(request):
     """What is said of a request without a response in the list."""
     if request._release == RESCHEDULE:
         return AGAIN
+    if request._is_abandoned:
+        text = "The response sender of the request was dropped without a response."
+        return result(1, TritonError.INTERNAL, 0, text)
     if request._has_sender or request._answers_later:
+        request._is_later = True
         return LATER
     raise PlainError(
         "Expected an 'InferenceResponse' object in the execute function return list, found type "

@@ -66,6 +66,8 @@ class InferenceRequest:
         "_made",
         "_sender",
         "_has_sender",
+        "_is_later",
+        "_is_abandoned",
         "_release",
         "__weakref__",
     )
@@ -107,7 +109,7 @@ class InferenceRequest:
         }
         self._group = None
         self._sender = None
-        self._has_sender = False
+        self._has_sender = self._is_later = self._is_abandoned = False
         self._release = RELEASE_ALL
         self._made = (list(requested_output_names or ()), model_name, model_version)
 
@@ -199,7 +201,7 @@ class Request(InferenceRequest):
         self._index = index
         self._made = None
         self._sender = None
-        self._has_sender = False
+        self._has_sender = self._is_later = self._is_abandoned = False
         self._release = RELEASE_ALL
 
 

@@ -100,8 +100,14 @@ class InferenceResponseSender:
             self._close()
 
     def __del__(self):
-        if not self._is_closed:
+        if self._is_closed:
+            return
+        if self._worker.is_decoupled or self._request._is_later:
             abandon(self._worker.frames, self._key)
+        else:
+            # `execute` may still return a response.
+            self._worker.frames.accounts.pop(self._key, None)
+            self._request._is_abandoned = True
 
 
 def abandon(frames, key):
