@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Model, Repository, Server, gate::Gate, http, http::input, native, python, until,
+    Model, Repository, Server, at_once, gate::Gate, http, http::input, native, python, until,
 };
 
 /// A native identity of a ragged input; `more` says what else it reads and writes.
@@ -150,4 +150,32 @@ fn who_cannot_be_told_of_a_batch_is_refused_at_load() {
     ] {
         server.load(model).refuses(status, text);
     }
+}
+
+#[test]
+fn an_onnx_model_gets_its_ragged_batch_flat_with_the_bounds_of_its_requests() {
+    let config = format!(
+        "backend: \"onnxruntime\"
+         max_batch_size: 16
+         input {{ name: \"INPUT\" data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }}
+         output {{ name: \"OUTPUT\" data_type: TYPE_FP32 dims: [1] reshape {{ shape: [] }} }}
+         batch_input {{ kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO target_name: \"BOUNDS\"
+                        data_type: TYPE_INT32 source_input: \"INPUT\" }}
+         instance_group {{ count: 1 }}
+         {IN_THREES}"
+    );
+    let repository = Repository::new().with_onnx_as("m", "ragged_sums", &config);
+    let server = Server::start(repository);
+    let sums = |columns: usize| {
+        let values: Vec<f64> = (1..=columns).map(|it| it as f64).collect();
+        let inputs = [input("INPUT", "FP32", &[1, columns as i64], values)];
+        server.infer("m", &json!({ "inputs": inputs })).ok().numbers("OUTPUT")
+    };
+    let answers = at_once(3, |caller| (caller, sums(caller + 3)));
+    for (caller, sum) in answers {
+        let columns = caller + 3;
+        assert_eq!(sum, [(columns * (columns + 1) / 2) as f64]);
+    }
+    let stats = server.stats("m");
+    assert_eq!((&stats["inference_count"], &stats["execution_count"]), (&json!(3), &json!(1)));
 }

@@ -102,6 +102,29 @@ model(
     [constant("value", [1.5], np.float32)],
 )
 
+# Requests of any lengths behind each other, and where each begins and the last one ends: their sums.
+model(
+    "ragged_sums",
+    [
+        node("CumSum", "INPUT axis", "sums"),
+        node("Concat", "nothing sums", "before", axis=0),
+        node("Gather", "before BOUNDS", "at"),
+        node("Slice", "at one end", "ends"),
+        node("Slice", "at zero minus_one", "begins"),
+        node("Sub", "ends begins", "OUTPUT"),
+    ],
+    [("INPUT", T.FLOAT, ["total"]), ("BOUNDS", T.INT32, ["bounds"])],
+    [("OUTPUT", T.FLOAT, ["N"])],
+    [
+        constant("axis", 0),
+        constant("nothing", [0], np.float32),
+        constant("one", [1]),
+        constant("end", [2**62]),
+        constant("zero", [0]),
+        constant("minus_one", [-1]),
+    ],
+)
+
 # One tensor has a batch and the other has none.
 model(
     "mixed",
