@@ -17,6 +17,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let id = || native("identity", "x:FP32[-1,2] -> y:FP32[-1,2]");
     let raises = execute("INPUT0:FP32[4] -> y:FP32[4]", "raise ValueError('no luck')");
     let mut repository = Repository::new()
+        .with_onnx("densenet_onnx")
         .with("raises", raises)
         .with("waits", delay(300, "x:FP32[-1,2] -> y:FP32[-1,2]"));
     let pets = native("identity", "x:FP32[4] -> y:FP32[4]").batch(8);

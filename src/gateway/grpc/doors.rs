@@ -18,7 +18,7 @@ use tonic::{
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use super::{frames::Watched, health::WholeServer, service::Inference};
+use super::{deadline, frames::Watched, health::WholeServer, service::Inference};
 use crate::{
     gateway::Gate, proto,
     proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer,
@@ -86,6 +86,11 @@ impl Service<Request<Body>> for Doors {
         let is_compressed =
             request.headers().get("grpc-encoding").is_some_and(|it| it != "identity");
         let server = if is_compressed { &mut self.inflating } else { &mut self.inference };
-        server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)))
+        let deadline = deadline::of(request.headers());
+        let call = server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)));
+        match deadline {
+            Some(deadline) => deadline::kept(deadline, call),
+            None => call,
+        }
     }
 }

@@ -3,6 +3,7 @@
 mod contents;
 mod control;
 mod convert;
+mod deadline;
 mod doors;
 mod frames;
 mod health;
