@@ -296,8 +296,8 @@ fn print(text: &str) {
 /// Refuses new requests, lets accepted ones finish all their steps, ends workers.
 async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     let deadline = Instant::now() + grace;
-    tracing::info!("Waiting for in-flight requests to complete.");
     gate.lifecycle.exit();
+    tracing::info!("Waiting for in-flight requests to complete.");
     let is_finished = timeout_at(deadline.into(), finish(&gate, deadline)).await.is_ok();
     if !is_finished {
         tracing::error!("Exit timeout expired. Exiting immediately.");
