@@ -21,6 +21,10 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
     let (width, height) = header.size();
     limits.check(width, height)?;
     let mut reader = decoder.read_info().map_err(text)?;
+    // The decoder panics where the last color of three bytes is cut.
+    if let Some(palette) = reader.info().palette.as_ref().filter(|it| it.len() % 3 != 0) {
+        return Err(format!("its palette has {} bytes, not three a color", palette.len()));
+    }
     let channels = match reader.output_color_type().0 {
         ColorType::Grayscale => 1,
         ColorType::GrayscaleAlpha => 2,

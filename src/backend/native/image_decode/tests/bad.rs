@@ -155,6 +155,21 @@ fn what_a_png_holds_beside_its_pixels_is_not_inflated() {
     assert!(error(file).contains("cannot decode PNG"));
 }
 
+#[test]
+fn a_palette_that_ends_within_a_color_is_refused() {
+    let pixels = zlib(2);
+    let mut header = header(1, 1).1.to_vec();
+    header[9] = 3;
+    for (colors, expected) in
+        [(&[9; 3][..], Ok(vec![9; 3])), (&[9; 4], Err(())), (&[9; 2], Err(()))]
+    {
+        let chunks =
+            [(b"IHDR", &header[..]), (b"PLTE", colors), (b"IDAT", &pixels), (b"IEND", b"")];
+        let decoded = decode(png(&chunks), &[]);
+        assert_eq!(decoded.map(|it| it.data().to_vec()).map_err(|_| ()), expected);
+    }
+}
+
 type Chunk<'a> = (&'a [u8; 4], &'a [u8]);
 
 /// RGB, 8 bits. The sizes differ; the data lives as long as the test.
