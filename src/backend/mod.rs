@@ -62,8 +62,9 @@ pub trait OpenLocal: Send + Sync {
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>>;
 }
 
-/// One loaded copy of a model. Lives and dies on its instance's thread, so it need not be `Send`.
-pub trait Executor {
+/// One loaded copy of a model. Opened and dropped on its instance's thread; executions that take
+/// microseconds may run on another.
+pub trait Executor: Send {
     /// Runs one batch: `rows` rows in every input (0 rows and no batch dimension for models that
     /// do not batch). Answers one place per output of the config.
     ///

@@ -1,5 +1,6 @@
 //! Who runs together, and when: the actor in front of a model's instances.
 
+mod light;
 mod open;
 mod order;
 mod scheduler;
@@ -18,6 +19,7 @@ use actix::{
 
 pub use self::open::{Setup, start};
 use self::{
+    light::Weight,
     order::Order,
     scheduler::{Next, Scheduler, cancelled, cancelled_first},
     timer::Timer,
@@ -25,7 +27,7 @@ use self::{
 use crate::{
     config::ModelConfig,
     error::Error,
-    instance::{Local, Outside, OwnThread, Work},
+    instance::{Local, Outside, Thread, Work},
     model::Infer,
     request::{Pending, Reply, Request},
     statistics::Statistics,
@@ -59,15 +61,16 @@ pub(crate) struct Batcher {
     timer: Option<Rc<Timer>>,
     /// Moving average of one execution.
     cost: Duration,
+    /// Of instances with threads, unless they are to stay there.
+    weight: Option<Weight>,
 }
 
 /// Where an instance runs.
 enum Seat {
     /// Right here: it takes microseconds.
     Here(Local),
-    /// On a thread of its own. The address is kept even while busy: an actor whose last address is
-    /// dropped stops, mail or no mail.
-    Thread(Addr<OwnThread>),
+    /// On a thread of its own, except for executions that are known to take microseconds.
+    Thread(Thread),
     /// In another process.
     Outside(Outside),
 }
@@ -178,11 +181,22 @@ impl Batcher {
                 local.run(Work(groups), begun);
                 self.idle.push(index);
             }
-            Seat::Thread(instance) => {
-                let handled = instance.send(Work(groups)).into_actor(self);
+            Seat::Thread(thread) => {
+                let work = Work(groups);
+                let is_light = self.weight.as_ref().is_some_and(|it| it.is_light(&work));
+                let left = if is_light { thread.run_here(work, begun) } else { Some(work) };
+                let Some(work) = left else {
+                    let took = begun.elapsed() / count;
+                    self.weigh(took);
+                    self.cost = (self.cost * 7 + took) / 8;
+                    self.idle.push(index);
+                    return;
+                };
+                let handled = thread.address.send(work).into_actor(self);
                 ctx.spawn(handled.map(move |result, this, ctx| {
                     // An instance that has stopped gets no more work.
-                    if result.is_ok() {
+                    if let Ok(ran) = result {
+                        this.weigh(ran / count);
                         this.is_idle(Idle { seat: index, took: begun.elapsed() / count }, ctx);
                     }
                 }));
@@ -204,6 +218,12 @@ impl Batcher {
                 };
                 worker.run(Work(groups), idle, again);
             }
+        }
+    }
+
+    fn weigh(&mut self, execution: Duration) {
+        if let Some(weight) = &mut self.weight {
+            weight.add(execution);
         }
     }
 

@@ -2,12 +2,13 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use actix::{Actor, Addr};
+use actix::Actor;
 use futures_util::future::try_join_all;
 use tokio::{sync::oneshot, task::spawn_blocking};
 
 use super::{
     Batcher, Mailbox, Seat,
+    light::Weight,
     order::Order,
     scheduler::{Direct, Dynamic, Scheduler},
     timer::Timer,
@@ -17,7 +18,7 @@ use crate::{
     config::{Batching, InstanceKind, ModelConfig},
     engines::Engines,
     error::{Error, Result},
-    instance::{Local, Outside, OwnThread},
+    instance::{Local, Outside, OwnThread, Thread},
     model::Health,
     statistics::Statistics,
 };
@@ -39,7 +40,7 @@ pub struct Setup {
 /// An instance that is open but not yet at its place.
 enum Opened {
     Here(Arc<dyn OpenLocal>, InstanceName),
-    Thread(Addr<OwnThread>),
+    Thread(Thread),
     Outside(StartRemote),
 }
 
@@ -111,7 +112,7 @@ fn batcher(
         Opened::Here(local, name) => {
             Local::open(&*local, &name, config.clone(), stats.clone()).map(Seat::Here)
         }
-        Opened::Thread(address) => Ok(Seat::Thread(address)),
+        Opened::Thread(thread) => Ok(Seat::Thread(thread)),
         Opened::Outside(start) => {
             Ok(Seat::Outside(Outside::new(start()?, config.clone(), stats.clone())))
         }
@@ -143,6 +144,7 @@ fn batcher(
         // A first guess; one execution at a time until it is known better.
         cost: super::HANDOVER,
         is_flushing: false,
+        weight: (!config.parameters.contains_key("placement")).then(Weight::unknown),
         config,
         stats,
         scheduler,

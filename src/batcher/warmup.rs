@@ -42,7 +42,7 @@ impl Handler<RunOn> for Batcher {
         let work = Work(vec![group]);
         match &mut self.seats[seat] {
             Seat::Here(local) => local.run(work, Instant::now()),
-            Seat::Thread(instance) => instance.do_send(work),
+            Seat::Thread(thread) => thread.address.do_send(work),
             Seat::Outside(worker) => {
                 worker.run(work, || (), again(seat, ctx.address().downgrade()))
             }

@@ -3,10 +3,11 @@
 use std::{
     panic::{self, AssertUnwindSafe},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use actix::{Actor, Addr, Arbiter, Context, Handler, Message};
+use actix::{Actor, Addr, Arbiter, Context, Handler, Message, MessageResult};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::join;
@@ -18,10 +19,18 @@ use crate::{
     statistics::{Statistics, Timing, lap},
 };
 
-/// Groups of requests, each one execution, in order.
+/// Groups of requests, each one execution, in order. Answered with the time they took.
 #[derive(Message)]
-#[rtype(result = "()")]
+#[rtype(result = "Duration")]
 pub struct Work(pub Vec<Vec<Pending>>);
+
+impl Work {
+    /// Bytes of all inputs.
+    pub fn bytes(&self) -> usize {
+        let inputs = self.0.iter().flatten().flat_map(|it| &it.request.inputs).flatten();
+        inputs.map(|it| it.data().len()).sum()
+    }
+}
 
 /// An executor and what it needs to answer.
 pub struct Local {
@@ -125,7 +134,24 @@ impl Local {
 }
 
 /// A `Local` on a thread of its own: its handler may block.
-pub struct OwnThread(Local);
+pub struct OwnThread(Arc<Mutex<Local>>);
+
+/// What others hold of an `OwnThread`.
+pub struct Thread {
+    /// Dropped before the address: the model ends on its own thread.
+    local: Arc<Mutex<Local>>,
+    /// An actor whose last address is dropped stops, mail or no mail.
+    pub address: Addr<OwnThread>,
+}
+
+impl Thread {
+    /// Runs the work on this thread; gives it back if the model's own thread is at work.
+    pub fn run_here(&self, work: Work, now: Instant) -> Option<Work> {
+        let Some(mut local) = self.local.try_lock() else { return Some(work) };
+        local.run(work, now);
+        None
+    }
+}
 
 impl OwnThread {
     /// Opens the model on a new thread. Returns once the model is loaded or has failed to.
@@ -134,7 +160,7 @@ impl OwnThread {
         instance: InstanceName,
         config: Arc<ModelConfig>,
         stats: Arc<Statistics>,
-    ) -> Result<Addr<OwnThread>> {
+    ) -> Result<Thread> {
         let (loaded, ready) = oneshot::channel();
         let name = instance.name.clone();
         let arbiter = Arbiter::new();
@@ -144,7 +170,10 @@ impl OwnThread {
                 Arbiter::current().stop();
             }
             // Nobody waits any more when the load was given up.
-            let _ = loaded.send(local.map(|local| OwnThread(local).start()));
+            let _ = loaded.send(local.map(|local| {
+                let local = Arc::new(Mutex::new(local));
+                Thread { address: OwnThread(local.clone()).start(), local }
+            }));
         });
         ready
             .await
@@ -162,10 +191,12 @@ impl Actor for OwnThread {
 }
 
 impl Handler<Work> for OwnThread {
-    type Result = ();
+    type Result = MessageResult<Work>;
 
-    fn handle(&mut self, work: Work, _: &mut Self::Context) {
-        self.0.run(work, Instant::now());
+    fn handle(&mut self, work: Work, _: &mut Self::Context) -> Self::Result {
+        let begun = Instant::now();
+        self.0.lock().run(work, begun);
+        MessageResult(begun.elapsed())
     }
 }
 

@@ -6,6 +6,6 @@ mod local;
 mod remote;
 
 pub use self::{
-    local::{Local, OwnThread, Work},
+    local::{Local, OwnThread, Thread, Work},
     remote::Outside,
 };

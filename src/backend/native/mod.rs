@@ -51,7 +51,7 @@ struct Op {
 }
 
 /// Inputs and rows to outputs, as `Executor::execute`.
-type Run = dyn FnMut(Tensors, u32) -> Result<Tensors>;
+type Run = dyn FnMut(Tensors, u32) -> Result<Tensors> + Send;
 
 impl Op {
     fn new(
@@ -66,7 +66,7 @@ impl Op {
     }
 
     /// An op whose instances each keep something from one run to the next.
-    fn with_scratch<S: Default + 'static>(
+    fn with_scratch<S: Default + Send + 'static>(
         placement: Placement,
         run: impl Fn(&mut S, Tensors, u32) -> Result<Tensors> + Send + Sync + 'static,
     ) -> Op {

@@ -1,9 +1,6 @@
 //! Executes a model: names and types are settled at load, so a call only moves pointers.
 
-use std::{
-    ffi::{CString, c_char},
-    sync::Arc,
-};
+use std::{ffi::CString, sync::Arc};
 
 use ort::{
     memory::{Allocator, MemoryInfo},
@@ -36,8 +33,6 @@ pub(super) struct Runner {
     model: Arc<str>,
     inputs: Vec<Named<Reads>>,
     outputs: Vec<Named<Writes>>,
-    /// Of `outputs`, whose names stay where they are.
-    output_names: Vec<*const c_char>,
 }
 
 /// A tensor of the config with what the C API calls it.
@@ -57,7 +52,6 @@ impl Runner {
     ) -> Result<Runner> {
         let inputs = signature.inputs.into_iter().map(|it| named(it.name.clone(), it.dtype, it));
         let outputs = signature.outputs.into_iter().map(|it| named(it.name.clone(), it.dtype, it));
-        let outputs: Vec<Named<Writes>> = outputs.collect::<Result<_>>()?;
         Ok(Runner {
             session,
             options,
@@ -65,8 +59,7 @@ impl Runner {
             allocator: Allocator::default(),
             model,
             inputs: inputs.collect::<Result<_>>()?,
-            output_names: outputs.iter().map(|it| it.name.as_ptr()).collect(),
-            outputs,
+            outputs: outputs.collect::<Result<_>>()?,
         })
     }
 }
@@ -88,8 +81,8 @@ impl Executor for Runner {
         let values =
             given().zip(&data).map(|((slot, tensor), data)| self.value(slot, tensor, data));
         let values: SmallVec<[Value<'_>; 8]> = values.collect::<Result<_>>()?;
-        let results =
-            value::run(&mut self.session, &self.options, (&names, &values), &self.output_names)?;
+        let wanted: SmallVec<[_; 8]> = self.outputs.iter().map(|it| it.name.as_ptr()).collect();
+        let results = value::run(&mut self.session, &self.options, (&names, &values), &wanted)?;
         let read = |(slot, result): (&Named<Writes>, Option<Output>)| {
             let result = result.ok_or_else(|| self.wrong(slot, "was not given by the model"))?;
             self.read(slot, result, (rows, &values)).map(Some)
