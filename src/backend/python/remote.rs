@@ -1,19 +1,25 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod checks;
 mod open;
 mod revive;
 
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    num::NonZeroUsize,
     rc::{Rc, Weak},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
-use self::open::{Key, Open};
+use self::{
+    checks::Checks,
+    open::{Key, Open},
+};
 use super::{
     connection::{Connection, connect},
     decode::{Answer, Cursor, Verdict, answer, answer_head},
@@ -40,6 +46,10 @@ pub(super) struct Fixed {
     pub(super) recipe: Arc<Recipe>,
     pub(super) config: Arc<ModelConfig>,
     pub(super) health: Arc<Health>,
+    /// How many executions a worker may have in work at once, if not one after the other.
+    pub(super) concurrency: Option<NonZeroUsize>,
+    /// The model has `is_ready`.
+    pub(super) has_check: bool,
 }
 
 /// The handle of the instance. Dropping it ends the worker.
@@ -50,6 +60,7 @@ struct Link {
     state: State,
     in_flight: VecDeque<Flight>,
     open: Open,
+    checks: Checks,
     /// Starts behind one whose tensors are being copied; `None` if there is none.
     behind: Option<VecDeque<Start>>,
     sequence: u32,
@@ -107,6 +118,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         state: State::Up(Box::new(connection)),
         in_flight: VecDeque::new(),
         open,
+        checks: Checks::default(),
         behind: None,
         sequence: 0,
         frame: Vec::new(),
@@ -134,6 +146,18 @@ impl Remote for Worker {
         let news = link.send(groups, done);
         drop(link);
         tell(news);
+    }
+
+    fn concurrency(&self) -> Option<NonZeroUsize> {
+        self.0.borrow().fixed.concurrency
+    }
+
+    fn has_check(&self) -> bool {
+        self.0.borrow().fixed.has_check
+    }
+
+    fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
+        self.0.borrow_mut().check(answer);
     }
 }
 
@@ -223,6 +247,7 @@ impl Link {
         let mut cursor = Cursor::new(frame);
         match frame[4] {
             b'P' => self.part(&mut cursor)?,
+            b'H' => self.checked(&mut cursor)?,
             b'A' => return self.answered(&mut cursor).map(|it| it.into_iter().collect()),
             b'N' => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
             b'D' => {
@@ -311,6 +336,7 @@ impl Link {
     /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
     fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
         self.open.fail_all(error);
+        self.checks.answer(&Err(error.clone()));
         let mut news = News::new();
         let mut waiting = Vec::new();
         for flight in self.in_flight.drain(..) {
