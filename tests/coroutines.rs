@@ -1,14 +1,12 @@
 //! Models whose `execute` is a coroutine: one worker has many requests in work at once.
 
-use std::{fs, sync::LazyLock};
+use std::fs;
 
 use serde_json::{Value, json};
-use troupe::proto::inference::ModelStreamInferResponse;
 
 use crate::support::{
     Model, Repository, Server, at_once,
     gate::Gate,
-    grpc::{self, Grpc, floats_of},
     http::{self, floats, rows},
     process, python, until,
 };
@@ -329,75 +327,4 @@ async def work(self, request):
     for answer in at_once(4, |_| ask(&server, "m", 1.0)) {
         assert_eq!(answer.numbers("y"), [0.0; 5]);
     }
-}
-
-static DECOUPLED: LazyLock<Server> = LazyLock::new(|| {
-    let model = python(
-        FLOATS,
-        "
-        import asyncio
-
-        class TritonPythonModel:
-            def initialize(self, args):
-                self.inside = 0
-                self.all_are_here = asyncio.Event()
-
-            async def execute(self, requests):
-                for it in requests:
-                    await self.answer(it, it.get_response_sender())
-
-            async def answer(self, request, sender):
-                x = pb_utils.get_input_tensor_by_name(request, 'x').as_numpy()
-                def send(value):
-                    y = pb_utils.Tensor('y', np.full(int(x[1]), value, np.float32))
-                    sender.send(pb_utils.InferenceResponse([y]))
-                self.inside += 1
-                if self.inside == 8:
-                    self.all_are_here.set()
-                if x[0] < 0:
-                    raise ValueError('below zero')
-                await self.all_are_here.wait()
-                for value in range(int(x[0])):
-                    send(value)
-                    if value % 3 == 0:
-                        await asyncio.sleep(0)
-                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        ",
-    );
-    let model = model.with("model_transaction_policy { decoupled: true }");
-    Server::start(Repository::of([("m", model)]))
-});
-
-fn values(answers: &[ModelStreamInferResponse], id: &str) -> Vec<(usize, f32)> {
-    let of = |it: &&ModelStreamInferResponse| it.infer_response.as_ref().unwrap().id == id;
-    let tensors = answers.iter().filter(of).map(|it| {
-        assert_eq!(it.error_message, "");
-        floats_of(&it.infer_response.as_ref().unwrap().raw_output_contents[0])
-    });
-    tensors.map(|it| (it.len(), it[0])).collect()
-}
-
-/// None of them ends before all have begun; of the last two one says nothing, and one sends far more
-/// than a sender may have on its way, without ever waiting for the loop.
-#[test]
-fn decoupled_requests_overlap_and_wait_for_slow_clients() {
-    let asked = [(4, 1), (5, 2), (6, 3), (7, 1), (8, 20_000), (9, 1), (0, 1), (200, 100_000)];
-    let requests = asked.iter().map(|(count, size)| {
-        let mut it = grpc::floats("m", &[("x", &[*count as f32, *size as f32])]);
-        it.id = count.to_string();
-        it
-    });
-    let answers = Grpc::connect(DECOUPLED.grpc).stream(requests.collect()).unwrap();
-    for (count, size) in asked {
-        let expected: Vec<_> = (0..count).map(|it| (size, it as f32)).collect();
-        assert!(values(&answers, &count.to_string()) == expected, "{count} of {size}");
-    }
-    // Company is there by now; one that raises ends alone.
-    let mut requests = [[-1.0, 1.0], [2.0, 1.0]].map(|it| grpc::floats("m", &[("x", &it)]));
-    requests[1].id = "good".to_owned();
-    let answers = Grpc::connect(DECOUPLED.grpc).stream(requests.to_vec()).unwrap();
-    let errors: Vec<_> = answers.iter().filter(|it| !it.error_message.is_empty()).collect();
-    assert!(errors[0].error_message.contains("ValueError: below zero"), "{errors:?}");
-    assert_eq!((errors.len(), values(&answers, "good").len()), (1, 2));
-    DECOUPLED.is_well();
 }

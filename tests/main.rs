@@ -29,6 +29,7 @@ mod python;
 mod python_environments;
 mod python_failures;
 mod ragged;
+mod readiness;
 mod reload;
 mod repository;
 mod shutdown;

@@ -1,6 +1,7 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
 mod checks;
+mod flight;
 mod open;
 mod revive;
 
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 
 use self::{
     checks::Checks,
+    flight::{Flight, News, Told, all_failed, failed, tell},
     open::{Key, Open},
 };
 use super::{
@@ -33,7 +35,6 @@ use crate::{
     error::{Error, Result},
     model::Health,
     request::Request,
-    statistics::Timing,
 };
 
 /// Larger tensors are copied on another thread.
@@ -77,36 +78,6 @@ enum State {
     Up(Box<Connection>),
     /// Why, and until when.
     Down(String),
-}
-
-/// One `start` whose groups are not all answered.
-struct Flight {
-    sequence: u32,
-    /// `None` once answered.
-    groups: Vec<Option<Vec<Request>>>,
-    left: usize,
-    begun: Instant,
-    /// Time one group took to encode.
-    encode: Duration,
-    done: Rc<dyn Done>,
-}
-
-/// News to tell once nothing is borrowed: `done` may start more at once.
-type News = Vec<Told>;
-type Told = (Rc<dyn Done>, Executed);
-
-fn tell(news: News) {
-    for (done, executed) in news {
-        done.executed(executed);
-    }
-}
-
-fn failed(group: usize, error: &Error) -> Executed {
-    Executed { group, results: Err(error.clone()), timing: Timing::default() }
-}
-
-fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
-    (0..groups.len()).map(|group| (done.clone(), failed(group, error))).collect()
 }
 
 /// Takes over a worker that is ready, on the runtime of the current thread.
@@ -331,20 +302,6 @@ impl Link {
         }
         timing.compute_output += begun.elapsed();
         Ok(Some((done, Executed { group, results, timing })))
-    }
-
-    /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
-    fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
-        self.open.fail_all(error);
-        self.checks.answer(&Err(error.clone()));
-        let mut news = News::new();
-        let mut waiting = Vec::new();
-        for flight in self.in_flight.drain(..) {
-            let open = flight.groups.iter().enumerate().filter(|(_, it)| it.is_some());
-            news.extend(open.map(|(group, _)| (flight.done.clone(), failed(group, error))));
-            waiting.push(flight.done);
-        }
-        (news, waiting)
     }
 }
 

@@ -25,7 +25,7 @@ class Coroutines:
 
     def serve(self):
         """Until the server has gone."""
-        Reader(self.worker.frames, self.loop, self.begin)
+        reader = Reader(self.worker.frames, self.loop, self.begin)
         while not self.is_over:
             try:
                 self.loop.run_forever()
@@ -33,8 +33,9 @@ class Coroutines:
                 # Of a task that the model made; whoever awaits that task hears of it.
                 pass
         self.loop.remove_reader(self.worker.frames.control.fileno())
-        if self.broken is not None:
-            raise self.broken
+        broken = self.broken or reader.broken
+        if broken is not None:
+            raise broken
         self.cancel()
 
     def cancel(self):

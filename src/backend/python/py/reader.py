@@ -23,6 +23,8 @@ class Reader:
         self.loop = loop
         self.begin = begin
         self.is_called = False
+        # Why nothing can be read any more, unless the server has gone.
+        self.broken = None
         # Held by whoever reads.
         self.reading = allocate_lock()
         # A frame of which some has come, and how much.
@@ -119,6 +121,10 @@ class Reader:
             pass
         except (ServerGone, ConnectionError):
             self.end()
+        except BaseException as error:
+            # Without what was lost nothing that follows makes sense.
+            self.broken = error
+            self.end()
 
     def fill(self):
         with memoryview(self.begun) as view:
@@ -155,7 +161,7 @@ class Reader:
                 frames.deliver(frame)
 
     def end(self):
-        """The server has gone: nobody needs to wait any more."""
+        """There is nothing to wait for any more."""
         frames = self.frames
         with frames.mutex:
             frames.is_gone = True
