@@ -24,6 +24,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
         .with("repeats", decoupled(execute(FLOATS, REPEATS)))
         .with("ends_with_last", decoupled(execute(FLOATS, ENDS_WITH_LAST)))
         .with("threads", decoupled(python(FLOATS, THREADS)))
+        .with("coroutine", decoupled(python(FLOATS, COROUTINE)))
         .with("silent", decoupled(execute(FLOATS, "return None")))
         .with("stumbles", decoupled(execute(FLOATS, STUMBLES)))
         .with("raises", decoupled(execute(FLOATS, "raise ValueError('no')")))
@@ -69,6 +70,36 @@ const THREADS: &str = "
             threads = [threading.Thread(target=send, args=(value,)) for value in values]
             [it.start() for it in threads]
             [it.join() for it in threads]
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)";
+
+/// Sends `x[0]` responses of `x[1]` elements each, once eight requests are in work.
+const COROUTINE: &str = "
+    import asyncio
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.inside = 0
+            self.all_are_here = asyncio.Event()
+
+        async def execute(self, requests):
+            for it in requests:
+                await self.answer(it, it.get_response_sender())
+
+        async def answer(self, request, sender):
+            x = pb_utils.get_input_tensor_by_name(request, 'x').as_numpy()
+            def send(value):
+                y = pb_utils.Tensor('y', np.full(int(x[1]), value, np.float32))
+                sender.send(pb_utils.InferenceResponse([y]))
+            self.inside += 1
+            if self.inside == 8:
+                self.all_are_here.set()
+            if x[0] < 0:
+                raise ValueError('below zero')
+            await self.all_are_here.wait()
+            for value in range(int(x[0])):
+                send(value)
+                if value % 3 == 0:
+                    await asyncio.sleep(0)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)";
 
 const STUMBLES: &str = "
@@ -216,4 +247,38 @@ fn a_rescheduled_request_is_executed_anew() {
     let answer = SERVER.infer("again", &http::floats(&[("x", &[1.0])]));
     assert_eq!(answer.ok().numbers("y"), [3.0]);
     assert_eq!(SERVER.executions("again"), 3);
+}
+
+fn values(answers: &[ModelStreamInferResponse], id: &str) -> Vec<(usize, f32)> {
+    let of = |it: &&ModelStreamInferResponse| it.infer_response.as_ref().unwrap().id == id;
+    let tensors = answers.iter().filter(of).map(|it| {
+        assert_eq!(it.error_message, "");
+        floats_of(&it.infer_response.as_ref().unwrap().raw_output_contents[0])
+    });
+    tensors.map(|it| (it.len(), it[0])).collect()
+}
+
+/// None of them ends before all have begun; of the last two one says nothing, and one sends far more
+/// than a sender may have on its way.
+#[test]
+fn decoupled_requests_overlap_and_wait_for_slow_clients() {
+    let asked = [(4, 1), (5, 2), (6, 3), (7, 1), (8, 20_000), (9, 1), (0, 1), (200, 100_000)];
+    let requests = asked.iter().map(|(count, size)| {
+        let mut it = floats("coroutine", &[("x", &[*count as f32, *size as f32])]);
+        it.id = count.to_string();
+        it
+    });
+    let answers = Grpc::connect(SERVER.grpc).stream(requests.collect()).unwrap();
+    for (count, size) in asked {
+        let expected: Vec<_> = (0..count).map(|it| (size, it as f32)).collect();
+        assert!(values(&answers, &count.to_string()) == expected, "{count} of {size}");
+    }
+    // Company is there by now; one that raises ends alone.
+    let mut requests = [[-1.0, 1.0], [2.0, 1.0]].map(|it| floats("coroutine", &[("x", &it)]));
+    requests[1].id = "good".to_owned();
+    let answers = Grpc::connect(SERVER.grpc).stream(requests.to_vec()).unwrap();
+    let errors: Vec<_> = answers.iter().filter(|it| !it.error_message.is_empty()).collect();
+    assert!(errors[0].error_message.contains("ValueError: below zero"), "{errors:?}");
+    assert_eq!((errors.len(), values(&answers, "good").len()), (1, 2));
+    SERVER.is_well();
 }

@@ -6,7 +6,9 @@ pub mod onnx;
 mod provision;
 pub mod python;
 
-use std::{collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, rc::Rc, sync::Arc};
+
+use tokio::sync::oneshot;
 
 use crate::{
     config::ModelConfig,
@@ -84,10 +86,21 @@ pub type StartRemote = Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>;
 
 /// One worker. Lives on an arbiter that serves others: it never blocks.
 pub trait Remote {
-    /// Runs the groups in order, each as one execution, and tells `done` once per group.
+    /// Runs the groups, each as one execution, and tells `done` once per group.
     ///
     /// Dropping the worker ends its process; what is in flight then fails.
     fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>);
+
+    /// How many executions may be in work at once, for a worker that does other things while one of
+    /// them waits; `None` for one that runs them one after the other.
+    fn concurrency(&self) -> Option<NonZeroUsize>;
+
+    /// Has the model a say in whether it is ready?
+    fn has_check(&self) -> bool;
+
+    /// Asks the model whether it is ready; an error says why not. Those who ask while another one
+    /// waits share its answer. A worker that is down agrees: its `Health` speaks for it.
+    fn check(&mut self, answer: oneshot::Sender<Result<()>>);
 }
 
 /// How one execution of a group of requests ended.

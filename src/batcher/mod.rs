@@ -1,8 +1,10 @@
 //! Who runs together, and when: the actor in front of a model's instances.
 
+mod concurrent;
 mod light;
 mod open;
 mod order;
+mod readiness;
 mod scheduler;
 mod timer;
 mod warmup;
@@ -19,8 +21,10 @@ use actix::{
 
 pub use self::open::{Setup, start};
 use self::{
+    concurrent::Concurrent,
     light::Weight,
     order::Order,
+    readiness::Checkup,
     scheduler::{Next, Scheduler, cancelled, cancelled_first},
     timer::Timer,
 };
@@ -28,7 +32,7 @@ use crate::{
     config::ModelConfig,
     error::Error,
     instance::{Local, Outside, Thread, Work},
-    model::Infer,
+    model::{Infer, Readiness},
     request::{Pending, Reply, Request},
     statistics::Statistics,
 };
@@ -52,6 +56,8 @@ pub(crate) struct Batcher {
     seats: Vec<Seat>,
     /// Seats that can be given work; those that may work ahead are in here twice.
     idle: Vec<usize>,
+    /// What the instances have in work, if they can have many executions at once.
+    concurrent: Option<Concurrent>,
     /// Requests run as they come; no use to look for company in the mailbox first.
     is_immediate: bool,
     is_flushing: bool,
@@ -105,11 +111,15 @@ impl Batcher {
         while self.scheduler.len() != 0
             && let Some(place) = self.free_place()
         {
-            let share = self.scheduler.len().div_ceil(self.idle.len());
+            let share = match self.concurrent {
+                // Each execution is through by itself.
+                Some(_) => 1,
+                None => self.scheduler.len().div_ceil(self.idle.len()),
+            };
             let now = Instant::now();
             let (groups, due) = self.gather(share, now);
             if !groups.is_empty() {
-                let seat = self.idle.swap_remove(place);
+                let seat = self.take(place);
                 self.run(seat, (groups, now), ctx);
                 continue;
             }
@@ -122,13 +132,25 @@ impl Batcher {
         }
     }
 
-    /// An instance that does nothing, else one that may work ahead.
+    /// Where in `idle` the instance is that does nothing, else one that may work ahead.
     fn free_place(&self) -> Option<usize> {
+        if let Some(concurrent) = &self.concurrent {
+            return concurrent.least(&self.idle);
+        }
         let depth = |seat: usize| self.idle.iter().filter(|it| **it == seat).count();
         let rests = |seat: &usize| depth(*seat) == self.seats[*seat].depth(self.works_ahead);
         let resting = self.idle.iter().rposition(rests);
         let ahead = || (self.cost < AHEAD).then(|| self.idle.len().checked_sub(1)).flatten();
         resting.or_else(ahead)
+    }
+
+    /// The instance at this place of `idle`, about to be given work.
+    fn take(&mut self, place: usize) -> usize {
+        let seat = self.idle[place];
+        if self.concurrent.as_mut().is_none_or(|it| it.begin(seat)) {
+            self.idle.swap_remove(place);
+        }
+        seat
     }
 
     /// Groups for one instance, and when to look again if there are none.
@@ -228,8 +250,18 @@ impl Batcher {
     }
 
     fn is_idle(&mut self, Idle { seat, took }: Idle, ctx: &mut Context<Self>) {
-        self.cost = (self.cost * 7 + took) / 8;
-        self.idle.push(seat);
+        match &mut self.concurrent {
+            // Most of that time it may have waited.
+            Some(concurrent) => {
+                if concurrent.end(seat) {
+                    self.idle.push(seat);
+                }
+            }
+            None => {
+                self.cost = (self.cost * 7 + took) / 8;
+                self.idle.push(seat);
+            }
+        }
         self.dispatch(ctx);
     }
 }
@@ -315,11 +347,17 @@ pub struct Mailbox {
     instances: Vec<String>,
     batcher: Addr<Batcher>,
     stats: Arc<Statistics>,
+    /// For models that have a say in whether they are ready.
+    checkup: Option<Arc<Checkup>>,
 }
 
 impl Infer for Mailbox {
     fn infer(&self, request: Request, reply: Reply) {
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         self.batcher.do_send(Pending { request, reply });
+    }
+
+    fn readiness(&self) -> Option<Readiness> {
+        self.checkup.as_ref().map(|it| readiness::ask(self, it.clone()))
     }
 }

@@ -8,8 +8,10 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 
 use super::{
     Batcher, Mailbox, Seat,
+    concurrent::Concurrent,
     light::Weight,
     order::Order,
+    readiness::Checkup,
     scheduler::{Direct, Dynamic, Scheduler},
     timer::Timer,
 };
@@ -58,12 +60,17 @@ pub async fn start(setup: Setup) -> Result<Arc<Mailbox>> {
     let parts = (config.clone(), stats.clone());
     engines.pick().spawn_fn(move || {
         let (config, stats) = parts;
+        let made = batcher(config, stats, opened).map(|batcher| {
+            let has_check = batcher.has_check();
+            (batcher.start(), has_check)
+        });
         // Nobody waits any more when the load was given up.
-        let _ = started.send(batcher(config, stats, opened).map(Actor::start));
+        let _ = started.send(made);
     });
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
-    let batcher = address.await.map_err(gone)??;
-    Ok(Arc::new(Mailbox { model: config.name.clone(), instances, batcher, stats }))
+    let (batcher, has_check) = address.await.map_err(gone)??;
+    let checkup = has_check.then(Arc::<Checkup>::default);
+    Ok(Arc::new(Mailbox { model: config.name.clone(), instances, batcher, stats, checkup }))
 }
 
 async fn open(
@@ -133,13 +140,18 @@ fn batcher(
         Batching::Direct => (Box::<Direct>::default(), Duration::ZERO, false),
     };
     let works_ahead = matches!(config.batching, Batching::Direct);
+    let concurrent = concurrent(&seats);
     let timer = (!delay.is_zero()).then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
     Ok(Batcher {
         is_immediate: is_here && matches!(config.batching, Batching::Direct),
-        idle: idle(&seats, works_ahead),
+        idle: match concurrent {
+            Some(_) => (0..seats.len()).rev().collect(),
+            None => idle(&seats, works_ahead),
+        },
         works_ahead,
-        order: (ordered && 1 < seats.len()).then(Order::default),
+        order: (ordered && (1 < seats.len() || concurrent.is_some())).then(Order::default),
+        concurrent,
         timer: timer.map(Rc::new),
         // A first guess; one execution at a time until it is known better.
         cost: super::HANDOVER,
@@ -150,6 +162,24 @@ fn batcher(
         scheduler,
         seats,
     })
+}
+
+/// Of workers whose models are coroutines: all of them are, or none.
+fn concurrent(seats: &[Seat]) -> Option<Concurrent> {
+    let most = seats.iter().map(|it| match it {
+        Seat::Outside(worker) => worker.concurrency(),
+        Seat::Here(_) | Seat::Thread(_) => None,
+    });
+    let most = most.collect::<Option<Vec<_>>>()?.into_iter().min()?;
+    Some(Concurrent::new(seats.len(), most))
+}
+
+impl Batcher {
+    /// Has the model a say in whether it is ready?
+    fn has_check(&self) -> bool {
+        let has = |it: &Seat| matches!(it, Seat::Outside(worker) if worker.has_check());
+        self.seats.iter().any(has)
+    }
 }
 
 /// Every seat, as often as it can be given work.

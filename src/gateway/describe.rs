@@ -239,11 +239,11 @@ fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {
     }
 }
 
-/// Can a model be asked? Unknown ones are an error.
-pub fn is_model_ready(gate: &Gate, name: &str, version: Option<i64>) -> Result<bool> {
+/// Can a model be asked, and does it say so itself? Unknown ones are an error.
+pub async fn is_model_ready(gate: &Gate, name: &str, version: Option<i64>) -> Result<bool> {
     gate.lifecycle.check_serving()?;
     match gate.model(name, version) {
-        Ok(model) => Ok(model.is_ready()),
+        Ok(model) => Ok(model.agrees_to_be_ready().await),
         Err(error) if error.kind() == ErrorKind::Unavailable => Ok(false),
         Err(error) => Err(error),
     }

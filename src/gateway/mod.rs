@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::settings::{Lifecycle, Settings};
 use crate::{
     error::{Error, Result},
-    model::Model,
+    model::{Model, all_agree},
     repository::Repository,
 };
 
@@ -38,9 +38,21 @@ impl Gate {
     }
 
     /// What `health/ready` and `ServerReady` say while the server is not exiting.
-    pub fn is_ready(&self) -> bool {
-        self.lifecycle.check_serving().is_ok()
-            && (!self.settings.strict_readiness || self.repository.catalog.load().is_ready())
+    pub async fn is_ready(&self) -> bool {
+        if self.lifecycle.check_serving().is_err() {
+            return false;
+        }
+        if !self.settings.strict_readiness {
+            return true;
+        }
+        let asked = {
+            let catalog = self.repository.catalog.load();
+            if !catalog.is_ready() {
+                return false;
+            }
+            catalog.ready_models().flat_map(|it| it.readiness()).collect()
+        };
+        all_agree(asked).await
     }
 
     /// What `health/live` and `ServerLive` say while the server is not exiting.

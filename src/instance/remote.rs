@@ -2,10 +2,13 @@
 
 use std::{
     cell::RefCell,
+    num::NonZeroUsize,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
+
+use tokio::sync::oneshot;
 
 use super::Work;
 use crate::{
@@ -31,6 +34,21 @@ impl Outside {
         stats: Arc<Statistics>,
     ) -> Outside {
         Outside { remote, config, stats }
+    }
+
+    /// How many executions it may have in work at once, if not one after the other.
+    pub fn concurrency(&self) -> Option<NonZeroUsize> {
+        self.remote.concurrency()
+    }
+
+    /// Has the model a say in whether it is ready?
+    pub fn has_check(&self) -> bool {
+        self.remote.has_check()
+    }
+
+    /// Asks it.
+    pub fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
+        self.remote.check(answer);
     }
 
     /// Starts all groups; calls `idle` once the worker can take more, and `again` for requests that

@@ -10,10 +10,12 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use futures_util::future::{BoxFuture, join_all};
+
 pub use self::labels::Labels;
 use crate::{
     config::ModelConfig,
-    error::Error,
+    error::{Error, Result},
     request::{Reply, Request},
     statistics::Statistics,
 };
@@ -22,7 +24,15 @@ use crate::{
 pub trait Infer: Send + Sync {
     /// Answers later, through `reply`, on any thread. Must not block.
     fn infer(&self, request: Request, reply: Reply);
+
+    /// Asks the model's own code whether it is ready; `None` if it has no say.
+    fn readiness(&self) -> Option<Readiness> {
+        None
+    }
 }
+
+/// What a model's own code says of being ready, within seconds; an error says why it is not.
+pub type Readiness = BoxFuture<'static, Result<()>>;
 
 /// How many instances of a model can take work right now.
 #[derive(Debug, Default)]
@@ -110,9 +120,21 @@ impl Model {
         &self.config.name
     }
 
-    /// It can take work right now, and so can all of its steps.
+    /// It can take work right now, and so can all of its steps. What their own code says is not
+    /// asked for.
     pub fn is_ready(&self) -> bool {
         self.health.is_ready() && self.steps.iter().all(|it| it.is_ready())
+    }
+
+    /// The same, and its own code and that of its steps agree.
+    pub async fn agrees_to_be_ready(&self) -> bool {
+        self.is_ready() && all_agree(self.readiness()).await
+    }
+
+    /// Asks its own code and that of its steps; empty for most models.
+    pub fn readiness(&self) -> Vec<Readiness> {
+        let steps = self.steps.iter().flat_map(|it| it.readiness());
+        self.answers.readiness().into_iter().chain(steps).collect()
     }
 
     /// Checks the request against the config, then runs it.
@@ -137,4 +159,9 @@ impl Model {
             Err(error) => reply.answer(Err(error)),
         }
     }
+}
+
+/// Do all of them say that they are ready?
+pub async fn all_agree(asked: Vec<Readiness>) -> bool {
+    join_all(asked).await.iter().all(Result::is_ok)
 }

@@ -18,7 +18,7 @@ use crate::{
     ensemble,
     error::{Error, Result},
     metrics::Metrics,
-    model::{Health, Infer, Model, OutputLabels, Parts, warmup::Sample},
+    model::{Health, Infer, Model, OutputLabels, Parts, Readiness, warmup::Sample},
     proto::inference::model_config::SchedulingChoice,
     request::{Reply, Request},
     statistics::Statistics,
@@ -199,6 +199,10 @@ struct WithFiles {
 impl Infer for WithFiles {
     fn infer(&self, request: Request, reply: Reply) {
         self.answers.infer(request, reply);
+    }
+
+    fn readiness(&self) -> Option<Readiness> {
+        self.answers.readiness()
     }
 }
 

@@ -53,7 +53,11 @@ impl Gate {
 
     /// A model whose `execute` may call `pass_gate()`.
     pub(crate) fn guard(&self, signature: &str, body: &str) -> Model {
-        let mut model = execute(signature, body);
+        self.passed_by(execute(signature, body))
+    }
+
+    /// The same model; it may call `pass_gate()`.
+    pub(crate) fn passed_by(&self, mut model: Model) -> Model {
         let path = self.path.display();
         let source = model.source.take().unwrap_or_default();
         model.source = Some(format!(

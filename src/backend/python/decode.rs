@@ -84,7 +84,7 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    fn text(&mut self, size: u64) -> Result<String, String> {
+    pub(super) fn text(&mut self, size: u64) -> Result<String, String> {
         self.bytes(size).map(|it| String::from_utf8_lossy(&it).into_owned())
     }
 

@@ -14,7 +14,7 @@ mod remote;
 mod segments;
 mod sources;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 
@@ -32,6 +32,14 @@ use crate::{
 
 /// The file of a model that names none.
 const MODEL_FILE: &str = "model.py";
+
+/// The parameter that says how many executions a worker may have in work at once; for models whose
+/// `execute` is a coroutine function.
+const MAX_CONCURRENT: &str = "MAX_CONCURRENT_EXECUTIONS";
+/// Where a config does not say.
+const CONCURRENT: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+/// More is taken for a mistake.
+const MOST_CONCURRENT: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("it is not zero");
 
 /// Runs `auto_complete_config` in a worker of its own, if the model has it.
 pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Option<String>> {
@@ -54,7 +62,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
     };
-    Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.config)
+    Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.ready.config)
 }
 
 /// A plain class without the method's name anywhere cannot have it: that saves a process.
@@ -72,6 +80,7 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
             config.name
         )));
     }
+    let concurrency = wanted_concurrency(&config)?;
     let path = model_file(place, &config.default_model_filename)?;
     let wishes = Wishes {
         settings,
@@ -80,7 +89,20 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
     };
     let host = environment::host(&wishes)?;
     let (settings, place) = (settings.clone(), place.clone());
-    Ok(Backend::Remote(Arc::new(Opener { settings, place, config, path, host })))
+    Ok(Backend::Remote(Arc::new(Opener { settings, place, config, path, host, concurrency })))
+}
+
+/// The parameter of the config, if it has it.
+fn wanted_concurrency(config: &ModelConfig) -> Result<Option<NonZeroUsize>> {
+    let Some(text) = config.parameters.get(MAX_CONCURRENT) else { return Ok(None) };
+    let number = text.trim().parse().ok().filter(|it| *it <= MOST_CONCURRENT);
+    number.map(Some).ok_or_else(|| {
+        Error::invalid(format!(
+            "parameter '{MAX_CONCURRENT}' of model '{}' is '{text}', expected a number from 1 to \
+             {MOST_CONCURRENT}",
+            config.name
+        ))
+    })
 }
 
 struct Opener {
@@ -89,6 +111,8 @@ struct Opener {
     config: Arc<ModelConfig>,
     path: PathBuf,
     host: Arc<Host>,
+    /// As the config wants it.
+    concurrency: Option<NonZeroUsize>,
 }
 
 impl OpenRemote for Opener {
@@ -116,11 +140,31 @@ impl OpenRemote for Opener {
             execution_env: self.config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
         };
         let launched: Launched = launch(&recipe).map_err(|it| explained(it, &wishes))?;
+        let concurrency = self.concurrency_of(&launched)?;
+        let has_check = launched.ready.has_check;
         let (config, health) = (self.config.clone(), instance.health.clone());
         Ok(Box::new(move || {
-            let worker = remote::attach(remote::Fixed { recipe, config, health }, launched)?;
+            let fixed = remote::Fixed { recipe, config, health, concurrency, has_check };
+            let worker = remote::attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         }))
+    }
+}
+
+impl Opener {
+    /// Only coroutines give way to others while they wait.
+    fn concurrency_of(&self, launched: &Launched) -> Result<Option<NonZeroUsize>> {
+        if launched.ready.is_async {
+            return Ok(Some(self.concurrency.unwrap_or(CONCURRENT)));
+        }
+        if self.concurrency.is_none() {
+            return Ok(None);
+        }
+        Err(Error::invalid(format!(
+            "model '{}' has the parameter '{MAX_CONCURRENT}', which is for models whose `execute` \
+             is a coroutine function",
+            self.config.name
+        )))
     }
 }
 

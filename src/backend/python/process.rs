@@ -54,13 +54,19 @@ pub(super) struct Launched {
     pub(super) process: Process,
     pub(super) stream: UnixStream,
     pub(super) passing: OwnedFd,
-    /// The configuration it completed.
-    pub(super) config: Option<String>,
+    pub(super) ready: Ready,
 }
 
-#[derive(Deserialize)]
-struct Ready {
-    config: Option<String>,
+/// What a worker says once its model is initialized, or its configuration completed.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Ready {
+    /// The configuration it completed.
+    pub(super) config: Option<String>,
+    /// Its `execute` is a coroutine function: it can have many executions in work.
+    pub(super) is_async: bool,
+    /// It has `is_ready`.
+    pub(super) has_check: bool,
 }
 
 #[derive(Deserialize)]
@@ -134,8 +140,8 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
         };
         match kind {
             b'R' => {
-                let config = parse::<Ready>(&body)?.config;
-                return Ok(Launched { process, stream, passing: forked.passing, config });
+                let ready = parse(&body)?;
+                return Ok(Launched { process, stream, passing: forked.passing, ready });
             }
             b'X' => {
                 let Failed { error, is_import } = parse(&body)?;

@@ -1,19 +1,27 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod checks;
+mod flight;
 mod open;
 mod revive;
 
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    num::NonZeroUsize,
     rc::{Rc, Weak},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
-use self::open::{Key, Open};
+use self::{
+    checks::Checks,
+    flight::{Flight, News, Told, all_failed, failed, tell},
+    open::{Key, Open},
+};
 use super::{
     connection::{Connection, connect},
     decode::{Answer, Cursor, Verdict, answer, answer_head},
@@ -27,7 +35,6 @@ use crate::{
     error::{Error, Result},
     model::Health,
     request::Request,
-    statistics::Timing,
 };
 
 /// Larger tensors are copied on another thread.
@@ -40,6 +47,10 @@ pub(super) struct Fixed {
     pub(super) recipe: Arc<Recipe>,
     pub(super) config: Arc<ModelConfig>,
     pub(super) health: Arc<Health>,
+    /// How many executions a worker may have in work at once, if not one after the other.
+    pub(super) concurrency: Option<NonZeroUsize>,
+    /// The model has `is_ready`.
+    pub(super) has_check: bool,
 }
 
 /// The handle of the instance. Dropping it ends the worker.
@@ -50,6 +61,7 @@ struct Link {
     state: State,
     in_flight: VecDeque<Flight>,
     open: Open,
+    checks: Checks,
     /// Starts behind one whose tensors are being copied; `None` if there is none.
     behind: Option<VecDeque<Start>>,
     sequence: u32,
@@ -68,36 +80,6 @@ enum State {
     Down(String),
 }
 
-/// One `start` whose groups are not all answered.
-struct Flight {
-    sequence: u32,
-    /// `None` once answered.
-    groups: Vec<Option<Vec<Request>>>,
-    left: usize,
-    begun: Instant,
-    /// Time one group took to encode.
-    encode: Duration,
-    done: Rc<dyn Done>,
-}
-
-/// News to tell once nothing is borrowed: `done` may start more at once.
-type News = Vec<Told>;
-type Told = (Rc<dyn Done>, Executed);
-
-fn tell(news: News) {
-    for (done, executed) in news {
-        done.executed(executed);
-    }
-}
-
-fn failed(group: usize, error: &Error) -> Executed {
-    Executed { group, results: Err(error.clone()), timing: Timing::default() }
-}
-
-fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
-    (0..groups.len()).map(|group| (done.clone(), failed(group, error))).collect()
-}
-
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     let (connection, reader) = connect(launched)?;
@@ -107,6 +89,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         state: State::Up(Box::new(connection)),
         in_flight: VecDeque::new(),
         open,
+        checks: Checks::default(),
         behind: None,
         sequence: 0,
         frame: Vec::new(),
@@ -134,6 +117,18 @@ impl Remote for Worker {
         let news = link.send(groups, done);
         drop(link);
         tell(news);
+    }
+
+    fn concurrency(&self) -> Option<NonZeroUsize> {
+        self.0.borrow().fixed.concurrency
+    }
+
+    fn has_check(&self) -> bool {
+        self.0.borrow().fixed.has_check
+    }
+
+    fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
+        self.0.borrow_mut().check(answer);
     }
 }
 
@@ -223,6 +218,7 @@ impl Link {
         let mut cursor = Cursor::new(frame);
         match frame[4] {
             b'P' => self.part(&mut cursor)?,
+            b'H' => self.checked(&mut cursor)?,
             b'A' => return self.answered(&mut cursor).map(|it| it.into_iter().collect()),
             b'N' => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
             b'D' => {
@@ -306,19 +302,6 @@ impl Link {
         }
         timing.compute_output += begun.elapsed();
         Ok(Some((done, Executed { group, results, timing })))
-    }
-
-    /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
-    fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
-        self.open.fail_all(error);
-        let mut news = News::new();
-        let mut waiting = Vec::new();
-        for flight in self.in_flight.drain(..) {
-            let open = flight.groups.iter().enumerate().filter(|(_, it)| it.is_some());
-            news.extend(open.map(|(group, _)| (flight.done.clone(), failed(group, error))));
-            waiting.push(flight.done);
-        }
-        (news, waiting)
     }
 }
 

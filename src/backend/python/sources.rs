@@ -1,9 +1,11 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 15] = [
+pub(super) const SOURCES: [(&str, &str); 17] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_worker", include_str!("py/worker.py")),
+    ("troupe_coroutines", include_str!("py/coroutines.py")),
+    ("troupe_reader", include_str!("py/reader.py")),
     ("troupe_loading", include_str!("py/loading.py")),
     ("troupe_failures", include_str!("py/failures.py")),
     ("troupe_decode", include_str!("py/decode.py")),

@@ -25,6 +25,7 @@ use crate::{
 };
 
 mod answers;
+mod coroutines;
 mod crashes;
 mod environments;
 mod loading;

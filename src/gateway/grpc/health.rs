@@ -18,8 +18,11 @@ type Answer<T> = Result<Response<T>, Status>;
 #[tonic::async_trait]
 impl Health for WholeServer {
     async fn check(&self, _: Request<HealthCheckRequest>) -> Answer<HealthCheckResponse> {
-        let status =
-            if self.0.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let status = if self.0.is_ready().await {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
         Ok(Response::new(HealthCheckResponse { status: status.into() }))
     }
 

@@ -43,10 +43,11 @@ impl Inference {
         if self.gate.lifecycle.is_exiting() { Err(shutting_down()) } else { Ok(&self.gate) }
     }
 
-    fn model_is_ready(&self, asked: &ModelReadyRequest) -> Result<bool> {
+    async fn model_is_ready(&self, asked: &ModelReadyRequest) -> Result<bool> {
         let gate = self.admit()?;
         gate.lifecycle.check_serving()?;
-        Ok(gate.model(&asked.name, parse_version(&asked.version)?)?.is_ready())
+        let model = gate.model(&asked.name, parse_version(&asked.version)?)?;
+        Ok(model.agrees_to_be_ready().await)
     }
 
     fn metadata(&self, asked: &ModelMetadataRequest) -> Result<ModelMetadataResponse> {
@@ -126,11 +127,11 @@ impl GrpcInferenceService for Inference {
         reply(self.check_health().map(|()| ServerLiveResponse { live }))
     }
     async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
-        let ready = self.gate.is_ready();
+        let ready = self.gate.is_ready().await;
         reply(self.check_health().map(|()| ServerReadyResponse { ready }))
     }
     async fn model_ready(&self, it: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
-        reply(self.model_is_ready(it.get_ref()).map(|ready| ModelReadyResponse { ready }))
+        reply(self.model_is_ready(it.get_ref()).await.map(|ready| ModelReadyResponse { ready }))
     }
     async fn server_metadata(
         &self,

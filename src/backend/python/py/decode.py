@@ -12,6 +12,8 @@ INPUT_HEAD = struct.Struct("<HBBI")
 WANTED, EXTRA = 1, 2
 # Heads kept.
 CACHE_LIMIT = 1024
+# The segments of a group without large inputs.
+NOTHING = {}
 
 
 class Decoder:
@@ -25,10 +27,14 @@ class Decoder:
         self.heads = {}
 
     def requests(self, raw, data, at, group):
-        """The requests of one group, and where the next one starts."""
+        """The requests of one group, the segments they lie in, and where the next one starts.
+
+        A group's segments are known by their addresses: `used[number] = address`.
+        """
         (count, _) = PAIR.unpack_from(raw, at)
         at += 8
         requests = []
+        used = NOTHING
         heads = self.heads
         kind = self.kind
         pair = PAIR.unpack_from
@@ -44,22 +50,23 @@ class Decoder:
             if is_plain:
                 inputs = [Input(spec, data, start + spec[4]) for spec in specs]
             else:
-                inputs = [self.input(spec, raw, data, start) for spec in specs]
+                if used is NOTHING:
+                    used = {}
+                inputs = [self.input(spec, data, start, used) for spec in specs]
             extra = None
             if extra_at is not None:
                 (length,) = NUMBER.unpack_from(raw, start + extra_at)
                 extra = bytes(raw[start + extra_at + 8 : start + extra_at + 8 + length])
             requests.append(kind(inputs, head, extra, group, index))
             at = start + data_size
-        return requests, at
+        return requests, used, at
 
-    def input(self, spec, raw, data, start):
+    def input(self, spec, data, start, used):
         """An input of a request that has some in segments."""
         if not spec[6]:
             return Input(spec, data, start + spec[4])
-        number, offset, size, is_ours = PLACE.unpack_from(raw, start + spec[4])
-        mapping, address = self.segments.theirs[number]
-        self.segments.used[number] = address
+        number, offset, size, is_ours = PLACE.unpack_from(data, start + spec[4])
+        mapping, used[number] = self.segments.theirs[number]
         tensor = Input(spec, mapping, offset)
         tensor._size = size
         tensor._copies = not is_ours

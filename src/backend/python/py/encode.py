@@ -4,6 +4,7 @@ import struct
 from threading import Lock
 
 import numpy as np
+from troupe_decode import NOTHING
 from troupe_failures import PlainError
 from troupe_frames import DIMS, FRAME_LIMIT, NUMBERS, PADDING, padded
 from troupe_requests import InferenceResponse, TritonError
@@ -30,20 +31,19 @@ class ResponseError(Exception):
 class Encoder:
     """Knows the model's outputs by number, and the heads it has written."""
 
-    # May outputs refer to the inputs of the group in work?
-    shares = True
-
     def __init__(self, outputs, segments):
         self.indexes = {name: index for index, name in enumerate(outputs)}
         self.segments = segments
         self.shapes = {}
+        # The segments of the group in work: outputs may refer to them.
+        self.used = NOTHING
         # Segments taken for the group in work: where in its parts, and which.
         self.taken = []
         # Bytes in them.
         self.large_bytes = 0
 
-    def responses(self, requests, responses):
-        """What `execute` returned, as bytes."""
+    def responses(self, requests, responses, used=NOTHING):
+        """What `execute` returned, as bytes; `used` are the segments of the requests' inputs."""
         if len(requests) != len(responses):
             raise PlainError(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest "
@@ -52,6 +52,7 @@ class Encoder:
             )
         parts = []
         shapes = self.shapes
+        self.used = used
         for request, response in zip(requests, responses):
             if response is None:
                 parts.append(unanswered(request))
@@ -167,7 +168,7 @@ class Encoder:
     def large(self, parts, index, code, array):
         """By reference if the memory is an input's, else copied once into a segment of ours."""
         size = array.nbytes
-        found = self.shares and self.segments.used and self.segments.find(array)
+        found = self.used and self.segments.find(self.used, array)
         if found:
             place, (number, offset) = THEIRS, found
         elif size <= INLINE_LIMIT:
@@ -192,8 +193,6 @@ class Encoder:
 
 class PartEncoder(Encoder):
     """Writes single responses for whatever thread sends them."""
-
-    shares = False
 
     def __init__(self, outputs, segments):
         super().__init__(outputs, segments)

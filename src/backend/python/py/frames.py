@@ -8,8 +8,9 @@ from threading import Condition
 from time import perf_counter_ns as now
 
 # Kinds of frames, both ways.
-INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
+INIT, EXECUTE, REPLY, CREDIT, RELEASED, CHECK = b"I", b"E", b"c", b"k", b"r", b"h"
 READY, FAILED, ANSWER, SEGMENT, DROPPED, LOG, CANCELLED = b"R", b"X", b"A", b"N", b"D", b"L", b"C"
+CHECKED = b"H"
 
 FRAME = struct.Struct("<Ic3x")
 NUMBER = struct.Struct("<Q")
@@ -50,7 +51,11 @@ class Frames:
         self.mutex = allocate_lock()
         self.is_reading = False
         self.is_gone = False
-        # What came, for whom: frames of executions in order, replies by number of call.
+        # Of a model whose `execute` is a coroutine: the event loop of the main thread, and who
+        # reads for it.
+        self.loop = None
+        self.reader = None
+        # What came, for whom: executions and checks in order, replies by number of call.
         self.executions = deque()
         self.replies = {}
         # Whoever waits while another reads.
@@ -100,7 +105,7 @@ class Frames:
     # Waiting.
 
     def execution(self):
-        """The next frame of executions; main thread only."""
+        """The next frame of executions, or check; main thread only."""
         found = self.next_execution()
         if found is not None:
             return found
@@ -131,6 +136,8 @@ class Frames:
 
     def wait(self, key, take):
         """Waits until `take` gives something; reads for all while nobody else does."""
+        if self.reader is not None:
+            return self.reader.wait(key, take)
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
@@ -176,7 +183,7 @@ class Frames:
     def deliver(self, frame):
         """Gives a frame to whom it is for; under the mutex."""
         kind, raw = frame
-        if kind == EXECUTE:
+        if kind == EXECUTE or kind == CHECK:
             self.executions.append(frame)
             self.wake(None)
         elif kind == RELEASED:

@@ -20,8 +20,6 @@ class Segments:
         self.send = send
         # Server's segments by id: (mapping, address).
         self.theirs = {}
-        # Those of them that inputs of the current group lie in: their addresses.
-        self.used = {}
         self.own = {}
         self.idle = {}
         self.idle_bytes = 0
@@ -41,20 +39,19 @@ class Segments:
         """Does the model still hold arrays over this segment?"""
         return number in self.theirs and self.unheld < self.references(number)
 
-    def held(self):
-        """The segments of a group that the model still has arrays over."""
-        used, self.used = self.used, {}
+    def held(self, used):
+        """Those of a group's segments that the model has arrays over, as bytes."""
         return b"".join(NUMBER.pack(number) for number in used if self.is_held(number))
 
-    def find(self, array):
-        """The segment of this group's inputs the array lies in, and where."""
+    def find(self, used, array):
+        """The segment of a group's inputs the array lies in, and where."""
         base = array
         while isinstance(base, np.ndarray):
             base = base.base
         if type(base) is not mmap.mmap or not array.flags.c_contiguous:
             return None
         start = array.__array_interface__["data"][0]
-        for number, address in self.used.items():
+        for number, address in used.items():
             if self.theirs[number][0] is base:
                 return number, start - address
         return None

@@ -3,13 +3,16 @@ import gc
 import json
 import os
 import struct
+from inspect import iscoroutinefunction
 from time import perf_counter_ns as now
 
 import troupe_requests
 from troupe_decode import Decoder
 from troupe_encode import Encoder, PartEncoder
 from troupe_failures import PlainError, describe
-from troupe_frames import ANSWER, FAILED, NUMBER, READY, Frames, ServerGone, padded
+from troupe_frames import (
+    ANSWER, CHECK, CHECKED, FAILED, FRAME, NUMBER, NUMBERS, READY, Frames, ServerGone, padded
+)
 from troupe_loading import complete, load_module
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
@@ -23,6 +26,9 @@ TRIM = 1
 HOLD_NS = 100_000
 HOLD_BYTES = 1 << 20
 
+# What a model says of itself.
+IS_READY, IS_NOT_READY, CHECK_FAILED = 0, 1, 2
+
 
 class Worker:
     """One model instance and its sockets."""
@@ -31,8 +37,10 @@ class Worker:
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames.send)
         self.frames.release = self.segments.release
+        # Only for models that have coroutines.
         self.loop = None
         self.model = None
+        self.is_async = False
 
     # Loading.
 
@@ -74,36 +82,54 @@ class Worker:
         self.encoder = Encoder(self.outputs, self.segments)
         self.parts = PartEncoder(self.outputs, self.segments)
         self.encode = self.encoder.responses
+        self.is_async = iscoroutinefunction(model.execute)
+        if self.is_async:
+            # Before the model makes its locks and clients: some of them ask which loop there is.
+            self.make_loop()
         self.model = model()
         if hasattr(self.model, "initialize"):
-            self.model.initialize(args["args"])
+            self.awaited(self.model.initialize(args["args"]))
         self.execute = self.model.execute
         gc.collect()
         gc.freeze()
-        return {}
+        return {"is_async": self.is_async, "has_check": hasattr(self.model, "is_ready")}
 
     def finalize(self):
         self.frames.out = []
         if hasattr(self.model, "finalize"):
-            self.model.finalize()
+            self.awaited(self.model.finalize())
 
     # Requests.
 
     def serve(self):
+        if self.is_async:
+            from troupe_coroutines import Coroutines
+
+            Coroutines(self).serve()
+            return
         frames = self.frames
         while True:
-            self.run(frames.execution()[1])
+            kind, raw = frames.execution()
+            if kind == CHECK:
+                self.check()
+            else:
+                self.run(raw)
+
+    def begin(self, raw):
+        """Does what a frame of executions asks beside them: (sequence, groups, where they start)."""
+        sequence, groups, new, forgotten, released, flags = EXECUTE_HEAD.unpack_from(raw, 8)
+        at = 24
+        if new or forgotten or released:
+            at = self.segments.news(raw, at, (new, forgotten, released))
+        if flags & TRIM:
+            self.segments.trim()
+        return sequence, groups, at
 
     def run(self, raw):
         """All groups of a frame, each one call of `execute` and one frame of answers."""
         data = raw if type(raw) is bytearray else bytearray(raw)
-        frames, segments = self.frames, self.segments
-        sequence, groups, new, forgotten, released, flags = EXECUTE_HEAD.unpack_from(raw, 8)
-        at = 24
-        if new or forgotten or released:
-            at = segments.news(raw, at, (new, forgotten, released))
-        if flags & TRIM:
-            segments.trim()
+        frames = self.frames
+        sequence, groups, at = self.begin(raw)
         if groups != 1:
             # Under load others need this core, and the next frame is there anyway.
             frames.is_eager = False
@@ -111,46 +137,26 @@ class Worker:
         time = last = now()
         size = 0
         for number in range(groups):
-            requests, at = decode(raw, data, at, (sequence, number))
-            count, failed = len(requests), 0
+            requests, used, at = decode(raw, data, at, (sequence, number))
+            count = len(requests)
             started = now()
             try:
                 responses = execute(requests)
                 if type(responses) is not list or self.is_decoupled:
                     responses = self.settle(responses, requests)
                 ended = now()
-                body = encode(requests, responses)
+                body = encode(requests, responses, used)
             except ServerGone:
                 raise
             except BaseException as error:
                 ended = now()
-                self.encoder.undo(0)
-                body, count, failed = padded_text(describe(error)), 0, 1
-                close_senders(requests)
-                # Its traceback holds the model's locals, and these hold arrays.
-                error.__traceback__ = None
+                body, count = self.failure(requests, error), None
             requests = responses = None
-            held = segments.held() if segments.used else b""
-            total = 48 + len(held) + len(body)
+            held = self.segments.held(used) if used else b""
             after = now()
-            frames.out += (
-                ANSWER_HEAD.pack(
-                    total,
-                    ANSWER,
-                    sequence,
-                    number,
-                    started - time,
-                    ended - started,
-                    after - ended,
-                    count,
-                    len(held) // 8,
-                    failed,
-                    0,
-                ),
-                held,
-                body,
-            )
-            size += total
+            times = (started - time, ended - started, after - ended)
+            frames.out += answer((sequence, number), times, count, (held, body))
+            size += 48 + len(held) + len(body)
             time = after
             if HOLD_NS < time - last or HOLD_BYTES < size:
                 frames.flush()
@@ -159,13 +165,7 @@ class Worker:
 
     def settle(self, responses, requests):
         """What `execute` returned, if not a list: a coroutine, nothing, or a mistake."""
-        if hasattr(responses, "__await__"):
-            if self.loop is None:
-                import asyncio
-
-                self.loop = asyncio.new_event_loop()
-                asyncio.set_event_loop(self.loop)
-            responses = self.loop.run_until_complete(responses)
+        responses = self.awaited(responses)
         if self.is_decoupled:
             if responses is not None:
                 raise PlainError(
@@ -178,6 +178,69 @@ class Worker:
                 f"Expected a list in the execute return, found type '{type(responses)}'."
             )
         return responses
+
+    def failure(self, requests, error):
+        """What `execute` raised, as the answer to all requests of its group."""
+        self.encoder.undo(0)
+        close_senders(requests)
+        body = padded_text(describe(error))
+        # Its traceback holds the model's locals, and these hold arrays.
+        error.__traceback__ = None
+        return body
+
+    # The model's own check.
+
+    def check(self):
+        """Tells the server what `is_ready` says."""
+        try:
+            self.send_verdict(self.awaited(self.model.is_ready()))
+        except ServerGone:
+            raise
+        except BaseException as error:
+            self.send_check(CHECK_FAILED, describe(error))
+
+    def send_verdict(self, verdict):
+        if not isinstance(verdict, bool):
+            raise PlainError("is_ready() must return a boolean value")
+        self.send_check(IS_READY if verdict else IS_NOT_READY, "")
+
+    def send_check(self, verdict, text):
+        data = text.encode("utf-8", "replace")
+        body = NUMBERS.pack(verdict, len(data)) + padded(data)
+        self.frames.send([FRAME.pack(8 + len(body), CHECKED), body])
+
+    # Coroutines.
+
+    def make_loop(self):
+        import asyncio
+
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+
+    def awaited(self, result):
+        """What a coroutine comes to, while nothing else runs; anything else as it is."""
+        if not hasattr(result, "__await__"):
+            return result
+        if self.loop is None:
+            self.make_loop()
+        return self.loop.run_until_complete(result)
+
+
+def answer(place, times, count, parts):
+    """The frame that answers a group; `count` is None if all its requests failed."""
+    held, body = parts
+    failed = count is None
+    head = ANSWER_HEAD.pack(
+        48 + len(held) + len(body),
+        ANSWER,
+        *place,
+        *times,
+        0 if failed else count,
+        len(held) // 8,
+        failed,
+        0,
+    )
+    return head, held, body
 
 
 def close_senders(requests):

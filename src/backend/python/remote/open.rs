@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::{Flight, Link, State};
+use super::{Link, State, flight::Flight};
 use crate::{
     backend::python::{
         decode::{Cursor, single},

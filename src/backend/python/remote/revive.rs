@@ -10,7 +10,9 @@ use super::{
         keeper::keeper,
         process::launch,
     },
-    Link, State, tell, unhealthy,
+    Link, State,
+    flight::tell,
+    unhealthy,
 };
 use crate::error::Error;
 
