@@ -1,5 +1,7 @@
 //! Python models: a worker process per instance, forked with numpy already loaded.
 
+mod asked;
+mod changes;
 mod connection;
 mod decode;
 mod encode;
@@ -11,6 +13,7 @@ mod messages;
 mod passing;
 mod process;
 mod remote;
+mod replies;
 mod segments;
 mod sources;
 
@@ -53,6 +56,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         orders,
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
+        lookup: None,
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.config)
 }
@@ -109,6 +113,7 @@ impl OpenRemote for Opener {
             orders,
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),
+            lookup: self.settings.lookup.clone(),
         });
         let wishes = Wishes {
             settings: &self.settings,
@@ -117,8 +122,10 @@ impl OpenRemote for Opener {
         };
         let launched: Launched = launch(&recipe).map_err(|it| explained(it, &wishes))?;
         let (config, health) = (self.config.clone(), instance.health.clone());
+        let version = self.place.version;
         Ok(Box::new(move || {
-            let worker = remote::attach(remote::Fixed { recipe, config, health }, launched)?;
+            let fixed = remote::Fixed { recipe, config, health, version };
+            let worker = remote::attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         }))
     }

@@ -12,11 +12,16 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncReadExt, sync::watch};
 
 use super::{
+    changes::change,
+    decode::Cursor,
     host::{Exit, Host, living},
     keeper::keeper,
     lines::{Budget, Tail, escape},
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    model::Lookup,
+};
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
@@ -47,6 +52,8 @@ pub(super) struct Recipe {
     pub(super) orders: Orders,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
+    /// Where the model finds others; `None` where there are none.
+    pub(super) lookup: Option<Arc<dyn Lookup>>,
 }
 
 /// A worker that is ready.
@@ -56,11 +63,16 @@ pub(super) struct Launched {
     pub(super) passing: OwnedFd,
     /// The configuration it completed.
     pub(super) config: Option<String>,
+    /// See `Ready`.
+    pub(super) overlaps: bool,
 }
 
 #[derive(Deserialize)]
 struct Ready {
     config: Option<String>,
+    /// While one `execute` waits for an answer, others run.
+    #[serde(default)]
+    overlaps: bool,
 }
 
 #[derive(Deserialize)]
@@ -134,14 +146,22 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
         };
         match kind {
             b'R' => {
-                let config = parse::<Ready>(&body)?.config;
-                return Ok(Launched { process, stream, passing: forked.passing, config });
+                let Ready { config, overlaps } = parse(&body)?;
+                let passing = forked.passing;
+                return Ok(Launched { process, stream, passing, config, overlaps });
             }
             b'X' => {
                 let Failed { error, is_import } = parse(&body)?;
                 return Err(Refused { error: Error::internal(error), is_import });
             }
             b'L' => process.log(&body, &mut budget),
+            b'U' => {
+                let change = change(&mut Cursor::at(&body.into(), 0)).map_err(Error::internal)?;
+                let (lookup, within) = (recipe.lookup.clone(), Some(recipe.model.clone()));
+                let reply = keeper().wait(change.reply(lookup, within))?;
+                // A worker that has ended is noticed above.
+                let _ = stream.write_all(&reply);
+            }
             _ => return Err(Error::internal("the worker sent an unknown frame").into()),
         }
     }

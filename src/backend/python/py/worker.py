@@ -6,6 +6,7 @@ import struct
 from time import perf_counter_ns as now
 
 import troupe_requests
+from troupe_calls import Calls
 from troupe_decode import Decoder
 from troupe_encode import Encoder, PartEncoder
 from troupe_failures import PlainError, describe
@@ -17,7 +18,6 @@ from troupe_types import TritonModelException
 
 EXECUTE_HEAD = struct.Struct("<IIHHHH")
 ANSWER_HEAD = struct.Struct("<Ic3xIIQQQIHBB")
-TRIM = 1
 
 # Answers are held back for at most this long while there is more to execute.
 HOLD_NS = 100_000
@@ -31,8 +31,14 @@ class Worker:
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames.send)
         self.frames.release = self.segments.release
+        self.frames.news = self.segments.news
+        self.calls = Calls(self)
         self.loop = None
         self.model = None
+        # What the model does, in the words of its methods.
+        self.stage = "initialize"
+        # The group in work, as the server knows it.
+        self.group = None
 
     # Loading.
 
@@ -59,6 +65,7 @@ class Worker:
         module = load_module(args["path"], args["model_dir"], args["model_version"])
         model = module.TritonPythonModel
         if args["complete"]:
+            self.stage = "auto_complete_config"
             return {"config": complete(model, args["model_name"], args["model_config"])}
         if not callable(getattr(model, "execute", None)):
             raise TritonModelException(
@@ -72,6 +79,7 @@ class Worker:
         kind = DecoupledRequest if self.is_decoupled else Request
         self.decode = Decoder(inputs, self.outputs, self.segments, kind).requests
         self.encoder = Encoder(self.outputs, self.segments)
+        self.encoder.kept = self.frames.kept
         self.parts = PartEncoder(self.outputs, self.segments)
         self.encode = self.encoder.responses
         self.model = model()
@@ -84,6 +92,7 @@ class Worker:
 
     def finalize(self):
         self.frames.out = []
+        self.stage = "finalize"
         if hasattr(self.model, "finalize"):
             self.model.finalize()
 
@@ -91,6 +100,7 @@ class Worker:
 
     def serve(self):
         frames = self.frames
+        self.stage = "execute"
         while True:
             self.run(frames.execution()[1])
 
@@ -98,12 +108,9 @@ class Worker:
         """All groups of a frame, each one call of `execute` and one frame of answers."""
         data = raw if type(raw) is bytearray else bytearray(raw)
         frames, segments = self.frames, self.segments
-        sequence, groups, new, forgotten, released, flags = EXECUTE_HEAD.unpack_from(raw, 8)
-        at = 24
-        if new or forgotten or released:
-            at = segments.news(raw, at, (new, forgotten, released))
-        if flags & TRIM:
-            segments.trim()
+        sequence, groups, new, forgotten, released, _ = EXECUTE_HEAD.unpack_from(raw, 8)
+        # News were taken in when the frame came.
+        at = 24 + 16 * new + 8 * (forgotten + released)
         if groups != 1:
             # Under load others need this core, and the next frame is there anyway.
             frames.is_eager = False
@@ -113,6 +120,7 @@ class Worker:
         for number in range(groups):
             requests, at = decode(raw, data, at, (sequence, number))
             count, failed = len(requests), 0
+            self.group = (sequence, number)
             started = now()
             try:
                 responses = execute(requests)
@@ -129,7 +137,7 @@ class Worker:
                 close_senders(requests)
                 # Its traceback holds the model's locals, and these hold arrays.
                 error.__traceback__ = None
-            requests = responses = None
+            requests = responses = self.group = None
             held = segments.held() if segments.used else b""
             total = 48 + len(held) + len(body)
             after = now()
@@ -152,7 +160,8 @@ class Worker:
             )
             size += total
             time = after
-            if HOLD_NS < time - last or HOLD_BYTES < size:
+            # Whom the model calls may wait for an answer, and it for them.
+            if HOLD_NS < time - last or HOLD_BYTES < size or frames.calls:
                 frames.flush()
                 time = last = now()
                 size = 0
