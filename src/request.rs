@@ -1,5 +1,6 @@
 //! What a client asks and what it gets back, free of any wire format.
 
+mod callers;
 mod reply;
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
 use actix::Message;
 use smallvec::SmallVec;
 
+pub use callers::Caller;
 pub use reply::{Answer, Credit, Reply, Response};
 
 use crate::tensor::Tensor;
@@ -58,6 +60,8 @@ pub struct Context {
     pub flags: u32,
     /// Runs before its model is ready, and counts in no statistics or metrics.
     pub is_warmup: bool,
+    /// The model that asks, if it is a model.
+    pub caller: Option<Arc<Caller>>,
     /// Shared with the contexts made from this one.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -81,6 +85,7 @@ impl Context {
             correlation,
             flags,
             is_warmup: self.is_warmup,
+            caller: self.caller.clone(),
             cancelled: self.cancelled.clone(),
         }
     }

@@ -147,6 +147,7 @@ fn settings(options: &Serve) -> repository::Settings {
         backend: backend::Settings {
             options: options.backend_settings(),
             provision: options.provision,
+            lookup: None,
         },
         config: config::Options { gpus: gpus::usable },
         ..repository::Settings::default()

@@ -8,6 +8,7 @@ mod layers;
 mod bad_bytes;
 mod bad_input;
 mod batching;
+mod calls;
 mod check;
 mod classification;
 mod clients;

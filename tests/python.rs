@@ -323,34 +323,6 @@ fn async_execute_is_awaited() {
 }
 
 #[test]
-fn what_comes_later_says_so() {
-    let model = execute(
-        "x:FP32[-1] -> y:BYTES[-1]",
-        "
-        said = []
-        for call in (
-            lambda: pb_utils.InferenceRequest(
-                model_name='m', requested_output_names=['y'],
-                inputs=[pb_utils.Tensor('x', np.zeros(1, np.float32))]).exec(),
-            lambda: pb_utils.MetricFamily('name', 'description', 'COUNTER'),
-            lambda: pb_utils.load_model('m'),
-        ):
-            try:
-                call()
-                said.append(b'it works')
-            except Exception as error:
-                said.append(str(error).encode())
-        y = pb_utils.Tensor('y', np.array(said, dtype=np.object_))
-        return [pb_utils.InferenceResponse([y])]",
-    );
-    let server = Server::start(Repository::of([("m", model)]));
-    let said = server.infer("m", &floats(&[("x", &[1.0])])).output("y");
-    for it in said.as_array().unwrap() {
-        assert!(it.as_str().unwrap().contains("not supported yet"), "{said}");
-    }
-}
-
-#[test]
 fn response_parameters_reach_the_client() {
     let model = execute(
         FLOATS,

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::{
     config::ModelConfig,
     error::Result,
-    model::Health,
+    model::{Health, Lookup},
     request::{Reply, Request, Response},
     statistics::Timing,
     tensor::Tensor,
@@ -151,6 +151,8 @@ pub struct Settings {
     pub options: BTreeMap<(String, String), String>,
     /// May what models need and the machine lacks be made (`--provision`)?
     pub provision: bool,
+    /// Where models find others to call; `None` where there are no others.
+    pub lookup: Option<Arc<dyn Lookup>>,
 }
 
 impl Settings {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use self::settings::{Lifecycle, Settings};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     model::{Model, all_agree},
     repository::Repository,
 };
@@ -59,23 +59,4 @@ impl Gate {
     pub fn is_live(&self) -> bool {
         self.lifecycle.stage() != settings::Stage::Failed
     }
-}
-
-/// A version as clients write it; empty means the highest ready one.
-pub fn parse_version(text: &str) -> Result<Option<i64>> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let number: i64 = text.parse().map_err(|_| {
-        Error::invalid(format!(
-            "failed to get model version from specified version string '{text}' (details: stol), \
-             version should be an integral value > 0"
-        ))
-    })?;
-    if number <= 0 {
-        return Err(Error::invalid(format!(
-            "invalid model version specified '{text}' , version should be an integral value > 0"
-        )));
-    }
-    Ok(Some(number))
 }

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
-    request::{Context, Correlation, Parameter, Parameters, Request, Wanted},
+    model::{pick_outputs, place_inputs},
+    request::{Context, Correlation, Parameter, Parameters, Request},
     tensor::Tensor,
 };
 
@@ -38,51 +39,6 @@ impl NamedRequest<'_> {
         let wanted = pick_outputs(config, &self.outputs, &context)?;
         Ok(Request { context: Arc::new(context), inputs, wanted, batch: 0 })
     }
-}
-
-fn place_inputs(
-    config: &ModelConfig,
-    inputs: SmallVec<[(Cow<'_, str>, Tensor); 4]>,
-    context: &Context,
-) -> Result<Vec<Option<Tensor>>> {
-    let mut places: Vec<Option<Tensor>> = vec![None; config.inputs.len()];
-    for (name, tensor) in inputs {
-        let index = config.inputs.iter().position(|it| *it.name == *name).ok_or_else(|| {
-            tagged(
-                context,
-                &format!("unexpected inference input '{name}' for model '{}'", config.name),
-            )
-        })?;
-        if places[index].replace(tensor).is_some() {
-            return Err(tagged(context, &format!("input '{name}' already exists in request")));
-        }
-    }
-    Ok(places)
-}
-
-fn pick_outputs(config: &ModelConfig, names: &[Cow<'_, str>], context: &Context) -> Result<Wanted> {
-    if names.is_empty() {
-        return Ok(Wanted::All);
-    }
-    let mut picked = SmallVec::new();
-    for name in names {
-        let found = config.outputs.iter().position(|it| *it.name == **name);
-        let index = found.and_then(|it| u16::try_from(it).ok()).ok_or_else(|| {
-            tagged(
-                context,
-                &format!("unexpected inference output '{name}' for model '{}'", config.name),
-            )
-        })?;
-        if picked.contains(&index) {
-            return Err(tagged(context, &format!("output '{name}' already exists in request")));
-        }
-        picked.push(index);
-    }
-    Ok(Wanted::Only(picked))
-}
-
-fn tagged(context: &Context, text: &str) -> Error {
-    Error::invalid(format!("{}{text}", context.tag()))
 }
 
 /// Sorts the reserved parameters out; everything else is the model's to see.

@@ -2,6 +2,8 @@
 
 mod check;
 mod labels;
+mod lookup;
+mod names;
 mod reshape;
 pub mod warmup;
 
@@ -12,7 +14,11 @@ use std::sync::{
 
 use futures_util::future::{BoxFuture, join_all};
 
-pub use self::labels::Labels;
+pub use self::{
+    labels::Labels,
+    lookup::{Lookup, Overrides, Wish},
+    names::{parse_version, pick_outputs, place_inputs},
+};
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
@@ -138,26 +144,45 @@ impl Model {
     }
 
     /// Checks the request against the config, then runs it.
-    pub fn infer(&self, mut request: Request, reply: Reply) {
+    pub fn infer(&self, request: Request, reply: Reply) {
+        if let Err((error, reply)) = self.admit(request, reply) {
+            reply.answer(Err(error));
+        }
+    }
+
+    /// The same, but a request that does not fit is not answered: the reply comes back.
+    pub fn admit(&self, mut request: Request, reply: Reply) -> Result<(), (Error, Reply)> {
         let is_counted = !request.context.is_warmup;
         let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
+        if let Err(error) = self.check(&mut request, &reply) {
+            return Err((error, reply));
+        }
+        if self.reshapes {
+            if let Err(error) = reshape::inputs(&self.config, &mut request.inputs) {
+                return Err((error, reply));
+            }
+            let reply = reshape::reply(self.config.clone(), reply);
+            self.answers.infer(request, reply);
+        } else {
+            self.answers.infer(request, reply);
+        }
+        Ok(())
+    }
+
+    fn check(&self, request: &mut Request, reply: &Reply) -> Result<()> {
         if self.config.decoupled && !reply.takes_many() {
-            return reply.answer(Err(Error::unsupported(format!(
+            return Err(Error::unsupported(format!(
                 "model '{}' is decoupled: it may give any number of responses, and the caller takes \
                  exactly one",
                 self.config.name
-            ))));
+            )));
         }
-        if let Err(text) = check::check(&self.config, &mut request) {
-            return reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
+        let caller = request.context.caller.as_ref();
+        if let Some(text) = caller.and_then(|it| it.objection(self.name(), self.version)) {
+            return Err(Error::unsupported(text));
         }
-        if !self.reshapes {
-            return self.answers.infer(request, reply);
-        }
-        match reshape::inputs(&self.config, &mut request.inputs) {
-            Ok(()) => self.answers.infer(request, reshape::reply(self.config.clone(), reply)),
-            Err(error) => reply.answer(Err(error)),
-        }
+        check::check(&self.config, request)
+            .map_err(|text| Error::invalid(format!("{}{text}", request.context.tag())))
     }
 }
 

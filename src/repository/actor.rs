@@ -30,6 +30,8 @@ pub(super) struct Do {
     pub(super) action: Action,
     /// Told at the end, even if it failed in part.
     pub(super) reply: oneshot::Sender<Result<Done>>,
+    /// The model that is being loaded and waits for this.
+    pub(super) within: Option<Arc<str>>,
 }
 
 /// Lets go of everything.
@@ -52,20 +54,22 @@ pub(super) struct Keeper {
     world: Rc<World>,
     /// Those that are not lent.
     nodes: Nodes,
-    waiting: BTreeMap<Number, Waiting>,
+    pub(super) waiting: BTreeMap<Number, Waiting>,
     /// Names lent to operations that run; also those that have no node yet.
-    lent: BTreeMap<Number, BTreeSet<Arc<str>>>,
+    pub(super) lent: BTreeMap<Number, BTreeSet<Arc<str>>>,
+    /// Operations that a model asked for while another operation loaded it.
+    pub(super) within: BTreeMap<Number, Number>,
     next: Number,
 }
 
 /// Operations in the order they came.
-type Number = u64;
+pub(super) type Number = u64;
 
-struct Waiting {
+pub(super) struct Waiting {
     action: Action,
-    reply: oneshot::Sender<Result<Done>>,
+    pub(super) reply: oneshot::Sender<Result<Done>>,
     /// What it touches, as of its last look at the disk.
-    scope: Option<BTreeSet<Arc<str>>>,
+    pub(super) scope: Option<BTreeSet<Arc<str>>>,
 }
 
 impl Keeper {
@@ -76,6 +80,7 @@ impl Keeper {
             nodes: Nodes::new(),
             waiting: BTreeMap::new(),
             lent: BTreeMap::new(),
+            within: BTreeMap::new(),
             next: 0,
         }
     }
@@ -104,6 +109,7 @@ impl Keeper {
             Ok(polled) => polled,
             Err(_) => {
                 let error = Error::internal("reading the model repository panicked");
+                self.within.remove(&number);
                 if let Some(waiting) = self.waiting.remove(&number) {
                     // A client that has gone needs no answer.
                     let _ = waiting.reply.send(Err(error));
@@ -112,12 +118,10 @@ impl Keeper {
             }
         };
         let scope = polled.scope(&self.nodes);
-        let earlier = self.waiting.range(..number).filter_map(|(_, it)| it.scope.as_ref());
-        let is_free = self.lent.values().chain(earlier).all(|it| it.is_disjoint(&scope));
         let Some(waiting) = self.waiting.get_mut(&number) else { return };
         waiting.scope = Some(scope.clone());
-        if !is_free {
-            return;
+        if !self.blockers(number).is_empty() {
+            return self.refuse_circle(number);
         }
         let Some(Waiting { action, reply, .. }) = self.waiting.remove(&number) else { return };
         let lend = |name: &Arc<str>| self.nodes.remove_entry(name);
@@ -134,6 +138,7 @@ impl Keeper {
             run.into_actor(self).map(move |(nodes, done, reply), keeper: &mut Keeper, ctx| {
                 keeper.nodes.extend(nodes);
                 keeper.lent.remove(&number);
+                keeper.within.remove(&number);
                 // A client that has gone needs no answer.
                 let _ = reply.send(Ok(done));
                 keeper.look_again(ctx);
@@ -168,9 +173,12 @@ impl Handler<End> for Keeper {
 impl Handler<Do> for Keeper {
     type Result = ();
 
-    fn handle(&mut self, Do { action, reply }: Do, ctx: &mut Context<Self>) {
+    fn handle(&mut self, Do { action, reply, within }: Do, ctx: &mut Context<Self>) {
         let number = self.next;
         self.next += 1;
+        if let Some(parent) = within.and_then(|it| self.loading(&it)) {
+            self.within.insert(number, parent);
+        }
         self.waiting.insert(number, Waiting { action, reply, scope: None });
         self.look(number, ctx);
     }

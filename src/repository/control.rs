@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use actix::{Actor, Addr};
+use actix::{Actor, Addr, AsyncContext};
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::{
@@ -13,6 +13,7 @@ use tokio::{
 use super::{
     Catalog, Control, Mode, Overrides, Repository, Settings, Summary,
     actor::{Do, Done, End, Keeper},
+    inside::Inside,
     load::{Open, Opener},
     node::Failure,
     overlay,
@@ -40,18 +41,36 @@ pub struct Started {
 /// It ends when the last clone of what it returned is dropped, and its models when their last
 /// request is answered.
 pub fn start(settings: Settings, engines: Engines, metrics: Metrics) -> Started {
-    let settings = Arc::new(Settings { repositories: distinct(&settings), ..settings });
-    let opener = Opener { settings: settings.clone(), engines, metrics };
-    start_with(settings, Box::new(opener))
+    let settings = Settings { repositories: distinct(&settings), ..settings };
+    start_with(settings, |settings| Box::new(Opener { settings, engines, metrics }))
 }
 
-pub(super) fn start_with(settings: Arc<Settings>, open: Box<dyn Open>) -> Started {
+pub(super) fn start_with(
+    mut settings: Settings,
+    opener: impl FnOnce(Arc<Settings>) -> Box<dyn Open>,
+) -> Started {
     let publisher = Publisher::default();
-    let catalog = publisher.catalog.clone();
-    let permits = Arc::new(Semaphore::new(settings.threads.clamp(1, Semaphore::MAX_PERMITS)));
-    let world = World { settings: settings.clone(), open, publisher, permits };
-    let mode = settings.mode;
-    let door = Door { keeper: Keeper::new(world).start(), mode, catalog: catalog.clone() };
+    let (catalog, mode) = (publisher.catalog.clone(), settings.mode);
+    let most = Semaphore::MAX_PERMITS / 2;
+    let permits = Arc::new(Semaphore::new(settings.threads.clamp(1, most)));
+    let mut shared = None;
+    let keeper = Keeper::create(|ctx| {
+        settings.backend.lookup = Some(Arc::new(Inside {
+            keeper: ctx.address().downgrade(),
+            catalog: Arc::downgrade(&catalog),
+            mode,
+            permits: permits.clone(),
+        }));
+        let settings = shared.insert(Arc::new(settings)).clone();
+        Keeper::new(World {
+            settings: settings.clone(),
+            open: opener(settings),
+            publisher,
+            permits,
+        })
+    });
+    let settings = shared.expect("the keeper was made with them");
+    let door = Door { keeper, mode, catalog: catalog.clone(), within: None };
     let initial = door.clone();
     let initial = Box::pin(async move {
         let scratch = settings.scratch.clone();
@@ -85,17 +104,20 @@ fn at_start(settings: &Settings) -> Action {
     Action::Load(models.map(|it| (it.as_str().into(), Overrides::default())).collect())
 }
 
+/// Where loads and unloads are asked for.
 #[derive(Clone)]
-struct Door {
-    keeper: Addr<Keeper>,
-    mode: Mode,
-    catalog: Arc<ArcSwap<Catalog>>,
+pub(super) struct Door {
+    pub(super) keeper: Addr<Keeper>,
+    pub(super) mode: Mode,
+    pub(super) catalog: Arc<ArcSwap<Catalog>>,
+    /// The model that is being loaded and asks.
+    pub(super) within: Option<Arc<str>>,
 }
 
 impl Door {
     async fn ask(&self, action: Action) -> Result<Done> {
         let (reply, answer) = oneshot::channel();
-        self.keeper.do_send(Do { action, reply });
+        self.keeper.do_send(Do { action, reply, within: self.within.clone() });
         let stopping = |_| Error::unavailable("Server is stopping, models are not loaded any more");
         answer.await.map_err(stopping)?
     }

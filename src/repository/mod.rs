@@ -6,6 +6,7 @@ mod check;
 mod control;
 mod definition;
 mod graph;
+mod inside;
 mod labels;
 mod load;
 mod node;
@@ -18,11 +19,12 @@ mod settings;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod visit;
 mod warmup;
 mod world;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
@@ -34,16 +36,9 @@ pub use self::{
     settings::{Mode, Settings},
     summary::{Row, Summary},
 };
-use crate::error::Result;
+pub use crate::model::Overrides;
 
-/// What the load API may replace for one load.
-#[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    /// A ModelConfig as JSON, instead of the one on disk.
-    pub config: Option<String>,
-    /// `path → contents`, relative to the model's folder (the key without its `file:` prefix).
-    pub files: BTreeMap<String, Vec<u8>>,
-}
+use crate::error::Result;
 
 /// Changes the catalog; gateways hold it as a trait object so that they can be tested without one.
 pub trait Control: Send + Sync {

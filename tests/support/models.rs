@@ -115,7 +115,7 @@ pub(crate) fn tensors(signature: &str) -> String {
 }
 
 /// Source in a test is indented as the test is.
-fn undent(source: &str) -> String {
+pub(crate) fn undent(source: &str) -> String {
     let lines = || source.lines().filter(|it| !it.trim().is_empty());
     let indent = |line: &str| line.len() - line.trim_start().len();
     let least = lines().map(indent).min().unwrap_or(0);

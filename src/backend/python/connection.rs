@@ -26,11 +26,13 @@ pub(super) struct Connection {
     unsent: Rc<RefCell<BytesMut>>,
     pub(super) segments: Segments,
     pub(super) budget: Budget,
+    /// While one `execute` waits for an answer, others run.
+    pub(super) overlaps: bool,
 }
 
 /// Puts the socket of a ready worker on the runtime of the current thread.
 pub(super) fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)> {
-    let Launched { process, stream, passing, .. } = launched;
+    let Launched { process, stream, passing, ready } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
     let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
@@ -40,6 +42,7 @@ pub(super) fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)>
         unsent: Rc::default(),
         segments: Segments::new(passing),
         budget: Budget::default(),
+        overlaps: ready.is_async,
     };
     Ok((connection, reader))
 }

@@ -1,6 +1,6 @@
 //! Answers out of a frame. Nothing a worker says is believed before it is checked.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -51,6 +51,16 @@ impl<'a> Cursor<'a> {
         Cursor { frame, at: 8 }
     }
 
+    /// From somewhere on.
+    pub(super) fn at(frame: &'a Bytes, at: usize) -> Cursor<'a> {
+        Cursor { frame, at }
+    }
+
+    /// Where it is.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
     fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let bytes = self.frame.get(self.at..).and_then(|it| it.first_chunk::<N>());
         self.at += N;
@@ -75,13 +85,39 @@ impl<'a> Cursor<'a> {
         self.frame.get(self.at).copied()
     }
 
-    /// So many bytes, shared with the frame, and the padding after them.
-    fn bytes(&mut self, size: u64) -> Result<Bytes, String> {
+    fn end(&self, size: u64) -> Result<usize, String> {
         let end = usize::try_from(size).ok().and_then(|it| self.at.checked_add(it));
-        let end = end.filter(|it| *it <= self.frame.len()).ok_or("bytes past the frame's end")?;
+        let end = end.filter(|it| self.at <= self.frame.len() && *it <= self.frame.len());
+        end.ok_or_else(|| "bytes past the frame's end".into())
+    }
+
+    /// So many bytes, shared with the frame, and the padding after them.
+    pub(super) fn bytes(&mut self, size: u64) -> Result<Bytes, String> {
+        let end = self.end(size)?;
         let bytes = self.frame.slice(self.at..end);
         self.at = end.next_multiple_of(8);
         Ok(bytes)
+    }
+
+    /// Passes over as many.
+    pub(super) fn skip(&mut self, size: u64) -> Result<(), String> {
+        self.at = self.end(size)?.next_multiple_of(8);
+        Ok(())
+    }
+
+    /// So many bytes of text, and the padding after them.
+    pub(super) fn name(&mut self, size: u64) -> Result<Cow<'a, str>, String> {
+        let name = self.unpadded_name(size);
+        self.at = self.at.next_multiple_of(8);
+        name
+    }
+
+    /// The same without padding.
+    pub(super) fn unpadded_name(&mut self, size: u64) -> Result<Cow<'a, str>, String> {
+        let end = self.end(size)?;
+        let name = String::from_utf8_lossy(&self.frame[self.at..end]);
+        self.at = end;
+        Ok(name)
     }
 
     pub(super) fn text(&mut self, size: u64) -> Result<String, String> {
@@ -168,10 +204,11 @@ fn result(
         response.parameters = parameters(&text)?;
     }
     let mut wrong = None;
+    let mut memory = Memory { requests, segments };
     for _ in 0..count {
         let index = usize::from(cursor.u16()?);
         let output = config.outputs.get(index).ok_or("an output the model does not have")?;
-        match tensor(cursor, requests, segments)?.and_then(|it| check(config, output, it)) {
+        match tensor(cursor, &mut memory)?.and_then(|it| check(config, output, it)) {
             Ok(tensor) => response.outputs[index] = Some(tensor),
             Err(error) => wrong = wrong.or(Some(error)),
         }
@@ -179,11 +216,7 @@ fn result(
     Ok(wrong.map_or(Ok(response), Err))
 }
 
-fn tensor(
-    cursor: &mut Cursor<'_>,
-    requests: &[Request],
-    segments: &mut Segments,
-) -> Result<Result<Tensor>, String> {
+fn tensor(cursor: &mut Cursor<'_>, memory: &mut Memory<'_>) -> Result<Result<Tensor>, String> {
     let (code, rank, place) = (cursor.u8()?, cursor.u8()?, cursor.u32()?);
     let size = cursor.u64()?;
     let mut shape = Shape::new();
@@ -192,18 +225,44 @@ fn tensor(
     }
     let dtype =
         DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
-    if place == 0 {
-        return Ok(Tensor::new(dtype, shape, cursor.bytes(size)?));
+    memory.tensor(cursor, (dtype, shape), (place, size))
+}
+
+/// Where tensors that are not in the frame can lie.
+pub(super) struct Memory<'a> {
+    /// Whose inputs the worker has been shown.
+    pub(super) requests: &'a [Request],
+    pub(super) segments: &'a mut Segments,
+}
+
+impl Memory<'_> {
+    /// A tensor whose bytes or place come next; `place` says which.
+    pub(super) fn tensor(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        (dtype, shape): (DataType, Shape),
+        (place, size): (u32, u64),
+    ) -> Result<Result<Tensor>, String> {
+        if place == 0 {
+            return Ok(Tensor::new(dtype, shape, cursor.bytes(size)?));
+        }
+        let (number, offset) = (cursor.u64()?, cursor.u64()?);
+        let unknown = || format!("memory {number} of kind {place}, which it has not");
+        let (lease, offset) = match place {
+            1 => (self.segments.lease(number), offset),
+            2 => (lease_of(self.requests, number).cloned(), offset),
+            3 => {
+                let (lease, start) =
+                    self.segments.held(number).and_then(Tensor::segment).ok_or_else(unknown)?;
+                (Some(lease.clone()), offset.saturating_add(start as u64))
+            }
+            _ => (None, 0),
+        };
+        let lease = lease.ok_or_else(unknown)?;
+        let end = offset.checked_add(size).ok_or("a segment without end")?;
+        // `in_segment` checks the range.
+        Ok(Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize))
     }
-    let (number, offset) = (cursor.u64()?, cursor.u64()?);
-    let lease = match place {
-        1 => segments.lease(number),
-        _ => lease_of(requests, number).cloned(),
-    };
-    let lease = lease.ok_or_else(|| format!("segment {number}, which it has not"))?;
-    let end = offset.checked_add(size).ok_or("a segment without end")?;
-    // `in_segment` checks the range.
-    Ok(Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize))
 }
 
 /// The segment `id` among those of the inputs.
@@ -243,7 +302,8 @@ fn check(config: &ModelConfig, output: &Output, tensor: Tensor) -> Result<Tensor
     )))
 }
 
-fn parameters(text: &str) -> Result<Parameters, String> {
+/// Parameters as models write them, a JSON object.
+pub(super) fn parameters(text: &str) -> Result<Parameters, String> {
     let values: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|error| format!("wrong parameters: {error}"))?;
     let parameter = |value: serde_json::Value| match value {
@@ -257,6 +317,11 @@ fn parameters(text: &str) -> Result<Parameters, String> {
         other => Parameter::String(other.to_string()),
     };
     Ok(values.into_iter().map(|(name, value)| (name.into(), parameter(value))).collect())
+}
+
+/// The other way round.
+pub(super) fn code_of(kind: ErrorKind) -> u8 {
+    (0..=7).find(|code| kind_of(*code) == kind).unwrap_or(1)
 }
 
 /// The codes of `pb_utils.TritonError`.

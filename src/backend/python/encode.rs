@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{process::FRAME_LIMIT, segments::Segments};
 use crate::{
     error::{Error, Result},
-    request::{Correlation, Parameter, Request, Wanted},
+    request::{Correlation, Parameter, Parameters, Request, Wanted},
     tensor::{Lease, SegmentPool, Tensor},
 };
 
@@ -21,7 +21,7 @@ const EXTRA: u32 = 2;
 const IN_SEGMENT: u8 = 128;
 
 /// A tensor in a segment, to find out whether the worker is its only reader.
-struct Placed {
+pub(super) struct Placed {
     lease: *const Lease,
     start: usize,
     end: usize,
@@ -149,7 +149,7 @@ fn put_request(
 }
 
 /// Before anything is copied, and far below what the 32 bits of a length can say.
-fn check_room(frame: &[u8], more: usize) -> Result<()> {
+pub(super) fn check_room(frame: &[u8], more: usize) -> Result<()> {
     if more <= FRAME_LIMIT.saturating_sub(frame.len()) {
         return Ok(());
     }
@@ -171,7 +171,7 @@ fn put_head(frame: &mut Vec<u8>, index: usize, tensor: &Tensor, is_placed: bool)
     }
 }
 
-fn put_place(
+pub(super) fn put_place(
     frame: &mut Vec<u8>,
     tensor: &Tensor,
     (lease, offset): (&Arc<Lease>, usize),
@@ -191,7 +191,7 @@ fn put_place(
 }
 
 /// A worker may write to memory that only this frame's tensors lie in, each in a part of its own.
-fn mark_sole_readers(frame: &mut [u8], placed: &[Placed]) {
+pub(super) fn mark_sole_readers(frame: &mut [u8], placed: &[Placed]) {
     for one in placed {
         let others = || placed.iter().filter(|it| it.lease == one.lease);
         let overlaps = others().filter(|it| it.start < one.end && one.start < it.end).count();
@@ -202,12 +202,12 @@ fn mark_sole_readers(frame: &mut [u8], placed: &[Placed]) {
 }
 
 /// Large, and in a segment the worker knows.
-fn is_placed(tensor: &Tensor) -> bool {
+pub(super) fn is_placed(tensor: &Tensor) -> bool {
     INLINE_LIMIT < tensor.data().len() && tensor.segment().is_some()
 }
 
 /// Sees to it that a large tensor lies in a segment the worker knows; else it stays in the frame.
-fn place(tensor: &mut Tensor, segments: &mut Segments) {
+pub(super) fn place(tensor: &mut Tensor, segments: &mut Segments) {
     if tensor.data().len() <= INLINE_LIMIT {
         return;
     }
@@ -271,14 +271,15 @@ fn extra(request: &Request) -> Option<Vec<u8>> {
         flags: context.flags,
         timeout: context.timeout_us,
         priority: context.priority,
-        parameters: parameters_json(request),
+        parameters: parameters_json(&context.parameters),
     };
     // Strings and numbers always have a JSON form.
     serde_json::to_vec(&extra).ok()
 }
 
-fn parameters_json(request: &Request) -> String {
-    let values = request.context.parameters.iter().map(|(name, value)| {
+/// Parameters as models see them.
+pub(super) fn parameters_json(parameters: &Parameters) -> String {
+    let values = parameters.iter().map(|(name, value)| {
         let value = match value {
             Parameter::Bool(it) => (*it).into(),
             Parameter::Int(it) => (*it).into(),
@@ -295,6 +296,6 @@ fn put_u32(frame: &mut Vec<u8>, number: usize) {
     frame.extend_from_slice(&(number as u32).to_le_bytes());
 }
 
-fn pad(frame: &mut Vec<u8>) {
+pub(super) fn pad(frame: &mut Vec<u8>) {
     frame.resize(frame.len().next_multiple_of(8), 0);
 }

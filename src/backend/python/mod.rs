@@ -1,5 +1,7 @@
 //! Python models: a worker process per instance, forked with numpy already loaded.
 
+mod asked;
+mod changes;
 mod connection;
 mod decode;
 mod encode;
@@ -11,6 +13,7 @@ mod messages;
 mod passing;
 mod process;
 mod remote;
+mod replies;
 mod segments;
 mod sources;
 
@@ -61,6 +64,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         orders,
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
+        lookup: None,
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.ready.config)
 }
@@ -133,6 +137,7 @@ impl OpenRemote for Opener {
             orders,
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),
+            lookup: self.settings.lookup.clone(),
         });
         let wishes = Wishes {
             settings: &self.settings,
@@ -143,8 +148,9 @@ impl OpenRemote for Opener {
         let concurrency = self.concurrency_of(&launched)?;
         let has_check = launched.ready.has_check;
         let (config, health) = (self.config.clone(), instance.health.clone());
+        let version = self.place.version;
         Ok(Box::new(move || {
-            let fixed = remote::Fixed { recipe, config, health, concurrency, has_check };
+            let fixed = remote::Fixed { recipe, config, health, version, concurrency, has_check };
             let worker = remote::attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         }))

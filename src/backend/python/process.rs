@@ -12,11 +12,16 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncReadExt, sync::watch};
 
 use super::{
+    changes::change,
+    decode::Cursor,
     host::{Exit, Host, living},
     keeper::keeper,
     lines::{Budget, Tail, escape},
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    model::Lookup,
+};
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
@@ -47,6 +52,8 @@ pub(super) struct Recipe {
     pub(super) orders: Orders,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
+    /// Where the model finds others; `None` where there are none.
+    pub(super) lookup: Option<Arc<dyn Lookup>>,
 }
 
 /// A worker that is ready.
@@ -148,6 +155,13 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
                 return Err(Refused { error: Error::internal(error), is_import });
             }
             b'L' => process.log(&body, &mut budget),
+            b'U' => {
+                let change = change(&mut Cursor::at(&body.into(), 0)).map_err(Error::internal)?;
+                let (lookup, within) = (recipe.lookup.clone(), Some(recipe.model.clone()));
+                let reply = keeper().wait(change.reply(lookup, within))?;
+                // A worker that has ended is noticed above.
+                let _ = stream.write_all(&reply);
+            }
             _ => return Err(Error::internal("the worker sent an unknown frame").into()),
         }
     }

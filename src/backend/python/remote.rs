@@ -1,6 +1,8 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod calls;
 mod checks;
+mod copies;
 mod flight;
 mod open;
 mod revive;
@@ -18,7 +20,9 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use self::{
+    calls::Calls,
     checks::Checks,
+    copies::{copy_then_send, needs_copy},
     flight::{Flight, News, Told, all_failed, failed, tell},
     open::{Key, Open},
 };
@@ -26,7 +30,6 @@ use super::{
     connection::{Connection, connect},
     decode::{Answer, Cursor, Verdict, answer, answer_head},
     encode,
-    keeper::keeper,
     process::{Launched, Recipe, frame_head},
 };
 use crate::{
@@ -47,6 +50,8 @@ pub(super) struct Fixed {
     pub(super) recipe: Arc<Recipe>,
     pub(super) config: Arc<ModelConfig>,
     pub(super) health: Arc<Health>,
+    /// The model's version.
+    pub(super) version: i64,
     /// How many executions a worker may have in work at once, if not one after the other.
     pub(super) concurrency: Option<NonZeroUsize>,
     /// The model has `is_ready`.
@@ -61,6 +66,7 @@ struct Link {
     state: State,
     in_flight: VecDeque<Flight>,
     open: Open,
+    calls: Calls,
     checks: Checks,
     /// Starts behind one whose tensors are being copied; `None` if there is none.
     behind: Option<VecDeque<Start>>,
@@ -84,11 +90,13 @@ enum State {
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     let (connection, reader) = connect(launched)?;
     let (open, told) = Open::new();
+    let (calls, heard) = Calls::new();
     let link = Link {
         fixed: Rc::new(fixed),
         state: State::Up(Box::new(connection)),
         in_flight: VecDeque::new(),
         open,
+        calls,
         checks: Checks::default(),
         behind: None,
         sequence: 0,
@@ -98,6 +106,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     let link = Rc::new(RefCell::new(link));
     actix_rt::spawn(revive::attend(Rc::downgrade(&link), reader));
     actix_rt::spawn(open::give_credit(Rc::downgrade(&link), told));
+    actix_rt::spawn(calls::reply(Rc::downgrade(&link), heard));
     actix_rt::spawn(tidy(Rc::downgrade(&link)));
     Ok(Worker(link))
 }
@@ -109,7 +118,7 @@ impl Remote for Worker {
             behind.push_back((groups, done));
             return;
         }
-        if groups.iter().flatten().any(has_copies) {
+        if groups.iter().flatten().flat_map(|it| &it.inputs).flatten().any(needs_copy) {
             link.behind = Some(VecDeque::from([(groups, done)]));
             actix_rt::spawn(copy_then_send(Rc::downgrade(&self.0)));
             return;
@@ -130,52 +139,6 @@ impl Remote for Worker {
     fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
         self.0.borrow_mut().check(answer);
     }
-}
-
-/// Does it hold tensors too large to be copied on this thread?
-fn has_copies(request: &Request) -> bool {
-    request.inputs.iter().flatten().any(|it| COPY_HERE < it.data().len() && it.segment().is_none())
-}
-
-/// Moves the large tensors of all waiting starts into segments, on another thread, in order.
-async fn copy_then_send(link: Weak<RefCell<Link>>) {
-    loop {
-        let Some(held) = link.upgrade() else { return };
-        let next = {
-            let mut borrowed = held.borrow_mut();
-            let next = borrowed.behind.as_mut().and_then(VecDeque::pop_front);
-            if next.is_none() {
-                borrowed.behind = None;
-            }
-            next
-        };
-        drop(held);
-        let Some((groups, done)) = next else { return };
-        let count = groups.len();
-        let copied = keeper().spawn_blocking(move || copy(groups)).await;
-        match (link.upgrade(), copied) {
-            (Some(link), Ok(groups)) => {
-                let news = link.borrow_mut().send(groups, done);
-                tell(news);
-            }
-            _ => {
-                let error = Error::unavailable("the model was unloaded");
-                (0..count).for_each(|group| done.executed(failed(group, &error)));
-            }
-        }
-    }
-}
-
-fn copy(mut groups: Vec<Vec<Request>>) -> Vec<Vec<Request>> {
-    let tensors = groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten();
-    for tensor in tensors {
-        let is_plain = COPY_HERE < tensor.data().len() && tensor.segment().is_none();
-        // Without memory the tensor stays as it is and travels in the frame.
-        if is_plain && let Ok(moved) = encode::into_segment(tensor) {
-            *tensor = moved;
-        }
-    }
-    groups
 }
 
 impl Link {
@@ -213,7 +176,7 @@ impl Link {
     }
 
     /// Obeys one frame of the worker. An error is the worker's, and its end.
-    fn obey(&mut self, frame: &Bytes) -> Result<News, String> {
+    fn obey(&mut self, frame: &Bytes, this: &Weak<RefCell<Link>>) -> Result<News, String> {
         let State::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
         let mut cursor = Cursor::new(frame);
         match frame[4] {
@@ -233,6 +196,15 @@ impl Link {
                 let is_cancelled = self.is_cancelled(key);
                 self.reply_to(call, u64::from(is_cancelled));
             }
+            b'F' => {
+                while !cursor.is_at_end() {
+                    connection.segments.let_go(cursor.u64()?);
+                }
+            }
+            b'B' => self.call(&mut cursor, frame)?,
+            b'K' => self.stop(&mut cursor)?,
+            b'T' => self.taken(&mut cursor)?,
+            b'U' => self.change(&mut cursor, this.clone())?,
             kind => return Err(format!("a frame of kind {kind}")),
         }
         Ok(Vec::new())

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::passing::{receive_descriptor, send_descriptor};
-use crate::tensor::{Home, Lease, Segment};
+use crate::tensor::{Home, Lease, Segment, Tensor};
 
 /// Freed segments are looked for once so many are known.
 const SWEEP: usize = 64;
@@ -25,6 +25,9 @@ pub(super) struct Segments {
     /// Freed since the last frame.
     pub(super) forgotten: Vec<u64>,
     shelf: Arc<Shelf>,
+    /// What replies to calls brought the worker and it may still look at, by number.
+    holds: HashMap<u64, Tensor>,
+    next_hold: u64,
 }
 
 /// Where the worker's own segments come back to.
@@ -61,6 +64,8 @@ impl Segments {
             new: Vec::new(),
             forgotten: Vec::new(),
             shelf: Arc::default(),
+            holds: HashMap::new(),
+            next_hold: 0,
         }
     }
 
@@ -124,6 +129,23 @@ impl Segments {
         let segment = self.shelf.0.lock().parked.remove(&number)?;
         let home: Arc<dyn Home> = self.shelf.clone();
         Some(segment.lease(Arc::downgrade(&home)))
+    }
+
+    /// Keeps a tensor until the worker lets go of it. Its number is unique among the worker's.
+    pub(super) fn hold(&mut self, tensor: Tensor) -> u64 {
+        self.next_hold += 1;
+        self.holds.insert(self.next_hold, tensor);
+        self.next_hold
+    }
+
+    /// A tensor the worker has not let go of.
+    pub(super) fn held(&self, number: u64) -> Option<&Tensor> {
+        self.holds.get(&number)
+    }
+
+    /// The worker does not look at it any more.
+    pub(super) fn let_go(&mut self, number: u64) {
+        self.holds.remove(&number);
     }
 
     /// The worker freed its segment `number`.

@@ -1,7 +1,7 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 17] = [
+pub(super) const SOURCES: [(&str, &str); 20] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_worker", include_str!("py/worker.py")),
     ("troupe_coroutines", include_str!("py/coroutines.py")),
@@ -10,6 +10,9 @@ pub(super) const SOURCES: [(&str, &str); 17] = [
     ("troupe_failures", include_str!("py/failures.py")),
     ("troupe_decode", include_str!("py/decode.py")),
     ("troupe_encode", include_str!("py/encode.py")),
+    ("troupe_calls", include_str!("py/calls.py")),
+    ("troupe_packing", include_str!("py/packing.py")),
+    ("troupe_replies", include_str!("py/replies.py")),
     ("troupe_frames", include_str!("py/frames.py")),
     ("troupe_segments", include_str!("py/segments.py")),
     ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),

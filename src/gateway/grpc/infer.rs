@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{convert, refusal::shutting_down};
 use crate::{
     error::{Error, Result},
-    gateway::{Gate, ask::ask, parse_version, settings::InFlight},
+    gateway::{Gate, ask::ask, settings::InFlight},
     model::Model,
+    model::parse_version,
     proto::inference::{ModelInferRequest, ModelInferResponse},
 };
 

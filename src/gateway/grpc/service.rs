@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    gateway::{Gate, describe, parse_version},
+    gateway::{Gate, describe},
+    model::parse_version,
     proto::inference::{grpc_inference_service_server::GrpcInferenceService, *},
 };
 

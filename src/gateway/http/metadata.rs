@@ -7,7 +7,8 @@ use super::refusal::Refusal;
 use crate::{
     config,
     error::{Error, Result},
-    gateway::{Gate, describe, parse_version},
+    gateway::{Gate, describe},
+    model::parse_version,
 };
 
 /// The gate, or the answer of a server that is still starting.

@@ -122,7 +122,7 @@ impl Fixture {
     async fn start(&mut self, settings: Settings) -> Summary {
         let (opened, gate, waiting) =
             (self.opened.clone(), self.gate.clone(), self.waiting.clone());
-        let started = start_with(Arc::new(settings), Box::new(Fake { opened, gate, waiting }));
+        let started = start_with(settings, |_| Box::new(Fake { opened, gate, waiting }));
         self.repository = Some(started.repository);
         started.initial.await
     }

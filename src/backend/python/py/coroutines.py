@@ -1,5 +1,6 @@
 """Runs a model whose `execute` is a coroutine: every group of requests is a task of one event loop."""
 import asyncio
+from contextvars import ContextVar
 from time import perf_counter_ns as now
 
 from troupe_failures import describe
@@ -16,6 +17,7 @@ class Coroutines:
 
     def __init__(self, worker):
         self.worker = worker
+        self.place = worker.place = ContextVar("group", default=None)
         self.loop = worker.loop
         # The loop itself holds tasks only weakly.
         self.tasks = set()
@@ -84,6 +86,8 @@ class Coroutines:
     async def execute(self, place, requests, used, time):
         """One group of requests, and its answer."""
         worker = self.worker
+        # Calls that this task makes are made for its group.
+        self.place.set(place)
         count = len(requests)
         started = now()
         try:
@@ -117,6 +121,7 @@ class Coroutines:
     def send(self, parts):
         try:
             self.worker.frames.send(parts)
+            self.worker.frames.kept.clear()
         except ConnectionError:
             # The server has gone; the reader finds that out.
             pass

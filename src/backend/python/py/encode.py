@@ -7,13 +7,15 @@ import numpy as np
 from troupe_decode import NOTHING
 from troupe_failures import PlainError
 from troupe_frames import DIMS, FRAME_LIMIT, NUMBERS, PADDING, padded
+from troupe_replies import Output, hold_of
 from troupe_requests import InferenceResponse, TritonError
 from troupe_tensors import Tensor, pack_strings
 from troupe_types import BYTES, TritonModelException
 
 RESULT_HEAD = struct.Struct("<BBHI")
 OUTPUT_HEAD = struct.Struct("<HBBIQ")
-INLINE, OWN, THEIRS = 0, 1, 2
+# In the frame; in a segment of ours, of an input, of a reply.
+INLINE, OWN, THEIRS, HELD = 0, 1, 2, 3
 # Tensors above this many bytes travel in shared segments.
 INLINE_LIMIT = 16 << 10
 # Heads kept.
@@ -30,6 +32,9 @@ class ResponseError(Exception):
 
 class Encoder:
     """Knows the model's outputs by number, and the heads it has written."""
+
+    # What must live until the frame is sent.
+    kept = None
 
     def __init__(self, outputs, segments):
         self.indexes = {name: index for index, name in enumerate(outputs)}
@@ -119,6 +124,8 @@ class Encoder:
         name = tensor._name if is_plain else tensor.name()
         if wanted is not None and name not in wanted:
             return 0
+        if type(tensor) is Output and tensor._array is None:
+            return self.untouched(parts, tensor)
         array = tensor._raw()
         key = (name, array.dtype, array.shape, tensor._code if is_plain else tensor._type())
         head, padding, code, index = self.shapes.get(key) or self.shape(key, tensor)
@@ -168,8 +175,11 @@ class Encoder:
     def large(self, parts, index, code, array):
         """By reference if the memory is an input's, else copied once into a segment of ours."""
         size = array.nbytes
-        found = self.used and self.segments.find(self.used, array)
-        if found:
+        hold = hold_of(array) if INLINE_LIMIT < size else None
+        found = hold is None and self.used and self.segments.find(self.used, array)
+        if hold is not None:
+            place, number, offset = HELD, self.keep(hold), hold.offset(array)
+        elif found:
             place, (number, offset) = THEIRS, found
         elif size <= INLINE_LIMIT:
             place = INLINE
@@ -183,6 +193,22 @@ class Encoder:
             parts.append(padded(array.tobytes()))
         else:
             parts.append(NUMBERS.pack(number, offset))
+
+    def untouched(self, parts, tensor):
+        """By reference: what another model answered, and this one has not looked at."""
+        name, code, _, shape, *_ = tensor._spec
+        index = self.indexes.get(name)
+        if index is None:
+            return 0
+        parts.append(OUTPUT_HEAD.pack(index, code, len(shape), HELD, tensor._size))
+        parts.append(DIMS[len(shape)].pack(*shape))
+        parts.append(NUMBERS.pack(self.keep(tensor._hold), 0))
+        return 1
+
+    def keep(self, hold):
+        if self.kept is not None:
+            self.kept.append(hold)
+        return hold.number
 
     def take(self, parts, size):
         number, mapping = self.segments.take(size)

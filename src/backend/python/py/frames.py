@@ -8,13 +8,15 @@ from threading import Condition
 from time import perf_counter_ns as now
 
 # Kinds of frames, both ways.
-INIT, EXECUTE, REPLY, CREDIT, RELEASED, CHECK = b"I", b"E", b"c", b"k", b"r", b"h"
+INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
+CHECK, RESPONSE = b"h", b"b"
 READY, FAILED, ANSWER, SEGMENT, DROPPED, LOG, CANCELLED = b"R", b"X", b"A", b"N", b"D", b"L", b"C"
 CHECKED = b"H"
 
 FRAME = struct.Struct("<Ic3x")
 NUMBER = struct.Struct("<Q")
 NUMBERS = struct.Struct("<QQ")
+NEWS = struct.Struct("<IHHHH")
 CANCEL = struct.Struct("<Ic3xQIIII")
 CREDITS = struct.Struct("<IIIIQ")
 DIMS = [struct.Struct(f"<{rank}q") for rank in range(65)]
@@ -24,6 +26,8 @@ PADDING = [b"\0" * (-size % 8) for size in range(8)]
 FRAME_LIMIT = 1 << 30
 # Read at once.
 CHUNK = 1 << 16
+# The key of the thread that reads for coroutines.
+PUMP = "pump"
 # How long to look again for the next frame, where the last ones came that soon: to be woken on
 # another core takes about as long.
 LOOK_NS = 40_000
@@ -40,8 +44,8 @@ def padded(data):
 class Frames:
     """Both directions of the socket.
 
-    A waiter is known by its key: `None` for the main thread, which waits for executions, else the
-    number of a call or the group and index of a request whose sender waits for credit.
+    A waiter is known by its key: `None` for the main thread, which waits for executions, `PUMP`, the
+    number of a call, or the group and index of a request whose sender waits for credit.
     """
 
     def __init__(self, control):
@@ -60,14 +64,23 @@ class Frames:
         self.replies = {}
         # Whoever waits while another reads.
         self.waiting = {}
+        # Coroutines that wait for replies, by number of call: (loop, its thread, what to call).
+        self.awaiting = {}
+        # A loop that reads by itself sets this; else a thread reads for its coroutines.
+        self.has_reader = False
+        self.is_pumping = False
         # By group and index: what is on its way to the client of a request with a sender.
         self.accounts = {}
         self.orphans = deque()
-        # Takes back a segment of ours; set by the segments.
+        # Takes in what happened to segments, takes back one of ours, and lets go of the memory that
+        # a reply nobody waits for tells of; set by those who know.
+        self.news = None
         self.release = None
+        self.discard = None
         self.calls = 0
         self.rest = b""
         self.out = []
+        self.kept = []
         self.is_eager = False
 
     # Sending.
@@ -98,6 +111,8 @@ class Frames:
         if self.out:
             out, self.out = self.out, []
             self.send(out)
+            # The server knows what these frames refer to until it has read them.
+            self.kept.clear()
 
     def log(self, level, place, message):
         self.send_json(LOG, {"level": level, "place": place, "message": str(message)[:8192]})
@@ -119,20 +134,84 @@ class Frames:
         """The number of a new call to the server."""
         with self.mutex:
             self.calls += 1
+            self.replies[self.calls] = deque()
             return self.calls
 
     def reply(self, call):
-        """Waits for the next reply to a call."""
-        return self.wait(call, lambda: self.take_reply(call))
+        """Waits for the only reply to a call."""
+        frame = self.wait(call, lambda: self.take_reply(call))
+        del self.replies[call]
+        return frame
 
     def take_reply(self, call):
-        found = self.replies.get(call)
-        if not found:
-            return None
-        frame = found.popleft()
-        if not found:
-            del self.replies[call]
-        return frame
+        """The next reply to a call, if it has come."""
+        found = self.replies[call]
+        return found.popleft() if found else None
+
+    def take_only(self, call):
+        """The only reply to a call, if it has come."""
+        found = self.forget(call)
+        return found[0] if found else None
+
+    def forget(self, call):
+        """Replies that nobody has taken; none is kept from now on."""
+        self.awaiting.pop(call, None)
+        return self.replies.pop(call, ())
+
+    # Coroutines.
+
+    def notify(self, call, callback, loop):
+        """Has `callback` called in the loop of this thread once there is a reply, or never will be."""
+        starts = False
+        with self.mutex:
+            waits = not self.replies.get(call) and not self.is_gone
+            if waits:
+                self.awaiting[call] = (loop, get_ident(), callback)
+                starts = not (self.has_reader or self.is_pumping)
+                self.is_pumping |= starts
+                if not self.is_reading:
+                    self.wake(PUMP)
+        if not waits:
+            loop.call_soon(callback)
+        elif starts:
+            loop.run_in_executor(None, self.pump)
+
+    async def notified(self, call):
+        """Waits until there is a reply, or never will be."""
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        future = loop.create_future()
+        self.notify(call, lambda: future.done() or future.set_result(None), loop)
+        await future
+
+    def pump(self):
+        """Reads for as long as coroutines wait."""
+
+        def nobody_waits():
+            if self.awaiting:
+                return None
+            self.is_pumping = False
+            return True
+
+        try:
+            self.wait(PUMP, nobody_waits)
+        except ServerGone:
+            self.is_pumping = False
+
+    def tell(self, call):
+        """Has the loop of a coroutine go on with it; under the mutex."""
+        loop, thread, callback = self.awaiting.pop(call)
+        if get_ident() == thread:
+            loop.call_soon(callback)
+        else:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:
+                # The loop has ended, and its coroutines with it.
+                pass
+        if not self.awaiting:
+            self.wake(PUMP)
 
     def wait(self, key, take):
         """Waits until `take` gives something; reads for all while nobody else does."""
@@ -165,10 +244,15 @@ class Frames:
                 finally:
                     mutex.acquire()
                     self.is_reading = False
-                self.deliver(frame)
+                try:
+                    self.deliver(frame)
+                except BaseException:
+                    # Without what this frame said nothing that follows makes sense.
+                    self.is_gone = True
+                    raise
         finally:
             # Somebody else reads now; whoever it is passes on what is not its own.
-            if self.waiting and not self.is_reading:
+            if (self.waiting or self.is_gone) and not self.is_reading:
                 self.hand_over()
             mutex.release()
 
@@ -177,15 +261,25 @@ class Frames:
         if self.is_gone:
             for key in list(self.waiting):
                 self.wake(key)
+            for call in list(self.awaiting):
+                self.tell(call)
         else:
             self.wake(None if None in self.waiting else next(iter(self.waiting)))
 
     def deliver(self, frame):
         """Gives a frame to whom it is for; under the mutex."""
         kind, raw = frame
-        if kind == EXECUTE or kind == CHECK:
+        if kind == CHECK:
             self.executions.append(frame)
             self.wake(None)
+        elif kind == EXECUTE:
+            groups, new, forgotten, released, flags = NEWS.unpack_from(raw, 12)
+            if new or forgotten or released or flags:
+                # At once: the next frame may be a reply that lies in a new segment.
+                self.news(raw, (new, forgotten, released), flags)
+            if groups:
+                self.executions.append(frame)
+                self.wake(None)
         elif kind == RELEASED:
             for at in range(8, len(raw), 8):
                 self.release(NUMBER.unpack_from(raw, at)[0])
@@ -199,8 +293,16 @@ class Frames:
                     self.wake(key)
         else:
             (call,) = NUMBER.unpack_from(raw, 8)
-            self.replies.setdefault(call, deque()).append(frame)
-            self.wake(call)
+            found = self.replies.get(call)
+            if found is not None:
+                found.append(frame)
+                if call in self.awaiting:
+                    self.tell(call)
+                else:
+                    self.wake(call)
+            # Forgotten, perhaps a moment ago.
+            if kind == RESPONSE and (found is None or self.replies.get(call) is not found):
+                self.discard(raw)
 
     def wake(self, key):
         """Whoever is woken takes what is there, or reads, or waits anew."""

@@ -4,7 +4,7 @@ import weakref
 
 from troupe_senders import InferenceResponseSender, abandon
 from troupe_tensors import Tensor
-from troupe_types import TritonModelException, unsupported
+from troupe_types import TritonModelException
 
 RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
@@ -43,7 +43,7 @@ class InferenceTrace:
 
 
 class PreferredMemory:
-    """Where a model wants the outputs of its own calls."""
+    """Where a model would like the outputs of its own calls. A wish: they come in host memory."""
 
     __slots__ = ("type", "device_id")
 
@@ -69,6 +69,7 @@ class InferenceRequest:
         "_is_later",
         "_is_abandoned",
         "_release",
+        "_trace",
         "__weakref__",
     )
 
@@ -86,10 +87,16 @@ class InferenceRequest:
         trace=None,
         parameters=None,
     ):
-        tag = f"Input tensor for request with id '{request_id}' and model name '{model_name}'"
         for tensor in inputs or ():
             if tensor is None:
-                raise TritonModelException(f"{tag} should not be empty.")
+                raise TritonModelException(
+                    f"Input tensor for request with id '{request_id}' and model name "
+                    f"'{model_name}' should not be empty."
+                )
+            if not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"Input tensors must be pb_utils.Tensor, found type '{type(tensor)}'."
+                )
         for name in requested_output_names or ():
             if not name:
                 raise TritonModelException(
@@ -98,6 +105,15 @@ class InferenceRequest:
                 )
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
+        if trace is not None and not isinstance(trace, InferenceTrace):
+            raise TypeError(f"trace must be a pb_utils.InferenceTrace, found type '{type(trace)}'.")
+        if preferred_memory is not None and not isinstance(preferred_memory, PreferredMemory):
+            raise TypeError(
+                "preferred_memory must be a pb_utils.PreferredMemory, found type "
+                f"'{type(preferred_memory)}'."
+            )
+        if parameters:
+            check_parameters(parameters)
         self._inputs = list(inputs or ())
         self._head = None
         self._extra = {
@@ -105,13 +121,14 @@ class InferenceRequest:
             "correlation_id": correlation_id,
             "flags": flags,
             "timeout": timeout,
-            "parameters": json.dumps(parameters or {}),
+            "parameters": json.dumps(parameters) if parameters else "{}",
         }
         self._group = None
         self._sender = None
         self._has_sender = self._is_later = self._is_abandoned = False
         self._release = RELEASE_ALL
-        self._made = (list(requested_output_names or ()), model_name, model_version)
+        self._trace = trace
+        self._made = (tuple(requested_output_names or ()), model_name, model_version)
 
     def inputs(self):
         return self._inputs
@@ -144,7 +161,10 @@ class InferenceRequest:
         return self._more().get("parameters", "{}")
 
     def trace(self):
-        return InferenceTrace()
+        trace = self._trace
+        if trace is None:
+            trace = self._trace = InferenceTrace()
+        return trace
 
     def model_name(self):
         return worker.model_name if self._made is None else self._made[1]
@@ -182,10 +202,12 @@ class InferenceRequest:
         self._release = flags
 
     def exec(self, decoupled=False):
-        raise unsupported("InferenceRequest.exec")
+        """Asks the model and waits: for its response, or for one after the other."""
+        return worker.calls.exec(self, decoupled)
 
     def async_exec(self, decoupled=False):
-        raise unsupported("InferenceRequest.async_exec")
+        """Asks the model at once; to be awaited."""
+        return worker.calls.async_exec(self, decoupled)
 
 
 class Request(InferenceRequest):
@@ -203,6 +225,7 @@ class Request(InferenceRequest):
         self._sender = None
         self._has_sender = self._is_later = self._is_abandoned = False
         self._release = RELEASE_ALL
+        self._trace = None
 
 
 class DecoupledRequest(Request):

@@ -8,6 +8,8 @@ from threading import RLock
 import numpy as np
 from troupe_frames import DROPPED, FRAME, NUMBER, NUMBERS, SEGMENT
 
+# A flag of news: free what is unused.
+TRIM = 1
 # Unused segments kept for reuse.
 IDLE_LIMIT = 256 << 20
 
@@ -20,6 +22,8 @@ class Segments:
         self.send = send
         # Server's segments by id: (mapping, address).
         self.theirs = {}
+        # Those of the group in work, by address; with coroutines none.
+        self.used = {}
         self.own = {}
         self.idle = {}
         self.idle_bytes = 0
@@ -43,6 +47,13 @@ class Segments:
         """Those of a group's segments that the model has arrays over, as bytes."""
         return b"".join(NUMBER.pack(number) for number in used if self.is_held(number))
 
+    def find_mapping(self, used, mapping):
+        """The segment of a group's inputs that is mapped here."""
+        for number in used:
+            if self.theirs[number][0] is mapping:
+                return number
+        return None
+
     def find(self, used, array):
         """The segment of a group's inputs the array lies in, and where."""
         base = array
@@ -56,9 +67,10 @@ class Segments:
                 return number, start - address
         return None
 
-    def news(self, raw, at, counts):
+    def news(self, raw, counts, flags):
         """The segments the server sent, freed and gave back."""
         new, forgotten, released = counts
+        at = 24
         for _ in range(new):
             number, size = NUMBERS.unpack_from(raw, at)
             at += 16
@@ -73,7 +85,8 @@ class Segments:
         for _ in range(released):
             self.release(NUMBER.unpack_from(raw, at)[0])
             at += 8
-        return at
+        if flags & TRIM:
+            self.trim()
 
     def take(self, size):
         """A segment of our own with room for `size` bytes: (id, mapping)."""

@@ -5,6 +5,10 @@ import numpy as np
 import troupe_requests as _requests
 import troupe_tensors as _tensors
 import troupe_types as _types
+from troupe_calls import IS_READY as _IS_READY
+from troupe_calls import LOAD as _LOAD
+from troupe_calls import UNLOAD as _UNLOAD
+from troupe_calls import ResponseIterator
 from troupe_requests import (
     InferenceRequest,
     InferenceResponse,
@@ -33,6 +37,7 @@ for _it in (
     InferenceResponseSender,
     InferenceTrace,
     PreferredMemory,
+    ResponseIterator,
     Tensor,
     TritonError,
     TritonModelException,
@@ -147,16 +152,44 @@ class MetricFamily:
         raise _types.unsupported("MetricFamily")
 
 
-def load_model(*_, **__):
-    raise _types.unsupported("load_model")
+def load_model(model_name, config="", files=None):
+    """Loads or reloads a model and waits until it is ready; in explicit mode only."""
+    failed = f"failed to load model '{model_name}',"
+    if files is None:
+        files = {}
+    if not isinstance(files, dict):
+        raise TritonModelException(
+            f"{failed} files should be a dictionary of file paths and file contents"
+        )
+    texts = [model_name, config or ""]
+    for path, contents in files.items():
+        if not isinstance(path, str) or not path.startswith("file:"):
+            raise TritonModelException(
+                f"{failed} the path of a file must begin with 'file:', got {path!r}"
+            )
+        if not isinstance(contents, bytes):
+            raise TritonModelException(
+                f"{failed} the contents of '{path}' must be bytes, found type '{type(contents)}'"
+            )
+        texts += (path[len("file:") :], contents)
+    _change("load", _LOAD, 0, texts)
 
 
-def unload_model(*_, **__):
-    raise _types.unsupported("unload_model")
+def unload_model(model_name, unload_dependents=False):
+    """Takes a model out, perhaps with the steps only it had loaded; in explicit mode only."""
+    _change("unload", _UNLOAD, int(bool(unload_dependents)), [model_name])
 
 
-def is_model_ready(*_, **__):
-    raise _types.unsupported("is_model_ready")
+def _change(verb, what, flags, texts):
+    try:
+        _requests.worker.calls.change(what, flags, texts)
+    except TritonModelException as error:
+        raise TritonModelException(f"Failed to {verb} model: {error}") from None
+
+
+def is_model_ready(model_name, model_version=""):
+    """Can the model be called now, in this version or in any?"""
+    return _requests.worker.calls.change(_IS_READY, 0, [model_name, model_version])
 
 
 def __getattr__(name):

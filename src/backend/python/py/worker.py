@@ -7,7 +7,8 @@ from inspect import iscoroutinefunction
 from time import perf_counter_ns as now
 
 import troupe_requests
-from troupe_decode import Decoder
+from troupe_calls import Calls
+from troupe_decode import NOTHING, Decoder
 from troupe_encode import Encoder, PartEncoder
 from troupe_failures import PlainError, describe
 from troupe_frames import (
@@ -20,7 +21,6 @@ from troupe_types import TritonModelException
 
 EXECUTE_HEAD = struct.Struct("<IIHHHH")
 ANSWER_HEAD = struct.Struct("<Ic3xIIQQQIHBB")
-TRIM = 1
 
 # Answers are held back for at most this long while there is more to execute.
 HOLD_NS = 100_000
@@ -37,10 +37,17 @@ class Worker:
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames.send)
         self.frames.release = self.segments.release
+        self.frames.news = self.segments.news
+        self.calls = Calls(self)
         # Only for models that have coroutines.
         self.loop = None
         self.model = None
         self.is_async = False
+        # What the model does, in the words of its methods.
+        self.stage = "initialize"
+        # The group in work, as the server knows it; with coroutines, that of a task.
+        self.group = None
+        self.place = None
 
     # Loading.
 
@@ -67,6 +74,7 @@ class Worker:
         module = load_module(args["path"], args["model_dir"], args["model_version"])
         model = module.TritonPythonModel
         if args["complete"]:
+            self.stage = "auto_complete_config"
             return {"config": complete(model, args["model_name"], args["model_config"])}
         if not callable(getattr(model, "execute", None)):
             raise TritonModelException(
@@ -80,6 +88,7 @@ class Worker:
         kind = DecoupledRequest if self.is_decoupled else Request
         self.decode = Decoder(inputs, self.outputs, self.segments, kind).requests
         self.encoder = Encoder(self.outputs, self.segments)
+        self.encoder.kept = self.frames.kept
         self.parts = PartEncoder(self.outputs, self.segments)
         self.encode = self.encoder.responses
         self.is_async = iscoroutinefunction(model.execute)
@@ -96,12 +105,14 @@ class Worker:
 
     def finalize(self):
         self.frames.out = []
+        self.stage = "finalize"
         if hasattr(self.model, "finalize"):
             self.awaited(self.model.finalize())
 
     # Requests.
 
     def serve(self):
+        self.stage = "execute"
         if self.is_async:
             from troupe_coroutines import Coroutines
 
@@ -117,13 +128,9 @@ class Worker:
 
     def begin(self, raw):
         """Does what a frame of executions asks beside them: (sequence, groups, where they start)."""
-        sequence, groups, new, forgotten, released, flags = EXECUTE_HEAD.unpack_from(raw, 8)
-        at = 24
-        if new or forgotten or released:
-            at = self.segments.news(raw, at, (new, forgotten, released))
-        if flags & TRIM:
-            self.segments.trim()
-        return sequence, groups, at
+        sequence, groups, new, forgotten, released, _ = EXECUTE_HEAD.unpack_from(raw, 8)
+        # News were taken in when the frame came.
+        return sequence, groups, 24 + 16 * new + 8 * (forgotten + released)
 
     def run(self, raw):
         """All groups of a frame, each one call of `execute` and one frame of answers."""
@@ -139,6 +146,7 @@ class Worker:
         for number in range(groups):
             requests, used, at = decode(raw, data, at, (sequence, number))
             count = len(requests)
+            self.group, self.segments.used = (sequence, number), used
             started = now()
             try:
                 responses = execute(requests)
@@ -151,14 +159,16 @@ class Worker:
             except BaseException as error:
                 ended = now()
                 body, count = self.failure(requests, error), None
-            requests = responses = None
+            requests = responses = self.group = None
+            self.segments.used = NOTHING
             held = self.segments.held(used) if used else b""
             after = now()
             times = (started - time, ended - started, after - ended)
             frames.out += answer((sequence, number), times, count, (held, body))
             size += 48 + len(held) + len(body)
             time = after
-            if HOLD_NS < time - last or HOLD_BYTES < size:
+            # Whom the model calls may wait for an answer, and it for them.
+            if HOLD_NS < time - last or HOLD_BYTES < size or frames.calls:
                 frames.flush()
                 time = last = now()
                 size = 0

@@ -47,6 +47,7 @@ impl Link {
     /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
     pub(super) fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
         self.open.fail_all(error);
+        self.calls.end();
         self.checks.answer(&Err(error.clone()));
         let mut news = News::new();
         let mut waiting = Vec::new();

@@ -23,8 +23,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf) {
     loop {
         let broken = read(&mut reader, |frame| {
-            let Some(link) = link.upgrade() else { return Ok(()) };
-            let news = link.borrow_mut().obey(frame)?;
+            let Some(held) = link.upgrade() else { return Ok(()) };
+            let news = held.borrow_mut().obey(frame, &link)?;
             tell(news);
             Ok(())
         })

@@ -1,0 +1,270 @@
+"""Calls to other models and to the server: requests out, responses in, to whoever waits for them."""
+import json
+import struct
+from _thread import get_ident
+
+from troupe_frames import FRAME, FRAME_LIMIT, NUMBER, NUMBERS, ServerGone, padded
+from troupe_packing import COPIES, HOLDS, INPUTS, Packer
+from troupe_replies import FAILED, GIVEN, LAST, Replies, held_bytes
+from troupe_types import TritonModelException
+
+CALL, CANCEL, TAKEN, CHANGE = b"B", b"K", b"T", b"U"
+CALL_HEAD = struct.Struct("<Ic3xQIIII")
+MODEL_HEAD = struct.Struct("<qHHI")
+SIGNAL = struct.Struct("<Ic3xQQ")
+LENGTH = struct.Struct("<H")
+# Flags of a call; `calls.rs` has the same.
+TAKES_MANY, EXTRA = 1, 2
+# The call is made for no group.
+NOBODY = (0xFFFFFFFF, 0xFFFFFFFF)
+# What a call to the server asks for.
+LOAD, UNLOAD, IS_READY = 1, 2, 3
+# The server is told when an iterator has taken so many bytes: a part of what it sends unasked.
+TELL = 256 << 10
+# Heads kept.
+CACHE_LIMIT = 1024
+# What a request says of itself if its maker says nothing.
+PLAIN = {"id": "", "correlation_id": 0, "flags": 0, "timeout": 0, "parameters": "{}"}
+LIMITS = {"correlation_id": 1 << 64, "flags": 1 << 32, "timeout": 1 << 64}
+
+
+class Calls:
+    """What this worker asks of others."""
+
+    def __init__(self, worker):
+        self.worker = worker
+        self.frames = worker.frames
+        self.packer = Packer(worker.segments)
+        self.response = Replies(worker.segments).response
+        self.frames.discard = self.response
+        # How calls begin, by model, version and requested outputs.
+        self.models = {}
+
+    def exec(self, request, decoupled):
+        """The response, or an iterator over all responses."""
+        if decoupled:
+            return ResponseIterator(self, self.start(request, True, COPIES))
+        shares = INPUTS if get_ident() == self.frames.main else HOLDS
+        call = self.start(request, False, shares)
+        try:
+            return self.response(self.frames.reply(call)[1])
+        except BaseException:
+            # Perhaps an alarm of the model's own.
+            self.forget(call)
+            raise
+
+    def async_exec(self, request, decoupled):
+        """A future of the same; the call begins at once."""
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        call = self.start(request, decoupled, COPIES)
+        if decoupled:
+            future = loop.create_future()
+            future.set_result(ResponseIterator(self, call))
+            return future
+        return Awaited(self, call, loop).future
+
+    def start(self, request, decoupled, shares):
+        """Sends a request."""
+        worker, frames = self.worker, self.frames
+        if worker.stage != "execute":
+            raise TritonModelException("BLS is only supported during the 'execute' function.")
+        name, version = request.model_name(), request.model_version()
+        made = request._made
+        wanted = made[0] if made else tuple(request.requested_output_names())
+        model = self.models.get((name, version, wanted)) or self.model(name, version, wanted)
+        flags = TAKES_MANY if decoupled else 0
+        extra = request._more()
+        text = b""
+        if extra and extra != PLAIN:
+            flags |= EXTRA
+            text = extra_text(extra)
+        heads, bodies, taken = self.packer.tensors(request._inputs, shares)
+        if text:
+            bodies += (NUMBER.pack(len(text)), padded(text))
+        head, body = b"".join((model, *heads)), b"".join(bodies)
+        total = 40 + len(head) + len(body)
+        if FRAME_LIMIT < total:
+            self.packer.undo(taken)
+            raise TritonModelException(
+                f"The request is {total} bytes long without the tensors in shared memory, at most "
+                f"{FRAME_LIMIT} can be sent."
+            )
+        call = frames.next_call()
+        sequence, group = self.group()
+        begin = CALL_HEAD.pack(total, CALL, call, sequence, group, flags, len(head))
+        if frames.out and get_ident() == frames.main:
+            # Whom we call may wait for an answer that is held back.
+            frames.flush()
+        frames.send((begin, NUMBER.pack(len(request._inputs)), head, body))
+        return call
+
+    def group(self):
+        """The group in work, for which the call is made. Only a thread of a decoupled model may
+        as well work for a request of any other."""
+        worker = self.worker
+        group = worker.place.get() if worker.is_async else worker.group
+        if group is None or worker.is_decoupled and get_ident() != self.frames.main:
+            return NOBODY
+        return group
+
+    def model(self, name, version, wanted):
+        """How calls of a model begin."""
+        if isinstance(version, bool) or not isinstance(version, int):
+            raise TritonModelException(
+                f"The model version must be an integer, found type '{type(version)}'."
+            )
+        model, *names = [str(it).encode("utf-8", "replace") for it in (name, *wanted)]
+        if 0xFFFF < max(len(names), len(model), *map(len, names)):
+            raise TritonModelException("The request has too long a name or too many outputs.")
+        names = b"".join(LENGTH.pack(len(it)) + it for it in names)
+        head = MODEL_HEAD.pack(version, len(model), len(wanted), len(names))
+        if CACHE_LIMIT < len(self.models):
+            self.models.clear()
+        head = self.models[(name, version, wanted)] = head + padded(model) + padded(names)
+        return head
+
+    def forget(self, call):
+        """Nobody waits for replies any more; may be called while objects are collected."""
+        for frame in list(self.frames.forget(call)):
+            # Says that nobody needs the memory it tells of.
+            self.response(frame[1])
+        self.signal(CANCEL, call, 1)
+
+    def signal(self, kind, call, number):
+        self.frames.orphans.append(SIGNAL.pack(24, kind, call, number))
+        self.frames.send_orphans()
+
+    def change(self, what, flags, texts):
+        """Has a model loaded or unloaded, or asks whether it is ready."""
+        worker, frames = self.worker, self.frames
+        if worker.stage not in ("initialize", "execute"):
+            raise TritonModelException(
+                f"Models cannot be loaded, unloaded or asked for during '{worker.stage}'."
+            )
+        call = frames.next_call()
+        parts = [NUMBERS.pack(call, what), NUMBERS.pack(flags, len(texts))]
+        for text in texts:
+            data = text if isinstance(text, bytes) else str(text).encode("utf-8", "replace")
+            parts += (NUMBER.pack(len(data)), padded(data))
+        total = 8 + sum(map(len, parts))
+        if FRAME_LIMIT < total:
+            raise TritonModelException(
+                f"the config and the files have {total} bytes, at most {FRAME_LIMIT} can be sent"
+            )
+        frames.send((FRAME.pack(total, CHANGE), *parts))
+        raw = frames.reply(call)[1]
+        outcome, size = NUMBERS.unpack_from(raw, 16)
+        if outcome == 0:
+            raise TritonModelException(bytes(raw[32 : 32 + size]).decode("utf-8", "replace"))
+        return outcome == 1
+
+
+def extra_text(extra):
+    """What a request says beside its tensors, as JSON."""
+    for key, limit in LIMITS.items():
+        value = extra.get(key, 0)
+        if not (isinstance(value, str) and key == "correlation_id"):
+            if not isinstance(value, int) or not 0 <= value < limit:
+                raise TritonModelException(
+                    f"The {key} of a request must be a number from 0 to {limit - 1}, got {value!r}."
+                )
+    extra["id"] = str(extra.get("id", ""))
+    return json.dumps(extra).encode("utf-8", "replace")
+
+
+class Awaited:
+    """A call somebody awaits."""
+
+    __slots__ = ("calls", "call", "future")
+
+    def __init__(self, calls, call, loop):
+        self.calls = calls
+        self.call = call
+        self.future = loop.create_future()
+        self.future.add_done_callback(self.done)
+        calls.frames.notify(call, self.came, loop)
+
+    def came(self):
+        """In the loop's thread."""
+        future, calls = self.future, self.calls
+        if future.done():
+            return
+        frame = calls.frames.take_only(self.call)
+        if frame is None:
+            future.set_exception(ServerGone())
+        else:
+            future.set_result(calls.response(frame[1]))
+
+    def done(self, future):
+        if future.cancelled():
+            self.calls.forget(self.call)
+
+
+class ResponseIterator:
+    """All responses of a call, as they come."""
+
+    __slots__ = ("_calls", "_call", "_is_done", "_parts", "_bytes", "__weakref__")
+
+    def __init__(self, calls, call):
+        self._calls = calls
+        self._call = call
+        self._is_done = False
+        # Taken, and the server was not told.
+        self._parts = 0
+        self._bytes = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self._is_done:
+            frames = self._calls.frames
+            call = self._call
+            response = self._take(frames.wait(call, lambda: frames.take_reply(call)))
+            if response is not None:
+                return response
+        raise StopIteration
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        frames = self._calls.frames
+        while not self._is_done:
+            frame = frames.take_reply(self._call)
+            if frame is None:
+                if frames.is_gone:
+                    raise ServerGone
+                await frames.notified(self._call)
+                continue
+            response = self._take(frame)
+            if response is not None:
+                return response
+        raise StopAsyncIteration
+
+    def _take(self, frame):
+        raw = frame[1]
+        flags = raw[16]
+        response = self._calls.response(raw) if flags & (GIVEN | FAILED) else None
+        if flags & LAST:
+            self._is_done = True
+            self._calls.frames.forget(self._call)
+            return response
+        self._parts += 1
+        self._bytes += len(raw) + (held_bytes(response) if response is not None else 0)
+        if TELL <= self._bytes:
+            self._calls.signal(TAKEN, self._call, self._parts)
+            self._parts = self._bytes = 0
+        return response
+
+    def cancel(self):
+        """Tells the model that nobody needs the rest; what it still sends comes."""
+        if not self._is_done:
+            self._calls.signal(CANCEL, self._call, 0)
+
+    def __del__(self):
+        if not self._is_done:
+            self._is_done = True
+            self._calls.forget(self._call)

@@ -1,0 +1,160 @@
+"""Replies to calls into responses. Large outputs stay where they are: arrays hold their memory."""
+import json
+import struct
+
+import numpy as np
+import troupe_requests
+from troupe_frames import DIMS, FRAME, NUMBER
+from troupe_requests import InferenceResponse, TritonError
+from troupe_tensors import Input, strings
+from troupe_types import BYTES, DTYPES
+
+REPLY_HEAD = struct.Struct("<BBHIQ")
+OUTPUT_HEAD = struct.Struct("<HBBI")
+PLACE = struct.Struct("<QQQQQ")
+FREED = b"F"
+# Flags of a reply; `replies.rs` has the same.
+LAST, FAILED, GIVEN = 1, 2, 4
+# Heads kept.
+CACHE_LIMIT = 1024
+
+
+class Hold:
+    """Memory of the server that an output lies in. Arrays over it keep it alive, and when the last
+    of them has gone, the server may use the memory anew."""
+
+    __slots__ = ("number", "address", "mapping", "__array_interface__")
+
+    def __init__(self, number, place, spec):
+        (self.mapping, base), offset = place
+        self.number = number
+        self.address = base + offset
+        self.__array_interface__ = {
+            "shape": spec[3],
+            "typestr": spec[2].str,
+            "data": (self.address, False),
+            "version": 3,
+        }
+
+    def offset(self, array):
+        """Where in it the array begins."""
+        return array.__array_interface__["data"][0] - self.address
+
+    def __del__(self):
+        frames = troupe_requests.worker.frames
+        frames.orphans.append(FRAME.pack(16, FREED) + NUMBER.pack(self.number))
+        frames.send_orphans()
+
+
+def hold_of(array):
+    """What keeps the memory of an array, if a reply brought it; `None` unless it is in C order."""
+    base = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if type(base) is Hold and array.flags.c_contiguous else None
+
+
+class Output(Input):
+    """An output that lies in memory of the server."""
+
+    __slots__ = ("_hold",)
+
+    def _raw(self):
+        array = self._array
+        if array is None:
+            if self._spec[1] == BYTES:
+                array = strings(self._data, self._at, self._size).reshape(self._spec[3])
+            elif self._copies:
+                # Others read this memory, and a model may write to what it is given.
+                array = np.asarray(self._hold).copy()
+            else:
+                array = np.asarray(self._hold)
+            # From now on the array holds it, if anybody.
+            self._hold = None
+            self._array = array
+        return array
+
+
+class Response(InferenceResponse):
+    """What another model answered."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, outputs, error, text):
+        self._outputs = outputs
+        self._error = error
+        self._text = text
+
+    @property
+    def _parameters(self):
+        return json.loads(self._text) if self._text else None
+
+    def parameters(self):
+        return self._text or "{}"
+
+
+class Replies:
+    """Knows the heads it has seen."""
+
+    def __init__(self, segments):
+        self.segments = segments
+        self.heads = {}
+
+    def response(self, raw):
+        """What a reply says."""
+        flags, code, count, head_size, text_size = REPLY_HEAD.unpack_from(raw, 16)
+        at = 32 + head_size
+        text = ""
+        if text_size:
+            text = bytes(raw[at : at + text_size]).decode("utf-8", "replace")
+            at += (text_size + 7) // 8 * 8
+        if flags & FAILED:
+            return Response((), TritonError(text, code), "")
+        if not count:
+            return Response((), None, text)
+        key = bytes(raw[32 : 32 + head_size])
+        specs, is_plain = self.heads.get(key) or self.learn(key, count)
+        data = raw if type(raw) is bytearray else bytearray(raw)
+        if is_plain:
+            outputs = [Input(spec, data, at + spec[4]) for spec in specs]
+        else:
+            outputs = [self.output(spec, data, at + spec[4]) for spec in specs]
+        return Response(outputs, None, text)
+
+    def output(self, spec, data, at):
+        """An output of a response that has some in segments."""
+        if not spec[6]:
+            return Input(spec, data, at)
+        number, offset, size, is_ours, hold = PLACE.unpack_from(data, at)
+        place = self.segments.theirs[number]
+        output = Output(spec, place[0], offset)
+        output._size = size
+        output._copies = not is_ours
+        output._hold = Hold(hold, (place, offset), spec)
+        return output
+
+    def learn(self, key, count):
+        """Decodes the head of a reply; heads repeat, so it is kept."""
+        specs = []
+        at = offset = 0
+        for _ in range(count):
+            length, code, rank, size = OUTPUT_HEAD.unpack_from(key, at)
+            at += 8
+            shape = DIMS[rank].unpack_from(key, at)
+            at += 8 * rank
+            name = key[at : at + length].decode("utf-8", "replace")
+            at += (length + 7) // 8 * 8
+            in_segment = bool(code & 128)
+            code &= 127
+            specs.append((name, code, DTYPES[code], shape, offset, size, in_segment))
+            offset += PLACE.size if in_segment else (size + 7) // 8 * 8
+        found = (specs, not any(spec[6] for spec in specs))
+        if CACHE_LIMIT < len(self.heads):
+            self.heads.clear()
+        self.heads[key] = found
+        return found
+
+
+def held_bytes(response):
+    """How many bytes of a response lie in memory of the server."""
+    return sum(it._size for it in response._outputs if type(it) is Output)

@@ -1,0 +1,173 @@
+//! Models that called models: who waits for whom, from the one that asked up to the first.
+
+use std::{fmt::Write, ptr, sync::Arc};
+
+use super::Request;
+
+/// More calls inside calls than this are refused: nobody means them, and each keeps memory.
+const DEEPEST: usize = 64;
+
+/// A model that called another while it executed.
+#[derive(Debug)]
+pub struct Caller {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its version.
+    pub version: i64,
+    /// The model it called.
+    pub asked: Arc<str>,
+    /// What made the call does nothing else until it is answered. Not so a coroutine or a thread
+    /// that outlives `execute`: their model can go on serving meanwhile.
+    pub waits: bool,
+    /// Whose calls it executed then: several if they came in one group.
+    above: Vec<Arc<Caller>>,
+    depth: usize,
+}
+
+impl Caller {
+    /// `name` version `version` calls `asked`, and waits for it.
+    pub fn new(name: Arc<str>, version: i64, asked: Arc<str>) -> Caller {
+        Caller { name, version, asked, waits: true, above: Vec::new(), depth: 1 }
+    }
+
+    /// The call was made for these requests.
+    pub fn executing(mut self, requests: &[Request]) -> Caller {
+        for caller in requests.iter().filter_map(|it| it.context.caller.as_ref()) {
+            if !self.above.iter().any(|it| Arc::ptr_eq(it, caller)) {
+                self.depth = self.depth.max(1 + caller.depth);
+                self.above.push(caller.clone());
+            }
+        }
+        self
+    }
+
+    /// Why the model must not be asked: it would wait for itself, or the calls never end.
+    pub(crate) fn objection(&self, name: &str, version: i64) -> Option<String> {
+        if DEEPEST < self.depth {
+            return Some(format!("calls are nested more than {DEEPEST} deep"));
+        }
+        let mut path = Vec::new();
+        let found = self.find((name, version), &mut path, &mut Vec::new());
+        found.then(|| {
+            format!("model '{name}' would wait for itself: {}", told(path.iter().rev(), name))
+        })
+    }
+
+    /// Leaves the way to the model in `path`, innermost first.
+    fn find<'a>(
+        &'a self,
+        model: (&str, i64),
+        path: &mut Vec<&'a Caller>,
+        seen: &mut Vec<*const Caller>,
+    ) -> bool {
+        if seen.contains(&ptr::from_ref(self)) {
+            return false;
+        }
+        seen.push(self);
+        path.push(self);
+        let is_it = self.waits && (&*self.name, self.version) == model;
+        let found = is_it || self.above.iter().any(|it| it.find(model, path, seen));
+        if !found {
+            path.pop();
+        }
+        found
+    }
+}
+
+/// `'a' calls 'e', which runs 'b', which calls 'a'`: ensembles call nobody, they run.
+fn told<'a>(callers: impl Iterator<Item = &'a &'a Caller>, last: &str) -> String {
+    let mut text = String::new();
+    let mut asked: Option<&str> = None;
+    for caller in callers {
+        let _ = match asked {
+            None => write!(text, "'{}'", caller.name),
+            Some(it) if *it == *caller.name => write!(text, ", which"),
+            Some(_) => write!(text, ", which runs '{}', which", caller.name),
+        };
+        let _ = write!(text, " calls '{}'", caller.asked);
+        asked = Some(&*caller.asked);
+    }
+    if asked != Some(last) {
+        let _ = write!(text, ", which runs '{last}'");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Context;
+
+    fn request(caller: Caller) -> Request {
+        let context = Context { caller: Some(Arc::new(caller)), ..Context::default() };
+        Request { context: Arc::new(context), ..Request::default() }
+    }
+
+    fn caller(name: &str, asked: &str) -> Caller {
+        Caller::new(name.into(), 1, asked.into())
+    }
+
+    fn check(caller: &Caller, model: &str, expected: Option<&str>) {
+        assert_eq!(caller.objection(model, 1).as_deref(), expected);
+    }
+
+    #[test]
+    fn a_circle_is_told_from_its_first_model_on() {
+        let a = caller("a", "a");
+        check(&a, "a", Some("model 'a' would wait for itself: 'a' calls 'a'"));
+        check(&a, "b", None);
+        assert_eq!(a.objection("a", 2), None, "another version is another model");
+
+        let first = [request(caller("x", "a"))];
+        let a = [request(caller("a", "b").executing(&first))];
+        let b = caller("b", "a").executing(&a);
+        let circle = "model 'a' would wait for itself: 'a' calls 'b', which calls 'a'";
+        check(&b, "a", Some(circle));
+        check(&b, "c", None);
+    }
+
+    #[test]
+    fn ensembles_between_are_named() {
+        let a = [request(caller("a", "e"))];
+        let b = caller("b", "f").executing(&a);
+        let expected = "model 'a' would wait for itself: 'a' calls 'e', which runs 'b', which \
+                        calls 'f', which runs 'a'";
+        check(&b, "a", Some(expected));
+    }
+
+    #[test]
+    fn who_goes_on_serving_waits_for_nobody() {
+        let a = Caller { waits: false, ..caller("a", "b") };
+        let b = caller("b", "a").executing(&[request(a)]);
+        check(&b, "a", None);
+        check(&b, "b", Some("model 'b' would wait for itself: 'b' calls 'a', which runs 'b'"));
+    }
+
+    #[test]
+    fn each_request_of_a_group_counts() {
+        let group = [request(caller("x", "c")), request(caller("a", "c")), Request::default()];
+        let c = caller("c", "d").executing(&group);
+        check(
+            &c,
+            "a",
+            Some("model 'a' would wait for itself: 'a' calls 'c', which calls 'd', which runs 'a'"),
+        );
+        check(
+            &c,
+            "x",
+            Some("model 'x' would wait for itself: 'x' calls 'c', which calls 'd', which runs 'x'"),
+        );
+        check(&c, "y", None);
+    }
+
+    #[test]
+    fn endless_calls_end() {
+        let mut last = Caller { waits: false, ..caller("a", "a") };
+        for _ in 1..DEEPEST {
+            last = Caller { waits: false, ..caller("a", "a") }.executing(&[request(last)]);
+            check(&last, "a", None);
+        }
+        let last = caller("a", "b").executing(&[request(last)]);
+        check(&last, "b", Some("calls are nested more than 64 deep"));
+    }
+}
