@@ -26,9 +26,12 @@ fn a_good_repository_has_nothing_to_say_of() {
 }
 
 #[test]
-fn the_repository_of_this_project_is_good() {
-    let ended = troupe(&["check", concat!(env!("CARGO_MANIFEST_DIR"), "/model_repository")]);
-    assert_eq!(ended.code, Some(0), "{}", ended.output);
+fn the_repositories_of_this_project_are_good() {
+    for folder in ["", "/pipelines/ocr_python", "/pipelines/text_generation"] {
+        let repository = format!("{}{folder}/model_repository", env!("CARGO_MANIFEST_DIR"));
+        let ended = troupe(&["check", &repository]);
+        assert_eq!(ended.code, Some(0), "{repository}: {}", ended.output);
+    }
 }
 
 #[test]

@@ -21,6 +21,8 @@ class Case:
     tolerance: float = 0
     #: Tensors with their bytes; made up when there are none.
     given: tuple = ()
+    #: Responses to one request; rates and CPU times are by response, p50 and p99 by request.
+    parts: int = 1
 
     def with_tensors(self, tensors):
         return dataclasses.replace(self, given=tuple(tensors))

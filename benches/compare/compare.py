@@ -4,6 +4,7 @@
     compare.py setup              downloads Triton (asks nothing else of the network)
     compare.py http               the table of targets over HTTP; `grpc` over gRPC
     compare.py native             the engine alone: native steps
+    compare.py python             calls, many responses, strings: what only Python models do
     compare.py ocr                reading words, beside a bare loop and beside Python steps
     compare.py onnx               ONNX models, beside a bare loop, their steps, and Triton
     compare.py startup | memory | size
@@ -19,6 +20,7 @@ import cases
 import footprint
 import ocr
 import onnx_models
+import python_models
 import report
 import servers
 from race import Race, Side, say
@@ -30,7 +32,8 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
-                "ocr": models, "onnx": models, "startup": single, "memory": single, "size": single}
+                "python": python, "ocr": models, "onnx": models,
+                "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
     except servers.Failed as failure:
@@ -89,6 +92,14 @@ def native_beside(options, sides, rows):
         pair = [Side(name, server, row.case) for name, server in zip(("native", "triton"), sides)]
         results += [race.run(pair, wire, row.clients, row.goals) for wire in ("http", "grpc")]
     return report.races(results, options.out, "native")
+
+
+def python(options):
+    """Python models in what a plain request does not show."""
+    need_tools()
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    launch = lambda name, folder: start(options, name, folder)
+    print(python_models.run(options, start_sides, launch) or "no case fits")
 
 
 def models(options):
@@ -154,8 +165,8 @@ def arguments():
     target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target")
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["setup", "http", "grpc", "native", "ocr", "onnx",
-                                            "startup", "memory", "size"])
+    parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
+                                            "onnx", "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "release", "troupe"),
                         metavar="BINARY", help="the release build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
@@ -166,7 +177,8 @@ def arguments():
     parser.add_argument("--sides", default="troupe,triton",
                         help="what to race: troupe, triton, or NAME=BINARY of another troupe")
     parser.add_argument("--cases", default="", help="only these, comma-separated, of: "
-                        + ", ".join([*cases.CASES, *ocr.CASES, *onnx_models.CASES]))
+                        + ", ".join([*cases.CASES, *python_models.CASES, *ocr.CASES,
+                                     *onnx_models.CASES]))
     parser.add_argument("--clients", default="", help="only these numbers of clients")
     parser.add_argument("--all", action="store_true", help="also cases without a target")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each side (default 4)")

@@ -1,5 +1,6 @@
 """Sends one request over and over, with wrk over HTTP and with h2load over gRPC."""
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -9,7 +10,9 @@ import time
 
 import processes
 
-METHOD = "/inference.GRPCInferenceService/ModelInfer"
+SERVICE = "/inference.GRPCInferenceService"
+#: A stream ends as soon as its one request has all its responses.
+METHODS = {"grpc": f"{SERVICE}/ModelInfer", "stream": f"{SERVICE}/ModelStreamInfer"}
 #: How long a single answer may take, and how long a tool may outlast its time.
 PATIENCE = 60
 # Several bodies are sent in turn; one is left to wrk, which then has less to do.
@@ -71,12 +74,13 @@ class Spent:
 
 def measure(server, case, protocol, clients, seconds):
     """Loads the server with one case for some seconds."""
-    run = {"http": _wrk, "grpc": _h2load}[protocol]
+    run = _wrk if protocol == "http" else functools.partial(_h2load, METHODS[protocol])
     with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
         answered = server.successes(case.model)
         report, spent = watched(server.pid, lambda: run(server, case, clients, seconds, folder))
         answered = server.successes(case.model) - answered
-    return measured(report, spent, answered)
+    report["answers"] *= case.parts
+    return measured(report, spent, answered * case.parts)
 
 
 def watched(pid, run):
@@ -119,27 +123,33 @@ def _wrk(server, case, clients, seconds, folder):
     return json.loads(re.search(r"^=== (.*)$", output, re.M).group(1))
 
 
-def _h2load(server, case, clients, seconds, folder):
+def _h2load(method, server, case, clients, seconds, folder):
     log = os.path.join(folder, "log")
     output = _run(["h2load", "-t1", f"-c{clients}", "-m1", f"-D{seconds}", "--warm-up-time=0",
                    "-d", _file(folder, "body", case.grpc()), f"--log-file={log}",
                    "-H", "content-type: application/grpc", "-H", "te: trailers",
-                   f"http://{server.grpc}{METHOD}"], seconds)
+                   f"http://{server.grpc}{method}"], seconds)
     codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", output)
     with open(log, encoding="utf-8") as file:
-        waits = sorted(int(line.split("\t")[2]) for line in file)
+        ended = [tuple(map(int, line.split("\t"))) for line in file]
+    waits = sorted(wait for *_, wait in ended)
     good, *bad = map(int, codes.groups())
+    micros = seconds * 1e6
+    if ended and method == METHODS["stream"]:
+        # The last one is cut off half way, and has a status nevertheless.
+        good = len(ended)
+        micros = max(begun + wait for begun, _, wait in ended) - min(begun for begun, *_ in ended)
     at = lambda part: waits[min(len(waits) - 1, int(part * len(waits)))] if waits else 0
-    return {"answers": good, "errors": sum(bad), "micros": seconds * 1e6,
+    return {"answers": good, "errors": sum(bad), "micros": micros,
             "p50": at(0.5), "p99": at(0.99)}
 
 
-def grpc_once(server, case, folder):
-    """The framed answer to one request, by nghttp, which comes with h2load."""
+def grpc_once(server, case, protocol, folder):
+    """The framed answers to one request, by nghttp, which comes with h2load."""
     body = _file(folder, "frame", case.grpc())
     done = subprocess.run(["nghttp", "-d", body, "-H", ":method: POST", "-H",
                            "content-type: application/grpc", "-H", "te: trailers",
-                           f"http://{server.grpc}{METHOD}"],
+                           f"http://{server.grpc}{METHODS[protocol]}"],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE,
                           check=False)
     return done.stdout

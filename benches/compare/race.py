@@ -25,14 +25,15 @@ class Side:
         return load.measure(self.server, self.case, protocol, clients, seconds)
 
     def answer(self, protocol):
-        """What the case makes of the answers to its requests; over gRPC there is one."""
-        answers = ([self._grpc_answer()] if protocol == "grpc"
+        """What the case makes of the answers to its requests; over gRPC there is one request."""
+        answers = (self._grpc_answers(protocol) if protocol != "http"
                    else [self._http_answer(*request) for request in self.case.bodies()])
         return self.case.understand(answers)
 
-    def _grpc_answer(self):
+    def _grpc_answers(self, protocol):
         with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
-            return wire.grpc_answer(load.grpc_once(self.server, self.case, folder))
+            body = load.grpc_once(self.server, self.case, protocol, folder)
+        return wire.stream_answers(body) if protocol == "stream" else [wire.grpc_answer(body)]
 
     def _http_answer(self, body, headers):
         path = f"/v2/models/{self.case.model}/infer"

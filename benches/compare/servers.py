@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 import processes
 
@@ -27,7 +28,7 @@ class Server:
 
     def __init__(self, name, command, environment, log):
         self.name, self.log = name, log
-        self.http, self.grpc, metrics = ports = [f"127.0.0.1:{free_port()}" for _ in range(3)]
+        self.http, self.grpc, self.metrics = ports = [f"127.0.0.1:{free_port()}" for _ in range(3)]
         for flag, address in zip(("http", "grpc", "metrics"), ports):
             host, port = address.split(":")
             command = [*command, f"--{flag}-address={host}", f"--{flag}-port={port}"]
@@ -74,6 +75,11 @@ class Server:
             raise Failed(f"{self.name} has no statistics of {model}: {body[:200]}")
         versions = json.loads(body)["model_stats"]
         return sum(int(it["inference_stats"]["success"].get("count", 0)) for it in versions)
+
+    def ask_metrics(self):
+        """The page of metrics."""
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=PATIENCE) as page:
+            return page.read().decode()
 
     def stop(self):
         if self.process.poll() is None:

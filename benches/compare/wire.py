@@ -70,9 +70,34 @@ def grpc_request(model, tensors):
 
 def grpc_answer(body):
     """The tensors of a framed ModelInferResponse by name."""
-    if len(body) < 5 or body[0] != 0:
-        raise ValueError("no uncompressed gRPC message came back")
-    fields = list(_fields(body[5:]))
+    return _tensors(next(_messages(body)))
+
+
+def stream_answers(body):
+    """The tensors of every framed ModelStreamInferResponse, by name."""
+    answers = []
+    for message in _messages(body):
+        for number, value in _fields(message):
+            if number == 1:
+                raise ValueError(f"an error came back: {value.decode()}")
+            answers.append(_tensors(value))
+    return answers
+
+
+def _messages(body):
+    """The messages in the frames of a gRPC answer, of which there is at least one."""
+    at = 0
+    while at < len(body) or at == 0:
+        if len(body) < at + 5 or body[at] != 0:
+            raise ValueError("no uncompressed gRPC message came back")
+        size = struct.unpack_from(">I", body, at + 1)[0]
+        yield body[at + 5:at + 5 + size]
+        at += 5 + size
+
+
+def _tensors(message):
+    """The tensors of a ModelInferResponse by name."""
+    fields = list(_fields(message))
     raws = [value for number, value in fields if number == 6]
     found = {}
     for index, tensor in enumerate(value for number, value in fields if number == 5):

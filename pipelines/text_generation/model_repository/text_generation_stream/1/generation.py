@@ -1,0 +1,1 @@
+../../text_generation/1/generation.py
