@@ -120,21 +120,21 @@ impl Model {
         let is_counted = !request.context.is_warmup;
         let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
         if self.config.decoupled && !reply.takes_many() {
-            return reply.answer(Err(Error::unsupported(format!(
+            return reply.refuse(Error::unsupported(format!(
                 "model '{}' is decoupled: it may give any number of responses, and the caller takes \
                  exactly one",
                 self.config.name
-            ))));
+            )));
         }
         if let Err(text) = check::check(&self.config, &mut request) {
-            return reply.answer(Err(Error::invalid(format!("{}{text}", request.context.tag()))));
+            return reply.refuse(Error::invalid(format!("{}{text}", request.context.tag())));
         }
         if !self.reshapes {
             return self.answers.infer(request, reply);
         }
         match reshape::inputs(&self.config, &mut request.inputs) {
             Ok(()) => self.answers.infer(request, reshape::reply(self.config.clone(), reply)),
-            Err(error) => reply.answer(Err(error)),
+            Err(error) => reply.refuse(error),
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::{
     error::{Error, Result},
     gateway::{
         Gate,
-        ask::{Said, ask_many},
+        ask::{Answers, Said, ask_many},
+        classify::Classes,
         settings::InFlight,
     },
     model::Model,
@@ -47,18 +48,38 @@ pub(super) struct Opening {
 pub(super) fn answers(
     opening: Opening,
 ) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
-    let (single, many) = (FuturesOrdered::new(), SelectAll::new());
-    let call = Call { opening, single, many, reading: Reading::Open };
+    let call = Call { opening, asked: Asked::default(), reading: Reading::Open };
     stream::unfold(call, next).boxed()
 }
 
 struct Call {
     opening: Opening,
+    asked: Asked,
+    reading: Reading,
+}
+
+/// Requests in flight. Dropped, they are cancelled.
+#[derive(Default)]
+struct Asked {
     /// Of models that answer once: in the order of their requests.
     single: FuturesOrdered<BoxFuture<'static, Answered>>,
     /// Of decoupled models: as they come.
     many: SelectAll<BoxStream<'static, Answered>>,
-    reading: Reading,
+}
+
+impl Asked {
+    fn len(&self) -> usize {
+        self.single.len() + self.many.len()
+    }
+
+    /// The next answer; neither kind keeps the other waiting. `None` when nothing is in flight.
+    async fn next(&mut self) -> Option<Answered> {
+        tokio::select! {
+            Some(answered) = self.single.next() => Some(answered),
+            Some(answered) = self.many.next() => Some(answered),
+            else => None,
+        }
+    }
 }
 
 struct Answered {
@@ -79,9 +100,9 @@ impl Call {
         let id = message.id.clone();
         match find(&self.opening.gate, &message) {
             Ok((in_flight, model)) if model.config.decoupled => {
-                self.many.push(many(in_flight, model, message));
+                self.asked.many.push(many(in_flight, model, message));
             }
-            found => self.single.push_back(Box::pin(async move {
+            found => self.asked.single.push_back(Box::pin(async move {
                 let result = match found {
                     Ok((_in_flight, model)) => once(&model, message).await,
                     Err(error) => Err(error),
@@ -96,8 +117,7 @@ impl Call {
         match answered {
             Answered { result: Err(error), .. } if self.opening.ends_on_error => {
                 self.reading = Reading::Closed(None);
-                self.single.clear();
-                self.many.clear();
+                self.asked = Asked::default();
                 Err(refuse(error))
             }
             answered => Ok(message(answered)),
@@ -109,7 +129,7 @@ impl Call {
 async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status>, Call)> {
     loop {
         let is_open = matches!(call.reading, Reading::Open);
-        let has_room = call.single.len() + call.many.len() < MAX_IN_FLIGHT;
+        let has_room = call.asked.len() < MAX_IN_FLIGHT;
         let Opening { requests, stopping, .. } = &mut call.opening;
         tokio::select! {
             biased;
@@ -120,8 +140,7 @@ async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status
                     None => call.reading = Reading::Closed(None),
                 }
             }
-            Some(answered) = call.single.next() => return Some((call.item(answered), call)),
-            Some(answered) = call.many.next() => return Some((call.item(answered), call)),
+            Some(answered) = call.asked.next() => return Some((call.item(answered), call)),
             _ = stopping.changed(), if is_open => {
                 call.reading = Reading::Closed(Some(refuse(shutting_down())));
             }
@@ -150,29 +169,38 @@ fn many(
         }
     };
     let answers = ask_many(model.clone(), request);
-    let asked = (answers, model, classes, id, in_flight);
-    let said = stream::unfold(asked, move |(mut answers, model, classes, id, guard)| async move {
-        let said = answers.next().await?;
-        let (result, is_final) = match said {
-            Said::Part(result) => (Some(result), false),
-            Said::Last(result) => (Some(result), true),
-            Said::End => (wants_empty_final.then(|| Ok(Response::default())), true),
+    let decoupled = Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight };
+    stream::unfold(decoupled, Decoupled::next).boxed()
+}
+
+/// A request to a decoupled model.
+struct Decoupled {
+    answers: Answers,
+    model: Arc<Model>,
+    classes: Classes,
+    id: String,
+    wants_empty_final: bool,
+    _guard: InFlight,
+}
+
+impl Decoupled {
+    async fn next(mut self) -> Option<(Answered, Decoupled)> {
+        let (result, is_final) = match self.answers.next().await? {
+            Said::Part(result) => (result, false),
+            Said::Last(result) => (result, true),
+            Said::Refused(error) => (Err(error), true),
+            Said::End if self.wants_empty_final => (Ok(Response::default()), true),
+            Said::End => return None,
         };
-        let answered = match result {
-            None => None,
-            Some(result) => {
-                let result = match result {
-                    Ok(response) => classes.clone().apply(&model, response).await,
-                    Err(error) => Err(error),
-                };
-                // The response's credit goes back here: its bytes are about to be written.
-                let result = result.map(|it| convert::response(&model, id.clone(), it));
-                Some(Answered { id: id.clone(), result, is_final })
-            }
+        let result = match result {
+            Ok(response) => self.classes.clone().apply(&self.model, response).await,
+            Err(error) => Err(error),
         };
-        Some((answered, (answers, model, classes, id, guard)))
-    });
-    said.filter_map(|it| async { it }).boxed()
+        let id = self.id.clone();
+        // The response's credit goes back here: its bytes are about to be written.
+        let result = result.map(|it| convert::response(&self.model, id.clone(), it));
+        Some((Answered { id, result, is_final }, self))
+    }
 }
 
 fn message(answered: Answered) -> ModelStreamInferResponse {
