@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::{
-    StreamExt,
-    future::BoxFuture,
-    stream::{self, BoxStream, FuturesOrdered, SelectAll},
+    FutureExt, StreamExt,
+    future::{self, BoxFuture},
+    stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
@@ -64,7 +64,7 @@ struct Asked {
     /// Of models that answer once: in the order of their requests.
     single: FuturesOrdered<BoxFuture<'static, Answered>>,
     /// Of decoupled models: as they come.
-    many: SelectAll<BoxStream<'static, Answered>>,
+    many: FuturesUnordered<BoxFuture<'static, Option<(Answered, Option<Decoupled>)>>>,
 }
 
 impl Asked {
@@ -72,11 +72,15 @@ impl Asked {
         self.single.len() + self.many.len()
     }
 
-    /// The next answer; neither kind keeps the other waiting. `None` when nothing is in flight.
-    async fn next(&mut self) -> Option<Answered> {
+    /// The next answer, or `Some(None)` when a request ended without one. Neither kind keeps the
+    /// other waiting. `None` when nothing is in flight.
+    async fn next(&mut self) -> Option<Option<Answered>> {
         tokio::select! {
-            Some(answered) = self.single.next() => Some(answered),
-            Some(answered) = self.many.next() => Some(answered),
+            Some(answered) = self.single.next() => Some(Some(answered)),
+            Some(said) = self.many.next() => Some(said.map(|(answered, decoupled)| {
+                self.many.extend(decoupled.map(|it| it.next().boxed()));
+                answered
+            })),
             else => None,
         }
     }
@@ -86,6 +90,12 @@ struct Answered {
     id: String,
     result: Result<ModelInferResponse>,
     is_final: bool,
+}
+
+impl Answered {
+    fn refused(id: String, error: Error) -> Answered {
+        Answered { id, result: Err(error), is_final: true }
+    }
 }
 
 /// What the client still sends.
@@ -100,7 +110,10 @@ impl Call {
         let id = message.id.clone();
         match find(&self.opening.gate, &message) {
             Ok((in_flight, model)) if model.config.decoupled => {
-                self.asked.many.push(many(in_flight, model, message));
+                self.asked.many.push(match Decoupled::start(in_flight, model, message) {
+                    Ok(decoupled) => decoupled.next().boxed(),
+                    Err(error) => future::ready(Some((Answered::refused(id, error), None))).boxed(),
+                });
             }
             found => self.asked.single.push_back(Box::pin(async move {
                 let result = match found {
@@ -140,7 +153,12 @@ async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status
                     None => call.reading = Reading::Closed(None),
                 }
             }
-            Some(answered) = call.asked.next() => return Some((call.item(answered), call)),
+            Some(answered) = call.asked.next() => {
+                // One less in flight, or an answer.
+                if let Some(answered) = answered {
+                    return Some((call.item(answered), call));
+                }
+            }
             _ = stopping.changed(), if is_open => {
                 call.reading = Reading::Closed(Some(refuse(shutting_down())));
             }
@@ -153,27 +171,7 @@ async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status
     }
 }
 
-/// What a decoupled model answers, for as long as it does. Dropped before, it cancels the request.
-fn many(
-    in_flight: InFlight,
-    model: Arc<Model>,
-    message: ModelInferRequest,
-) -> BoxStream<'static, Answered> {
-    let id = message.id.clone();
-    let wants_empty_final = parameters::wants_empty_final(&message.parameters);
-    let (request, classes) = match convert::request(message, &model.config) {
-        Ok(converted) => converted,
-        Err(error) => {
-            let refused = Answered { id, result: Err(error), is_final: true };
-            return stream::once(async { refused }).boxed();
-        }
-    };
-    let answers = ask_many(model.clone(), request);
-    let decoupled = Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight };
-    stream::unfold(decoupled, Decoupled::next).boxed()
-}
-
-/// A request to a decoupled model.
+/// A request to a decoupled model, for as long as it answers. Dropped before, it is cancelled.
 struct Decoupled {
     answers: Answers,
     model: Arc<Model>,
@@ -184,7 +182,20 @@ struct Decoupled {
 }
 
 impl Decoupled {
-    async fn next(mut self) -> Option<(Answered, Decoupled)> {
+    fn start(
+        in_flight: InFlight,
+        model: Arc<Model>,
+        message: ModelInferRequest,
+    ) -> Result<Decoupled> {
+        let id = message.id.clone();
+        let wants_empty_final = parameters::wants_empty_final(&message.parameters);
+        let (request, classes) = convert::request(message, &model.config)?;
+        let answers = ask_many(model.clone(), request);
+        Ok(Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight })
+    }
+
+    /// What it says next, unless that is nothing, and itself until the end.
+    async fn next(mut self) -> Option<(Answered, Option<Decoupled>)> {
         let (result, is_final) = match self.answers.next().await? {
             Said::Part(result) => (result, false),
             Said::Last(result) => (result, true),
@@ -199,7 +210,7 @@ impl Decoupled {
         let id = self.id.clone();
         // The response's credit goes back here: its bytes are about to be written.
         let result = result.map(|it| convert::response(&self.model, id.clone(), it));
-        Some((Answered { id, result, is_final }, self))
+        Some((Answered { id, result, is_final }, (!is_final).then_some(self)))
     }
 }
 
@@ -215,4 +226,25 @@ fn message(answered: Answered) -> ModelStreamInferResponse {
     let last = parameters::one(Parameter::Bool(is_final));
     response.parameters.insert("triton_final_response".to_owned(), last);
     ModelStreamInferResponse { error_message, infer_response: Some(response) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn single_answers_do_not_keep_decoupled_ones_waiting() {
+        let answered = |id: &str| Answered::refused(id.to_owned(), Error::cancelled());
+        let mut asked = Asked::default();
+        for _ in 0..200 {
+            asked.single.push_back(future::ready(answered("single")).boxed());
+        }
+        asked.many.push(future::ready(Some((answered("decoupled"), None))).boxed());
+        let mut ids = Vec::new();
+        while let Some(Some(answered)) = asked.next().await {
+            ids.push(answered.id);
+        }
+        assert_eq!(ids.len(), 201);
+        assert_ne!(ids[200], "decoupled");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    request::{Credit, Parameter},
+    request::Credit,
     tensor::{DataType, Tensor},
 };
 
@@ -289,7 +289,9 @@ async fn the_credit_of_the_only_response_is_given_back_before_the_end() {
     let mut bench = Bench::start().await;
     let (answer, _, mut reply) = bench.started("decoupled/generate").await;
     let (given_back, back) = tokio::sync::oneshot::channel();
-    let credit = Credit::new(move || drop(given_back.send(())));
+    let credit = Credit::new(move || {
+        let _ = given_back.send(());
+    });
     reply.part(Ok(Response { credit: Some(credit), ..response(1.0) }));
     back.await.unwrap();
     reply.end(Default::default());
