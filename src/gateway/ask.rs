@@ -27,6 +27,8 @@ pub enum Said {
     Part(Result<Response>),
     /// The last response, or the failure of the request.
     Last(Result<Response>),
+    /// The request is wrong: no work on it has begun, and there is nothing else.
+    Refused(Error),
     /// There is no response, or none after the last `Part`.
     End,
 }
@@ -49,7 +51,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The next; `None` after `Last` or `End`.
+    /// The next; `None` after all but `Part`.
     pub async fn next(&mut self) -> Option<Said> {
         self.caller.context.as_ref()?;
         let lost = || Said::Last(Err(Error::internal("the request was lost")));
@@ -67,6 +69,10 @@ impl Answer for Many {
     fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
         // The gateway may have gone; then nobody misses the answer.
         let _ = self.0.send(Said::Last(result));
+    }
+
+    fn refuse(self: Box<Self>, error: Error, _: Instant) {
+        let _ = self.0.send(Said::Refused(error));
     }
 
     fn takes_many(&self) -> bool {

@@ -146,7 +146,7 @@ impl Model {
     /// Checks the request against the config, then runs it.
     pub fn infer(&self, request: Request, reply: Reply) {
         if let Err((error, reply)) = self.admit(request, reply) {
-            reply.answer(Err(error));
+            reply.refuse(error);
         }
     }
 

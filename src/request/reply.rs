@@ -55,6 +55,11 @@ pub trait Answer: Send {
     /// The last or only response, or the failure of the request. Nothing is called after it.
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant);
 
+    /// The request is wrong and nobody has begun to work on it. Nothing is called after it.
+    fn refuse(self: Box<Self>, error: Error, now: Instant) {
+        self.answer(Err(error), now);
+    }
+
     /// Can it take any number of responses? Only then are `part` and `end` called.
     fn takes_many(&self) -> bool {
         false
@@ -163,10 +168,16 @@ impl Reply {
     pub fn end(mut self, timing: Timing) {
         let Some(to) = self.to.take() else { return };
         let now = Instant::now();
-        if let Some(stats) = &self.stats {
-            stats.success(&timing, now.saturating_duration_since(self.since));
-        }
+        self.count(&Ok(&timing), now);
         to.end(now);
+    }
+
+    /// Says that the request is wrong, before any work on it has begun.
+    pub fn refuse(mut self, error: Error) {
+        let Some(to) = self.to.take() else { return };
+        let now = Instant::now();
+        self.count(&Err(&error), now);
+        to.refuse(error, now);
     }
 
     /// Sends the answer on.
@@ -181,14 +192,17 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
-        if let Some(stats) = &self.stats {
-            let elapsed = now.saturating_duration_since(self.since);
-            match &result {
-                Ok(response) => stats.success(&response.timing, elapsed),
-                Err(error) => stats.failure(error.kind(), elapsed),
-            }
-        }
+        self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
+    }
+
+    fn count(&self, result: &Result<&Timing, &Error>, now: Instant) {
+        let Some(stats) = &self.stats else { return };
+        let elapsed = now.saturating_duration_since(self.since);
+        match result {
+            Ok(timing) => stats.success(timing, elapsed),
+            Err(error) => stats.failure(error.kind(), elapsed),
+        }
     }
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::{
-    StreamExt,
-    future::BoxFuture,
-    stream::{self, BoxStream, FuturesOrdered, SelectAll},
+    FutureExt, StreamExt,
+    future::{self, BoxFuture},
+    stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
 use tonic::{Status, Streaming};
@@ -20,7 +20,8 @@ use crate::{
     error::{Error, Result},
     gateway::{
         Gate,
-        ask::{Said, ask_many},
+        ask::{Answers, Said, ask_many},
+        classify::Classes,
         settings::InFlight,
     },
     model::Model,
@@ -47,24 +48,54 @@ pub(super) struct Opening {
 pub(super) fn answers(
     opening: Opening,
 ) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
-    let (single, many) = (FuturesOrdered::new(), SelectAll::new());
-    let call = Call { opening, single, many, reading: Reading::Open };
+    let call = Call { opening, asked: Asked::default(), reading: Reading::Open };
     stream::unfold(call, next).boxed()
 }
 
 struct Call {
     opening: Opening,
+    asked: Asked,
+    reading: Reading,
+}
+
+/// Requests in flight. Dropped, they are cancelled.
+#[derive(Default)]
+struct Asked {
     /// Of models that answer once: in the order of their requests.
     single: FuturesOrdered<BoxFuture<'static, Answered>>,
     /// Of decoupled models: as they come.
-    many: SelectAll<BoxStream<'static, Answered>>,
-    reading: Reading,
+    many: FuturesUnordered<BoxFuture<'static, Option<(Answered, Option<Decoupled>)>>>,
+}
+
+impl Asked {
+    fn len(&self) -> usize {
+        self.single.len() + self.many.len()
+    }
+
+    /// The next answer, or `Some(None)` when a request ended without one. Neither kind keeps the
+    /// other waiting. `None` when nothing is in flight.
+    async fn next(&mut self) -> Option<Option<Answered>> {
+        tokio::select! {
+            Some(answered) = self.single.next() => Some(Some(answered)),
+            Some(said) = self.many.next() => Some(said.map(|(answered, decoupled)| {
+                self.many.extend(decoupled.map(|it| it.next().boxed()));
+                answered
+            })),
+            else => None,
+        }
+    }
 }
 
 struct Answered {
     id: String,
     result: Result<ModelInferResponse>,
     is_final: bool,
+}
+
+impl Answered {
+    fn refused(id: String, error: Error) -> Answered {
+        Answered { id, result: Err(error), is_final: true }
+    }
 }
 
 /// What the client still sends.
@@ -79,9 +110,12 @@ impl Call {
         let id = message.id.clone();
         match find(&self.opening.gate, &message) {
             Ok((in_flight, model)) if model.config.decoupled => {
-                self.many.push(many(in_flight, model, message));
+                self.asked.many.push(match Decoupled::start(in_flight, model, message) {
+                    Ok(decoupled) => decoupled.next().boxed(),
+                    Err(error) => future::ready(Some((Answered::refused(id, error), None))).boxed(),
+                });
             }
-            found => self.single.push_back(Box::pin(async move {
+            found => self.asked.single.push_back(Box::pin(async move {
                 let result = match found {
                     Ok((_in_flight, model)) => once(&model, message).await,
                     Err(error) => Err(error),
@@ -96,8 +130,7 @@ impl Call {
         match answered {
             Answered { result: Err(error), .. } if self.opening.ends_on_error => {
                 self.reading = Reading::Closed(None);
-                self.single.clear();
-                self.many.clear();
+                self.asked = Asked::default();
                 Err(refuse(error))
             }
             answered => Ok(message(answered)),
@@ -109,7 +142,7 @@ impl Call {
 async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status>, Call)> {
     loop {
         let is_open = matches!(call.reading, Reading::Open);
-        let has_room = call.single.len() + call.many.len() < MAX_IN_FLIGHT;
+        let has_room = call.asked.len() < MAX_IN_FLIGHT;
         let Opening { requests, stopping, .. } = &mut call.opening;
         tokio::select! {
             biased;
@@ -120,8 +153,12 @@ async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status
                     None => call.reading = Reading::Closed(None),
                 }
             }
-            Some(answered) = call.single.next() => return Some((call.item(answered), call)),
-            Some(answered) = call.many.next() => return Some((call.item(answered), call)),
+            Some(answered) = call.asked.next() => {
+                // One less in flight, or an answer.
+                if let Some(answered) = answered {
+                    return Some((call.item(answered), call));
+                }
+            }
             _ = stopping.changed(), if is_open => {
                 call.reading = Reading::Closed(Some(refuse(shutting_down())));
             }
@@ -134,45 +171,47 @@ async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status
     }
 }
 
-/// What a decoupled model answers, for as long as it does. Dropped before, it cancels the request.
-fn many(
-    in_flight: InFlight,
+/// A request to a decoupled model, for as long as it answers. Dropped before, it is cancelled.
+struct Decoupled {
+    answers: Answers,
     model: Arc<Model>,
-    message: ModelInferRequest,
-) -> BoxStream<'static, Answered> {
-    let id = message.id.clone();
-    let wants_empty_final = parameters::wants_empty_final(&message.parameters);
-    let (request, classes) = match convert::request(message, &model.config) {
-        Ok(converted) => converted,
-        Err(error) => {
-            let refused = Answered { id, result: Err(error), is_final: true };
-            return stream::once(async { refused }).boxed();
-        }
-    };
-    let answers = ask_many(model.clone(), request);
-    let asked = (answers, model, classes, id, in_flight);
-    let said = stream::unfold(asked, move |(mut answers, model, classes, id, guard)| async move {
-        let said = answers.next().await?;
-        let (result, is_final) = match said {
-            Said::Part(result) => (Some(result), false),
-            Said::Last(result) => (Some(result), true),
-            Said::End => (wants_empty_final.then(|| Ok(Response::default())), true),
+    classes: Classes,
+    id: String,
+    wants_empty_final: bool,
+    _guard: InFlight,
+}
+
+impl Decoupled {
+    fn start(
+        in_flight: InFlight,
+        model: Arc<Model>,
+        message: ModelInferRequest,
+    ) -> Result<Decoupled> {
+        let id = message.id.clone();
+        let wants_empty_final = parameters::wants_empty_final(&message.parameters);
+        let (request, classes) = convert::request(message, &model.config)?;
+        let answers = ask_many(model.clone(), request);
+        Ok(Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight })
+    }
+
+    /// What it says next, unless that is nothing, and itself until the end.
+    async fn next(mut self) -> Option<(Answered, Option<Decoupled>)> {
+        let (result, is_final) = match self.answers.next().await? {
+            Said::Part(result) => (result, false),
+            Said::Last(result) => (result, true),
+            Said::Refused(error) => (Err(error), true),
+            Said::End if self.wants_empty_final => (Ok(Response::default()), true),
+            Said::End => return None,
         };
-        let answered = match result {
-            None => None,
-            Some(result) => {
-                let result = match result {
-                    Ok(response) => classes.clone().apply(&model, response).await,
-                    Err(error) => Err(error),
-                };
-                // The response's credit goes back here: its bytes are about to be written.
-                let result = result.map(|it| convert::response(&model, id.clone(), it));
-                Some(Answered { id: id.clone(), result, is_final })
-            }
+        let result = match result {
+            Ok(response) => self.classes.clone().apply(&self.model, response).await,
+            Err(error) => Err(error),
         };
-        Some((answered, (answers, model, classes, id, guard)))
-    });
-    said.filter_map(|it| async { it }).boxed()
+        let id = self.id.clone();
+        // The response's credit goes back here: its bytes are about to be written.
+        let result = result.map(|it| convert::response(&self.model, id.clone(), it));
+        Some((Answered { id, result, is_final }, (!is_final).then_some(self)))
+    }
 }
 
 fn message(answered: Answered) -> ModelStreamInferResponse {
@@ -187,4 +226,25 @@ fn message(answered: Answered) -> ModelStreamInferResponse {
     let last = parameters::one(Parameter::Bool(is_final));
     response.parameters.insert("triton_final_response".to_owned(), last);
     ModelStreamInferResponse { error_message, infer_response: Some(response) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn single_answers_do_not_keep_decoupled_ones_waiting() {
+        let answered = |id: &str| Answered::refused(id.to_owned(), Error::cancelled());
+        let mut asked = Asked::default();
+        for _ in 0..200 {
+            asked.single.push_back(future::ready(answered("single")).boxed());
+        }
+        asked.many.push(future::ready(Some((answered("decoupled"), None))).boxed());
+        let mut ids = Vec::new();
+        while let Some(Some(answered)) = asked.next().await {
+            ids.push(answered.id);
+        }
+        assert_eq!(ids.len(), 201);
+        assert_ne!(ids[200], "decoupled");
+    }
 }

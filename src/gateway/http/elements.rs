@@ -24,10 +24,33 @@ pub(super) struct Wanted<'a> {
 
 /// Row-major bytes of a flat or nested array. `text` is well-formed JSON.
 pub(super) fn read(wanted: &Wanted<'_>, text: &str) -> Result<Vec<u8>> {
-    use DataType::*;
     if !text.starts_with('[') {
         return Err(unable("attempt to access JSON non-array as array"));
     }
+    read_flat(wanted, text)
+}
+
+/// How many elements a lone value or a flat array has; `None` if arrays nest. `text` is well-formed
+/// JSON.
+pub(super) fn count_flat(text: &str) -> Option<usize> {
+    if !text.starts_with('[') {
+        return Some(1);
+    }
+    let bytes = text.as_bytes();
+    let mut at = 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => at = end_of_string(bytes, at),
+            b'[' => return None,
+            _ => at += 1,
+        }
+    }
+    Some(tokens(text).count())
+}
+
+/// Bytes of a lone value or an array. `text` is well-formed JSON.
+pub(super) fn read_flat(wanted: &Wanted<'_>, text: &str) -> Result<Vec<u8>> {
+    use DataType::*;
     check_size(wanted, wanted.elements.saturating_mul(wanted.dtype.size().unwrap_or(4)))?;
     match wanted.dtype {
         Bool => each(wanted, text, |it| it.parse().ok().map(|it: bool| [u8::from(it)])),

@@ -29,7 +29,7 @@ const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-cont
 /// Up to here copying is cheaper than sending in parts.
 const SMALL: usize = 64 << 10;
 /// The connection copies each part it is given, so parts are kept small.
-const PART: usize = 256 << 10;
+pub(super) const PART: usize = 256 << 10;
 
 /// An answer and all that its text depends on.
 pub(super) struct Answer<'a> {
@@ -124,15 +124,20 @@ impl Answer<'_> {
             }
             append(key, json);
             json.push(b':');
-            match value {
-                Parameter::Bool(it) => append(it, json),
-                Parameter::Int(it) => append(it, json),
-                Parameter::Uint(it) => append(it, json),
-                Parameter::Double(it) => append(it, json),
-                Parameter::String(it) => append(it, json),
-            }
+            append_parameter(value, json);
         }
         json.push(b'}');
+    }
+}
+
+/// Appends a parameter's value.
+pub(super) fn append_parameter(value: &Parameter, json: &mut Vec<u8>) {
+    match value {
+        Parameter::Bool(it) => append(it, json),
+        Parameter::Int(it) => append(it, json),
+        Parameter::Uint(it) => append(it, json),
+        Parameter::Double(it) => append(it, json),
+        Parameter::String(it) => append(it, json),
     }
 }
 

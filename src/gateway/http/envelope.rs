@@ -1,6 +1,6 @@
 //! The JSON of an inference request as it stands there; what is missing or of another type is told by name.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
@@ -72,13 +72,13 @@ pub(super) enum Scalar<'a> {
     Other,
 }
 
-/// An object of scalars, in its order.
+/// An object, its members in their order: scalars where nothing else is said.
 #[derive(Debug, Default)]
-pub(super) enum Members<'a> {
+pub(super) enum Members<'a, V = Scalar<'a>> {
     #[default]
     Absent,
     Wrong,
-    Of(Vec<(Cow<'a, str>, Scalar<'a>)>),
+    Of(Vec<(Cow<'a, str>, V)>),
 }
 
 /// An array.
@@ -168,9 +168,9 @@ impl<'a> Scalar<'a> {
     }
 }
 
-impl<'a> Members<'a> {
+impl<'a, V> Members<'a, V> {
     /// The members; none if the object itself is missing.
-    pub(super) fn list(&self, key: &str) -> Result<&[(Cow<'a, str>, Scalar<'a>)]> {
+    pub(super) fn list(&self, key: &str) -> Result<&[(Cow<'a, str>, V)]> {
         match self {
             Members::Absent => Ok(&[]),
             Members::Of(members) => Ok(members),
@@ -179,7 +179,7 @@ impl<'a> Members<'a> {
     }
 
     /// Gives the members away.
-    pub(super) fn into_list(self, key: &str) -> Result<Vec<(Cow<'a, str>, Scalar<'a>)>> {
+    pub(super) fn into_list(self, key: &str) -> Result<Vec<(Cow<'a, str>, V)>> {
         match self {
             Members::Absent => Ok(Vec::new()),
             Members::Of(members) => Ok(members),
@@ -281,12 +281,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     }
 }
 
-struct MembersVisitor;
+struct MembersVisitor<V>(PhantomData<V>);
 
-impl<'de> Visitor<'de> for MembersVisitor {
-    type Value = Members<'de>;
+impl<'de, V: Deserialize<'de>> Visitor<'de> for MembersVisitor<V> {
+    type Value = Members<'de, V>;
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de, V>, A::Error> {
         let mut members = Vec::new();
         while let Some((Key(key), value)) = map.next_entry()? {
             check_room(members.len())?;
@@ -300,9 +300,9 @@ impl<'de> Visitor<'de> for MembersVisitor {
     otherwise!(expecting "an object");
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Members<'a, V> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(MembersVisitor)
+        from.deserialize_any(MembersVisitor(PhantomData))
     }
 }
 
@@ -318,7 +318,7 @@ fn check_room<E: serde::de::Error>(length: usize) -> Result<(), E> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-struct ListVisitor<T>(std::marker::PhantomData<T>);
+struct ListVisitor<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
     type Value = List<T>;
@@ -339,6 +339,6 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ListVisitor(std::marker::PhantomData))
+        from.deserialize_any(ListVisitor(PhantomData))
     }
 }

@@ -8,6 +8,8 @@ mod decode;
 mod elements;
 mod encode;
 mod envelope;
+mod flat;
+mod generate;
 mod health;
 mod infer;
 mod json;

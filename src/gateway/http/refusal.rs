@@ -70,7 +70,8 @@ impl ResponseError for Refusal {
     }
 }
 
-fn error_json(text: &str) -> String {
+/// `{"error": …}`.
+pub(super) fn error_json(text: &str) -> String {
     let text = serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned());
     format!("{{\"error\":{text}}}")
 }
@@ -89,7 +90,6 @@ pub(super) async fn method_not_allowed() -> HttpResponse {
 /// A path of a part of the protocol that is not built.
 pub(super) async fn not_built(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     const PARTS: &[(&str, &str)] = &[
-        ("/generate", "the generate extension"),
         ("/trace/setting", "the trace extension"),
         ("/logging", "the logging extension"),
         ("systemsharedmemory", "the system shared memory extension"),

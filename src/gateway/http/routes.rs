@@ -2,7 +2,7 @@
 
 use actix_web::{Route, web};
 
-use super::{health, infer, metadata, refusal, repository};
+use super::{generate, health, infer, metadata, refusal, repository};
 
 /// Paths are tried in this order: the busiest come first.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
@@ -12,6 +12,11 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     };
     on("/v2/models/{model}/infer", web::post().to(infer::infer));
     on("/v2/models/{model}/versions/{version}/infer", web::post().to(infer::infer));
+    on("/v2/models/{model}/generate", web::post().to(generate::generate));
+    on("/v2/models/{model}/versions/{version}/generate", web::post().to(generate::generate));
+    let stream = || web::post().to(generate::generate_stream);
+    on("/v2/models/{model}/generate_stream", stream());
+    on("/v2/models/{model}/versions/{version}/generate_stream", stream());
     on("/v2/health/live", web::get().to(health::live));
     on("/v2/health/ready", web::get().to(health::ready));
     on("/v2", web::get().to(metadata::server));
@@ -35,10 +40,6 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
 }
 
 const NOT_BUILT: &[&str] = &[
-    "/v2/models/{model}/generate",
-    "/v2/models/{model}/generate_stream",
-    "/v2/models/{model}/versions/{version}/generate",
-    "/v2/models/{model}/versions/{version}/generate_stream",
     "/v2/trace/setting",
     "/v2/models/{model}/trace/setting",
     "/v2/logging",

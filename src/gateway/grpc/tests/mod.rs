@@ -1,6 +1,7 @@
 //! Drives the gateway over real sockets with the generated client; doubles stand for the models.
 
 mod calls;
+mod decoupled;
 mod infer;
 mod life;
 mod streams;
@@ -134,7 +135,7 @@ impl Server {
         Server { gate, gateway, addresses, client, held, loads }
     }
 
-    /// The next request of the model `hold`.
+    /// The next request of the models `hold` and `many`.
     async fn held(&mut self) -> Pending {
         self.held.recv().await.unwrap()
     }
@@ -159,8 +160,8 @@ fn catalog(hold: mpsc::UnboundedSender<Pending>) -> Catalog {
     let models: [(&str, &str, Arc<dyn Infer>); 4] = [
         ("echo", ECHO, Arc::new(Echo)),
         ("fail", ONE, Arc::new(Fail)),
-        ("hold", ONE, Arc::new(Hold(hold))),
-        ("many", ONE, Arc::new(Fail)),
+        ("hold", ONE, Arc::new(Hold(hold.clone()))),
+        ("many", ONE, Arc::new(Hold(hold))),
     ];
     for (name, config, answers) in models {
         let mut config = read_text(&format!("name: '{name}' {config}"), "config.pbtxt")

@@ -6,21 +6,23 @@ use tonic::Streaming;
 use super::*;
 use crate::proto::inference::ModelStreamInferResponse;
 
-type Requests = mpsc::UnboundedSender<ModelInferRequest>;
+pub(super) type Requests = mpsc::UnboundedSender<ModelInferRequest>;
 
-fn requests() -> (Requests, impl Stream<Item = ModelInferRequest>) {
+pub(super) fn requests() -> (Requests, impl Stream<Item = ModelInferRequest>) {
     let (send, receive) = mpsc::unbounded_channel();
     (send, tokio_stream::wrappers::UnboundedReceiverStream::new(receive))
 }
 
 /// The id, the error and the mark of the last response.
-fn brief(answer: &ModelStreamInferResponse) -> (&str, &str, bool) {
+pub(super) fn brief(answer: &ModelStreamInferResponse) -> (&str, &str, bool) {
     let response = answer.infer_response.as_ref().unwrap();
     let last = &response.parameters["triton_final_response"].parameter_choice;
     (&response.id, &answer.error_message, *last == Some(ParameterChoice::BoolParam(true)))
 }
 
-async fn next(answers: &mut Streaming<ModelStreamInferResponse>) -> ModelStreamInferResponse {
+pub(super) async fn next(
+    answers: &mut Streaming<ModelStreamInferResponse>,
+) -> ModelStreamInferResponse {
     answers.message().await.unwrap().unwrap()
 }
 

@@ -3,6 +3,7 @@
 mod answers;
 mod bodies;
 mod failures;
+mod generate;
 mod life;
 mod server;
 
@@ -121,8 +122,14 @@ fn models(silent: mpsc::UnboundedSender<(Request, Reply)>) -> Vec<Arc<Model>> {
         identity("many", native, &[("IN0", "FP32", "[-1, -1]")]),
         identity("word", native, &[("IN0", "STRING", "[1]")]),
         identity("shared", "backend: \"python\"", &[("IN0", "UINT8", "[-1]")]),
-        model(&config_text("silent", native, &[("IN0", "FP32", "[-1]")]), Arc::new(Silent(silent))),
+        identity("keyword", native, &[("parameters", "INT32", "[1]")]),
+        identity("text", native, &[("text_IN", "STRING", "[1]")]),
     ];
+    let decoupled = "backend: \"native\" model_transaction_policy { decoupled: true }";
+    for (name, more) in [("silent", native), ("decoupled", decoupled)] {
+        let text = config_text(name, more, &[("IN0", "FP32", "[-1]")]);
+        all.push(model(&text, Arc::new(Silent(silent.clone()))));
+    }
     for dtype in [
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
         "FP32", "FP64", "STRING", "BF16",
@@ -212,6 +219,16 @@ struct Answered {
 impl Answered {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
+    }
+    /// The body without the lines between its chunks.
+    fn chunks(&self) -> String {
+        let (mut text, mut rest) = (String::new(), self.text());
+        while let Some((length, tail)) = rest.split_once("\r\n") {
+            let length = usize::from_str_radix(length, 16).unwrap();
+            text += &tail[..length];
+            rest = tail[length..].strip_prefix("\r\n").unwrap().to_owned();
+        }
+        text
     }
     fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|it| it.split_once(": "));

@@ -51,12 +51,6 @@ async fn paths_answer_as_tritons() {
             501,
             r#"{"error":"'repository_name' specification is not supported"}"#,
         ),
-        (
-            "POST",
-            "/v2/models/two/generate",
-            501,
-            r#"{"error":"the generate extension is not supported yet"}"#,
-        ),
         ("GET", "/v2/logging", 501, r#"{"error":"the logging extension is not supported yet"}"#),
         (
             "GET",
