@@ -102,7 +102,6 @@ fn a_batch_of_one_is_shown_as_its_row() {
     let answer = answer(&[
         ("text", "BYTES", &[1, 2], texts(&["a", "b"])),
         ("box", "UINT8", &[1, 2, 2], vec![1, 2, 3, 4]),
-        ("all", "BOOL", &[1], vec![1]),
     ]);
     check(
         &answer,
@@ -114,12 +113,6 @@ fn a_batch_of_one_is_shown_as_its_row() {
 | 0 | a           | [1, 2]        |
 | 1 | b           | [3, 4]        |
 +---+-------------+---------------+
-+----------+
-| all      |
-| BOOL [1] |
-+----------+
-| true     |
-+----------+
 ",
     );
 }

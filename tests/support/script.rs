@@ -76,8 +76,7 @@ impl Server {
     /// What the body of a function returns, each element as text.
     #[track_caller]
     pub(crate) fn run(&self, model: &str, body: &str) -> Vec<String> {
-        let is_async =
-            if body.contains("await ") || body.contains("async ") { "async " } else { "" };
+        let is_async = if model == "coroutines" { "async " } else { "" };
         let body: String = undent(body).lines().map(|it| format!("    {it}\n")).collect();
         let script = format!("{is_async}def run():\n{body}");
         let input = json!({"name": "script", "datatype": "BYTES", "shape": [1], "data": [script]});

@@ -25,6 +25,7 @@ use crate::{
 };
 
 mod answers;
+mod calls;
 mod coroutines;
 mod crashes;
 mod environments;

@@ -3,7 +3,7 @@ import json
 import struct
 from _thread import get_ident
 
-from troupe_frames import FRAME, FRAME_LIMIT, NUMBER, NUMBERS, ServerGone, padded
+from troupe_frames import FRAME, FRAME_LIMIT, NUMBER, NUMBERS, RESPONSE, ServerGone, padded
 from troupe_packing import COPIES, HOLDS, INPUTS, Packer
 from troupe_replies import FAILED, GIVEN, LAST, Replies, held_bytes
 from troupe_types import TritonModelException
@@ -36,7 +36,7 @@ class Calls:
         self.frames = worker.frames
         self.packer = Packer(worker.segments)
         self.response = Replies(worker.segments).response
-        self.frames.discard = self.response
+        self.frames.discard = self.discard
         # How calls begin, by model, version and requested outputs.
         self.models = {}
 
@@ -127,10 +127,14 @@ class Calls:
 
     def forget(self, call):
         """Nobody waits for replies any more; may be called while objects are collected."""
-        for frame in list(self.frames.forget(call)):
-            # Says that nobody needs the memory it tells of.
-            self.response(frame[1])
+        for frame in self.frames.forget(call):
+            self.discard(frame)
         self.signal(CANCEL, call, 1)
+
+    def discard(self, frame):
+        """Says that nobody needs the memory a reply tells of."""
+        if frame[0] == RESPONSE:
+            self.response(frame[1])
 
     def signal(self, kind, call, number):
         self.frames.orphans.append(SIGNAL.pack(24, kind, call, number))

@@ -66,8 +66,7 @@ class Frames:
         self.waiting = {}
         # Coroutines that wait for replies, by number of call: (loop, its thread, what to call).
         self.awaiting = {}
-        # A loop that reads by itself sets this; else a thread reads for its coroutines.
-        self.has_reader = False
+        # A thread reads for coroutines whose loop does not.
         self.is_pumping = False
         # By group and index: what is on its way to the client of a request with a sender.
         self.accounts = {}
@@ -154,9 +153,13 @@ class Frames:
         return found[0] if found else None
 
     def forget(self, call):
-        """Replies that nobody has taken; none is kept from now on."""
+        """Takes all replies that have come; none is kept from now on."""
         self.awaiting.pop(call, None)
-        return self.replies.pop(call, ())
+        found = self.replies.pop(call, None)
+        taken = []
+        while found:
+            taken.append(found.popleft())
+        return taken
 
     # Coroutines.
 
@@ -167,7 +170,7 @@ class Frames:
             waits = not self.replies.get(call) and not self.is_gone
             if waits:
                 self.awaiting[call] = (loop, get_ident(), callback)
-                starts = not (self.has_reader or self.is_pumping)
+                starts = not (self.reader or self.is_pumping)
                 self.is_pumping |= starts
                 if not self.is_reading:
                     self.wake(PUMP)
@@ -232,13 +235,18 @@ class Frames:
                     turn = self.waiting.get(key)
                     if turn is None:
                         turn = self.waiting[key] = Condition(mutex)
-                    turn.wait()
+                    try:
+                        turn.wait()
+                    except BaseException:
+                        self.wake(key)
+                        raise
                     continue
                 self.is_reading = True
                 mutex.release()
                 try:
                     frame = self.receive(key is None)
-                except BaseException:
+                except (ServerGone, ConnectionError):
+                    # Anything else is an alarm of the model's, and nothing was lost.
                     self.is_gone = True
                     raise
                 finally:
@@ -294,15 +302,20 @@ class Frames:
         else:
             (call,) = NUMBER.unpack_from(raw, 8)
             found = self.replies.get(call)
-            if found is not None:
-                found.append(frame)
-                if call in self.awaiting:
-                    self.tell(call)
-                else:
-                    self.wake(call)
-            # Forgotten, perhaps a moment ago.
-            if kind == RESPONSE and (found is None or self.replies.get(call) is not found):
-                self.discard(raw)
+            if found is None:
+                return self.discard(frame)
+            found.append(frame)
+            if call in self.awaiting:
+                self.tell(call)
+            else:
+                self.wake(call)
+            if self.replies.get(call) is not found:
+                # Forgotten a moment ago, perhaps by somebody who did not see this one.
+                try:
+                    found.remove(frame)
+                except ValueError:
+                    return
+                self.discard(frame)
 
     def wake(self, key):
         """Whoever is woken takes what is there, or reads, or waits anew."""
@@ -351,12 +364,17 @@ class Frames:
         """Reads until there are `size` bytes."""
         have = len(begun)
         begun += bytes(size - have)
-        with memoryview(begun) as view:
-            while have < size:
-                got = self.control.recv_into(view[have:])
-                if not got:
-                    raise ServerGone
-                have += got
+        try:
+            with memoryview(begun) as view:
+                while have < size:
+                    got = self.control.recv_into(view[have:])
+                    if not got:
+                        raise ServerGone
+                    have += got
+        except BaseException:
+            # The next one to read goes on from here.
+            self.rest = bytes(begun[:have])
+            raise
         return begun
 
     # Questions.

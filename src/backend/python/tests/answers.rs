@@ -163,9 +163,10 @@ async fn wrong_answers_are_errors_that_say_so() {
             "return [pb_utils.InferenceResponse(output_tensors=[None])]",
             "TritonModelException: Output tensor for inference response should not be empty.\n",
         ),
-        whole(
-            "requests[0].exec()",
-            "TritonModelException: InferenceRequest.exec is not supported yet",
+        (
+            "return [it.exec() for it in requests]",
+            ErrorKind::NotFound,
+            "Failed for execute the inference request. Model 'm' is not ready.".into(),
         ),
         alone(
             "return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT0', np.zeros(2))])]",
