@@ -5,6 +5,7 @@ mod support;
 
 mod layers;
 
+mod backpressure;
 mod bad_bytes;
 mod bad_input;
 mod batching;
@@ -20,6 +21,7 @@ mod decoupled;
 mod ensemble;
 mod ensemble_load;
 mod ensemble_run;
+mod generate;
 mod gpus;
 mod grpc;
 mod grpc_requests;

@@ -102,8 +102,13 @@ impl Http {
 
     /// A connection with this request on its way; dropping it is a client that goes away.
     pub(crate) fn start(&self, model: &str, request: &Value) -> TcpStream {
+        self.start_at(&format!("/v2/models/{model}/infer"), request)
+    }
+
+    /// The same for any path.
+    pub(crate) fn start_at(&self, path: &str, request: &Value) -> TcpStream {
         let body = request.to_string();
-        let mut head = head("POST", &format!("/v2/models/{model}/infer"), &[]);
+        let mut head = head("POST", path, &[]);
         head += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
         let stream = self.connect();
         (&stream).write_all(head.as_bytes()).unwrap();
@@ -142,6 +147,16 @@ impl Answer {
         let object = body.as_object().filter(|it| it.len() == 1);
         let text = object.and_then(|it| it.get("error")).and_then(Value::as_str);
         text.unwrap_or_else(|| panic!("{} is no error: {body}", self.status)).to_owned()
+    }
+
+    /// The objects of server-sent events.
+    #[track_caller]
+    pub(crate) fn events(&self) -> Vec<Value> {
+        assert_eq!(self.header("content-type"), Some("text/event-stream; charset=utf-8"));
+        let text = self.text();
+        let events = text.split_terminator("\n\n");
+        let data = events.map(|it| it.strip_prefix("data: ").expect("an event has data"));
+        data.map(|it| serde_json::from_str(it).expect("the data is JSON")).collect()
     }
 
     /// The answer, if it is a good one.
