@@ -4,12 +4,16 @@ mod connection;
 mod decode;
 mod encode;
 mod environment;
+mod forks;
 mod host;
 mod keeper;
+mod limits;
 mod lines;
 mod messages;
 mod passing;
+mod preload;
 mod process;
+mod progress;
 mod remote;
 mod segments;
 mod sources;
@@ -22,7 +26,9 @@ pub use self::keeper::wait_for_workers;
 use self::{
     environment::Wishes,
     host::Host,
-    process::{Launched, Orders, Recipe, Refused, launch},
+    limits::Limits,
+    preload::Preload,
+    process::{Launched, Orders, Recipe, Refused, Source, Starting, launch},
 };
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
@@ -47,12 +53,20 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         place,
         execution_env: parsed["parameters"]["EXECUTION_ENV_PATH"]["string_value"].as_str(),
     };
-    let orders = Orders { complete: true, model_config: config.into(), ..orders(place, &path) };
+    let memory_limit = &parsed["parameters"][limits::MEMORY_LIMIT]["string_value"];
+    let orders = Orders {
+        complete: true,
+        // One that is wrong is refused with the finished config.
+        memory_limit: memory_limit.as_str().and_then(limits::bytes),
+        model_config: config.into(),
+        ..orders(place, &path)
+    };
     let recipe = Recipe {
-        host: Mutex::new(environment::host(&wishes)?),
+        source: Source::Interpreter(Mutex::new(environment::host(&wishes)?)),
         orders,
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
+        starting: Starting::default(),
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.config)
 }
@@ -73,6 +87,7 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
         )));
     }
     let path = model_file(place, &config.default_model_filename)?;
+    let limits = Limits::of(&config)?;
     let wishes = Wishes {
         settings,
         place,
@@ -80,7 +95,18 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
     };
     let host = environment::host(&wishes)?;
     let (settings, place) = (settings.clone(), place.clone());
-    Ok(Backend::Remote(Arc::new(Opener { settings, place, config, path, host })))
+    let mut opener = Opener { settings, place, config, path, host, limits, preload: None };
+    if limits.preload {
+        let orders = Orders { template: true, ..opener.orders(opener.arguments()) };
+        opener.preload = Some(Preload::new(Recipe {
+            source: Source::Interpreter(Mutex::new(opener.host.clone())),
+            orders,
+            model: opener.config.name.clone(),
+            instance: format!("{} (template)", opener.config.name).into(),
+            starting: Starting::default(),
+        }));
+    }
+    Ok(Backend::Remote(Arc::new(opener)))
 }
 
 struct Opener {
@@ -89,26 +115,53 @@ struct Opener {
     config: Arc<ModelConfig>,
     path: PathBuf,
     host: Arc<Host>,
+    limits: Limits,
+    preload: Option<Arc<Preload>>,
+}
+
+impl Opener {
+    /// What `initialize` is given of every instance, and `preload` of none.
+    fn arguments(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::from([
+            ("model_config", json::print(&self.config.proto)),
+            ("model_repository", self.place.model_dir.display().to_string()),
+            ("model_version", self.place.version.to_string()),
+            ("model_name", self.place.name.clone()),
+        ])
+    }
+
+    fn orders(&self, args: BTreeMap<&'static str, String>) -> Orders {
+        Orders {
+            memory_limit: self.limits.memory,
+            execute_timeout_ms: self.limits.execute.map(|it| it.as_millis() as u64),
+            model_config: args["model_config"].clone(),
+            args,
+            ..orders(&self.place, &self.path)
+        }
+    }
+
+    fn source(&self) -> Source {
+        match &self.preload {
+            Some(preload) => Source::Preloaded(preload.clone()),
+            None => Source::Interpreter(Mutex::new(self.host.clone())),
+        }
+    }
 }
 
 impl OpenRemote for Opener {
     fn open(&self, instance: &InstanceName) -> Result<StartRemote> {
-        let json = json::print(&self.config.proto);
-        let args = BTreeMap::from([
-            ("model_config", json.clone()),
+        let mut args = self.arguments();
+        args.extend([
             ("model_instance_kind", instance.kind.to_owned()),
             ("model_instance_name", instance.name.clone()),
             ("model_instance_device_id", instance.device.to_string()),
-            ("model_repository", self.place.model_dir.display().to_string()),
-            ("model_version", self.place.version.to_string()),
-            ("model_name", self.place.name.clone()),
         ]);
-        let orders = Orders { model_config: json, args, ..orders(&self.place, &self.path) };
         let recipe = Arc::new(Recipe {
-            host: Mutex::new(self.host.clone()),
-            orders,
+            source: self.source(),
+            orders: self.orders(args),
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),
+            starting: Starting::default(),
         });
         let wishes = Wishes {
             settings: &self.settings,
@@ -117,8 +170,10 @@ impl OpenRemote for Opener {
         };
         let launched: Launched = launch(&recipe).map_err(|it| explained(it, &wishes))?;
         let (config, health) = (self.config.clone(), instance.health.clone());
+        let time_limit = self.limits.execute;
         Ok(Box::new(move || {
-            let worker = remote::attach(remote::Fixed { recipe, config, health }, launched)?;
+            let fixed = remote::Fixed { recipe, config, health, time_limit };
+            let worker = remote::attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         }))
     }

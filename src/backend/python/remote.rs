@@ -1,5 +1,8 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod backoff;
+mod deadline;
+mod flight;
 mod open;
 mod revive;
 
@@ -12,8 +15,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
-use self::open::{Key, Open};
+use self::{
+    flight::{Flight, Group, News, Told, all_failed, failed, tell},
+    open::{Key, Open},
+};
 use super::{
     connection::{Connection, connect},
     decode::{Answer, Cursor, Verdict, answer, answer_head},
@@ -27,7 +34,6 @@ use crate::{
     error::{Error, Result},
     model::Health,
     request::Request,
-    statistics::Timing,
 };
 
 /// Larger tensors are copied on another thread.
@@ -40,6 +46,8 @@ pub(super) struct Fixed {
     pub(super) recipe: Arc<Recipe>,
     pub(super) config: Arc<ModelConfig>,
     pub(super) health: Arc<Health>,
+    /// Of one `execute`.
+    pub(super) time_limit: Option<Duration>,
 }
 
 /// The handle of the instance. Dropping it ends the worker.
@@ -57,6 +65,14 @@ struct Link {
     frame: Vec<u8>,
     /// Nothing was started since the last look.
     is_idle: bool,
+    /// Told when something is started, if there is a time limit.
+    busy: Option<Rc<Notify>>,
+    /// Why the worker is being ended.
+    verdict: Option<String>,
+    /// The worker has answered something.
+    is_proven: bool,
+    /// Keeps the instance from being given work while it has no worker.
+    held: Vec<Rc<dyn Done>>,
 }
 
 /// What `Remote::start` was given.
@@ -64,38 +80,11 @@ type Start = (Vec<Vec<Request>>, Rc<dyn Done>);
 
 enum State {
     Up(Box<Connection>),
-    /// Why, and until when.
-    Down(String),
-}
-
-/// One `start` whose groups are not all answered.
-struct Flight {
-    sequence: u32,
-    /// `None` once answered.
-    groups: Vec<Option<Vec<Request>>>,
-    left: usize,
-    begun: Instant,
-    /// Time one group took to encode.
-    encode: Duration,
-    done: Rc<dyn Done>,
-}
-
-/// News to tell once nothing is borrowed: `done` may start more at once.
-type News = Vec<Told>;
-type Told = (Rc<dyn Done>, Executed);
-
-fn tell(news: News) {
-    for (done, executed) in news {
-        done.executed(executed);
-    }
-}
-
-fn failed(group: usize, error: &Error) -> Executed {
-    Executed { group, results: Err(error.clone()), timing: Timing::default() }
-}
-
-fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
-    (0..groups.len()).map(|group| (done.clone(), failed(group, error))).collect()
+    Down {
+        why: String,
+        /// A worker is being started, for the first time since the last one ended.
+        is_brief: bool,
+    },
 }
 
 /// Takes over a worker that is ready, on the runtime of the current thread.
@@ -111,8 +100,18 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         sequence: 0,
         frame: Vec::new(),
         is_idle: false,
+        busy: None,
+        verdict: None,
+        is_proven: false,
+        held: Vec::new(),
     };
+    let time_limit = link.fixed.time_limit;
     let link = Rc::new(RefCell::new(link));
+    if let Some(limit) = time_limit {
+        let busy = Rc::new(Notify::new());
+        link.borrow_mut().busy = Some(busy.clone());
+        actix_rt::spawn(deadline::watch(Rc::downgrade(&link), limit, busy));
+    }
     actix_rt::spawn(revive::attend(Rc::downgrade(&link), reader));
     actix_rt::spawn(open::give_credit(Rc::downgrade(&link), told));
     actix_rt::spawn(tidy(Rc::downgrade(&link)));
@@ -165,7 +164,7 @@ async fn copy_then_send(link: Weak<RefCell<Link>>) {
             }
             _ => {
                 let error = Error::unavailable("the model was unloaded");
-                (0..count).for_each(|group| done.executed(failed(group, &error)));
+                tell((0..count).map(|group| failed(&done, group, &error)).collect());
             }
         }
     }
@@ -186,12 +185,7 @@ fn copy(mut groups: Vec<Vec<Request>>) -> Vec<Vec<Request>> {
 impl Link {
     fn send(&mut self, mut groups: Vec<Vec<Request>>, done: Rc<dyn Done>) -> News {
         self.is_idle = false;
-        let connection = match &mut self.state {
-            State::Up(connection) => connection,
-            State::Down(why) => {
-                return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
-            }
-        };
+        let State::Up(connection) = &mut self.state else { return self.turn_away(groups, done) };
         let begun = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
         let frame = &mut self.frame;
@@ -202,10 +196,13 @@ impl Link {
             return all_failed(&groups, &done, &error);
         }
         connection.write(&self.frame);
-        let left = groups.len();
+        let (left, before) = (groups.len(), connection.given);
+        connection.given += left as u64;
+        let open = |requests| Group { requests: Some(requests), seen: None };
         self.in_flight.push_back(Flight {
             sequence: self.sequence,
-            groups: groups.into_iter().map(Some).collect(),
+            before,
+            groups: groups.into_iter().map(open).collect(),
             left,
             begun,
             encode: begun.elapsed() / left.max(1) as u32,
@@ -213,6 +210,9 @@ impl Link {
         });
         if COPY_HERE < self.frame.capacity() {
             self.frame = Vec::new();
+        }
+        if let Some(busy) = &self.busy {
+            busy.notify_one();
         }
         Vec::new()
     }
@@ -245,7 +245,7 @@ impl Link {
     fn is_cancelled(&self, key: Key) -> bool {
         let (group, index) = (key.1 as usize, key.2 as usize);
         let flight = self.in_flight.iter().find(|it| it.sequence == key.0);
-        match flight.and_then(|it| it.groups.get(group)?.as_ref()?.get(index)) {
+        match flight.and_then(|it| it.groups.get(group)?.requests.as_ref()?.get(index)) {
             Some(request) => request.context.is_cancelled(),
             None => self.open.is_cancelled(key),
         }
@@ -267,12 +267,16 @@ impl Link {
         let place = self.in_flight.iter().position(|it| it.sequence == head.sequence);
         let place = place.ok_or_else(unknown)?;
         let flight = &mut self.in_flight[place];
-        let requests =
-            flight.groups.get(head.group).and_then(Option::as_ref).ok_or_else(unknown)?;
+        let requests = flight
+            .groups
+            .get(head.group)
+            .and_then(|it| it.requests.as_ref())
+            .ok_or_else(unknown)?;
         let Answer { results, mut timing } =
             answer(cursor, &self.fixed.config, requests, &mut connection.segments)?;
         let (sequence, group) = (head.sequence, head.group);
         let key = |index: usize| (sequence, group as u32, index as u32);
+        self.is_proven = true;
         let instance = &self.fixed.recipe.instance;
         let results = match results {
             Ok(verdicts) => {
@@ -282,7 +286,7 @@ impl Link {
                 }
                 let open = &mut self.open;
                 // After the answer is read, so that outputs may refer to inputs.
-                let requests = flight.groups[group].take().unwrap_or_default();
+                let requests = flight.groups[group].requests.take().unwrap_or_default();
                 let verdicts = verdicts.into_iter().zip(requests).enumerate();
                 let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
                     Verdict::Result(result) => Outcome::Now(result),
@@ -294,7 +298,7 @@ impl Link {
             Err(text) => {
                 let error = Error::internal(failure(instance, &text));
                 self.open.fail_group(sequence, group, &error);
-                flight.groups[group] = None;
+                flight.groups[group].requests = None;
                 Err(error)
             }
         };
@@ -305,20 +309,7 @@ impl Link {
             self.in_flight.remove(place);
         }
         timing.compute_output += begun.elapsed();
-        Ok(Some((done, Executed { group, results, timing })))
-    }
-
-    /// What waits for the worker, told `error`; the second part keeps the instance from sending more.
-    fn give_up(&mut self, error: &Error) -> (News, Vec<Rc<dyn Done>>) {
-        self.open.fail_all(error);
-        let mut news = News::new();
-        let mut waiting = Vec::new();
-        for flight in self.in_flight.drain(..) {
-            let open = flight.groups.iter().enumerate().filter(|(_, it)| it.is_some());
-            news.extend(open.map(|(group, _)| (flight.done.clone(), failed(group, error))));
-            waiting.push(flight.done);
-        }
-        (news, waiting)
+        Ok(Some(Told::Executed(done, Executed { group, results, timing })))
     }
 }
 
@@ -337,11 +328,12 @@ fn unhealthy(fixed: &Fixed, text: &str) -> String {
 impl Drop for Link {
     fn drop(&mut self) {
         let error = Error::unavailable("the model was unloaded");
-        let (mut news, _) = self.give_up(&error);
+        let mut news = self.give_up(&error, u64::MAX);
         for (groups, done) in self.behind.take().into_iter().flatten() {
-            news.extend((0..groups.len()).map(|group| (done.clone(), failed(group, &error))));
+            news.extend(all_failed(&groups, &done, &error));
         }
         tell(news);
+        self.fixed.recipe.give_up();
     }
 }
 
@@ -378,14 +370,15 @@ impl Link {
         let gone = Error::cancelled();
         let flights = self.in_flight.iter().flat_map(|flight| {
             let groups = flight.groups.iter().enumerate();
-            groups.map(move |(group, requests)| (&flight.done, group, requests))
+            groups.map(move |(group, it)| (&flight.done, group, it))
         });
-        let is_gone = |requests: &Option<Vec<Request>>| {
-            requests.as_ref().is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
+        let is_gone = |it: &Group| {
+            let requests = it.requests.as_ref();
+            requests.is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
         };
         flights
-            .filter(|(_, _, requests)| is_gone(requests))
-            .map(|(done, group, _)| (done.clone(), failed(group, &gone)))
+            .filter(|(_, _, it)| is_gone(it))
+            .map(|(done, group, _)| failed(done, group, &gone))
             .collect()
     }
 }

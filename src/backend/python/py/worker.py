@@ -1,16 +1,20 @@
 """Runs one model: reads frames of requests, calls `execute`, writes frames of answers."""
 import gc
 import json
+import mmap
 import os
 import struct
+import sys
 from time import perf_counter_ns as now
 
+import troupe_forked
+import troupe_preload
 import troupe_requests
 from troupe_decode import Decoder
 from troupe_encode import Encoder, PartEncoder
 from troupe_failures import PlainError, describe
 from troupe_frames import ANSWER, FAILED, NUMBER, READY, Frames, ServerGone, padded
-from troupe_loading import complete, load_module
+from troupe_loading import complete, limit_memory, load_module
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
 from troupe_types import TritonModelException
@@ -27,10 +31,16 @@ HOLD_BYTES = 1 << 20
 class Worker:
     """One model instance and its sockets."""
 
-    def __init__(self, control, passing):
+    def __init__(self, control, passing, progress):
+        self.pid = os.getpid()
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames.send)
         self.frames.release = self.segments.release
+        # How many groups were begun, in order: the server reads it when this process has ended.
+        self.progress = memoryview(mmap.mmap(progress, mmap.PAGESIZE)).cast("Q")
+        os.close(progress)
+        self.begun = 0
+        self.hold_ns = HOLD_NS
         self.loop = None
         self.model = None
 
@@ -40,7 +50,7 @@ class Worker:
         """Obeys the first frame; False if there is nothing to serve."""
         _, raw = self.frames.receive(False)
         args = json.loads(bytes(raw[8:]))
-        troupe_requests.worker = self
+        troupe_requests.worker = troupe_forked.worker = self
         self.model_name = args["model_name"]
         self.model_version = int(args["model_version"])
         self.version_dir = os.path.dirname(args["path"])
@@ -53,9 +63,13 @@ class Worker:
             self.frames.send_json(FAILED, {"error": describe(error), "is_import": is_import})
             return False
         self.frames.send_json(READY, made)
-        return not args["complete"]
+        if args["template"]:
+            troupe_preload.serve(self, main)
+        return not args["complete"] and not args["template"]
 
     def load(self, args):
+        if args["memory_limit"]:
+            limit_memory(args["memory_limit"])
         module = load_module(args["path"], args["model_dir"], args["model_version"])
         model = module.TritonPythonModel
         if args["complete"]:
@@ -64,6 +78,12 @@ class Worker:
             raise TritonModelException(
                 f"Python model {args['path']} does not implement `execute` method."
             )
+        if args["template"]:
+            troupe_preload.preload(model, args["args"])
+            return {}
+        if args["execute_timeout_ms"]:
+            # What was executed in time is answered before something else takes too long.
+            self.hold_ns = -1
         config = json.loads(args["model_config"])
         inputs = [tensor["name"] for tensor in config.get("input", ())]
         self.outputs = [tensor["name"] for tensor in config.get("output", ())]
@@ -108,9 +128,15 @@ class Worker:
             # Under load others need this core, and the next frame is there anyway.
             frames.is_eager = False
         decode, execute, encode = self.decode, self.execute, self.encode
+        progress, hold_ns = self.progress, self.hold_ns
         time = last = now()
         size = 0
         for number in range(groups):
+            if frames.is_gone:
+                raise ServerGone
+            # Before anything that this group may break.
+            self.begun += 1
+            progress[0] = self.begun
             requests, at = decode(raw, data, at, (sequence, number))
             count, failed = len(requests), 0
             started = now()
@@ -152,7 +178,7 @@ class Worker:
             )
             size += total
             time = after
-            if HOLD_NS < time - last or HOLD_BYTES < size:
+            if hold_ns < time - last or HOLD_BYTES < size:
                 frames.flush()
                 time = last = now()
                 size = 0
@@ -194,12 +220,16 @@ def padded_text(text):
     return NUMBER.pack(len(data)) + padded(data)
 
 
-def main(control, passing):
-    worker = Worker(control, passing)
+def main(control, passing, progress):
+    worker = Worker(control, passing, progress)
     try:
         if worker.start():
             worker.serve()
     except (ServerGone, BrokenPipeError, ConnectionResetError):
         pass
+    if os.getpid() != worker.pid:
+        print("a process that the model forked came back from `execute`", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
     if worker.model is not None:
         worker.finalize()
