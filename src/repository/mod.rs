@@ -20,6 +20,7 @@ mod summary;
 mod tests;
 mod visit;
 mod warmup;
+mod watchdog;
 mod world;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -33,6 +34,7 @@ pub use self::{
     control::{Started, start},
     settings::{Mode, Settings},
     summary::{Row, Summary},
+    watchdog::watch,
 };
 use crate::error::Result;
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::Parameters;
 use crate::{
     error::{Error, Result},
-    statistics::{Statistics, Timing},
+    statistics::{Statistics, Ticket, Timing},
     tensor::Tensor,
 };
 
@@ -107,8 +107,8 @@ impl Answer for Drain {
 /// The one way to answer a request. Dropping it unanswered answers with an error.
 pub struct Reply {
     to: Option<Box<dyn Answer>>,
-    /// Whose statistics this answer counts in.
-    stats: Option<Arc<Statistics>>,
+    /// Where this answer counts.
+    ticket: Option<Ticket>,
     since: Instant,
 }
 
@@ -120,7 +120,7 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), stats: None, since }
+        Reply { to: Some(Box::new(to)), ticket: None, since }
     }
 
     /// A reply and the place to wait for it.
@@ -138,7 +138,7 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.stats = Some(stats);
+        self.ticket = Some(Ticket::new(stats));
         self
     }
 
@@ -154,6 +154,9 @@ impl Reply {
 
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, result: Result<Response>) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.moved();
+        }
         if let Some(to) = &mut self.to {
             to.part(result, Instant::now());
         }
@@ -163,8 +166,8 @@ impl Reply {
     pub fn end(mut self, timing: Timing) {
         let Some(to) = self.to.take() else { return };
         let now = Instant::now();
-        if let Some(stats) = &self.stats {
-            stats.success(&timing, now.saturating_duration_since(self.since));
+        if let Some(ticket) = self.ticket.take() {
+            ticket.stats().success(&timing, now.saturating_duration_since(self.since));
         }
         to.end(now);
     }
@@ -181,7 +184,8 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
-        if let Some(stats) = &self.stats {
+        if let Some(ticket) = self.ticket.take() {
+            let stats = ticket.stats();
             let elapsed = now.saturating_duration_since(self.since);
             match &result {
                 Ok(response) => stats.success(&response.timing, elapsed),

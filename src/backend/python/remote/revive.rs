@@ -88,7 +88,7 @@ async fn revive(
     let text = unhealthy(&fixed, &format!("{how}; {said}"));
     let begun = connection.progress.begun();
     drop(connection);
-    tracing::error!(target: "troupe::python", model = %fixed.config.name, "{}", text.replace('\n', " | "));
+    log(&fixed, &text);
     let news = link.upgrade()?.borrow_mut().give_up(&Error::unavailable(text.as_str()), begun);
     tell(news);
     let (mut pause, mut text) = (backoff.ended(is_proven), text);
@@ -108,8 +108,14 @@ async fn revive(
             }
             Err(error) => text = unhealthy(&fixed, &error.to_string()),
         }
+        log(&fixed, &text);
         pause = backoff.refused();
     }
+}
+
+fn log(fixed: &Fixed, text: &str) {
+    let model = &fixed.config.name;
+    tracing::error!(target: "troupe::python", %model, "{}", text.replace('\n', " | "));
 }
 
 /// A new worker, or why there is none.
