@@ -82,6 +82,10 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
         },
         lifecycle: Arc::new(Lifecycle::default()),
     };
+    if 0 < options.stall_warning_secs {
+        let limit = Duration::from_secs(options.stall_warning_secs.into());
+        actix_rt::spawn(repository::watch(gate.repository.catalog.clone(), limit));
+    }
     let _ = door.set(gate.clone());
     doors.open_others(&options, &gate, (&engines, &metrics))?;
     doors.announce();

@@ -1,5 +1,7 @@
 //! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
 
+mod under_way;
+
 use std::{
     collections::BTreeMap,
     sync::{
@@ -11,6 +13,7 @@ use std::{
 
 use parking_lot::Mutex;
 
+pub use self::under_way::{Oldest, Ticket, UnderWay};
 use crate::error::ErrorKind;
 
 /// Where the time of a request went.
@@ -116,6 +119,8 @@ pub struct Statistics {
     last_inference: AtomicU64,
     /// Requests that wait for an execution.
     pub pending: AtomicU64,
+    /// Requests that are not answered.
+    pub under_way: UnderWay,
     failures: [AtomicU64; 4],
     /// Executions of up to so many rows less one: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],

@@ -33,6 +33,7 @@ mod onnx;
 mod onnx_library;
 mod oversize;
 mod python;
+mod python_crashes;
 mod python_environments;
 mod python_failures;
 mod ragged;

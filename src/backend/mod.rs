@@ -129,6 +129,9 @@ pub trait Done {
     /// is given more; a worker that is not ready keeps its `Rc` until it is.
     fn executed(&self, executed: Executed);
 
+    /// Takes back a group that was not begun, to be queued anew; instead of `executed`.
+    fn not_started(&self, group: usize, requests: Vec<Request>);
+
     /// Takes the reply of one request that is answered apart from its group; before `executed`.
     fn detach(&self, group: usize, index: usize) -> Option<Reply>;
 }

@@ -25,13 +25,13 @@ use self::{
     light::Weight,
     order::Order,
     readiness::Checkup,
-    scheduler::{Next, Scheduler, cancelled, cancelled_first},
+    scheduler::{Next, Scheduler, cancelled, cancelled_first, put_back},
     timer::Timer,
 };
 use crate::{
     config::ModelConfig,
     error::Error,
-    instance::{Local, Outside, Thread, Work},
+    instance::{Again, Local, Outside, Thread, Work},
     model::{Infer, Readiness},
     request::{Pending, Reply, Request},
     statistics::Statistics,
@@ -153,6 +153,26 @@ impl Batcher {
         seat
     }
 
+    fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
+        match self.scheduler.push(pending) {
+            Ok(()) => self.flush_soon(ctx),
+            Err(refused) => {
+                self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+                let tag = refused.request.context.tag();
+                let full = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
+                refused.reply.answer(Err(full));
+            }
+        }
+    }
+
+    /// Once the mailbox is drained: whoever is in it joins.
+    fn flush_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.is_flushing && !self.idle.is_empty() {
+            self.is_flushing = true;
+            ctx.notify(Flush);
+        }
+    }
+
     /// Groups for one instance, and when to look again if there are none.
     fn gather(&mut self, share: usize, now: Instant) -> (Vec<Vec<Pending>>, Option<Instant>) {
         let cost = self.cost.as_nanos().max(1);
@@ -232,10 +252,10 @@ impl Batcher {
                         this.do_send(Idle { seat: index, took: begun.elapsed() / count });
                     }
                 };
-                let again = move |pending| {
+                let again = move |again| {
                     if let Some(this) = same.upgrade() {
                         stats.pending.fetch_add(1, Ordering::Relaxed);
-                        this.do_send::<Pending>(pending);
+                        this.do_send::<Again>(again);
                     }
                 };
                 worker.run(Work(groups), idle, again);
@@ -292,15 +312,21 @@ impl Handler<Pending> for Batcher {
         if let Some(order) = &mut self.order {
             pending.reply = order.enter(pending.reply);
         }
-        if let Err(refused) = self.scheduler.push(pending) {
-            self.stats.pending.fetch_sub(1, Ordering::Relaxed);
-            let tag = refused.request.context.tag();
-            let full = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
-            refused.reply.answer(Err(full));
-        } else if !self.is_flushing && !self.idle.is_empty() {
-            // Runs after the mailbox is drained: whoever is in it joins.
-            self.is_flushing = true;
-            ctx.notify(Flush);
+        self.push(pending, ctx);
+    }
+}
+
+impl Handler<Again> for Batcher {
+    type Result = ();
+
+    /// It keeps its place in the order of answers.
+    fn handle(&mut self, again: Again, ctx: &mut Self::Context) {
+        match again {
+            Again::Last(pending) => self.push(pending, ctx),
+            Again::Unbegun(pending) => {
+                put_back(self.scheduler.queue(), pending);
+                self.flush_soon(ctx);
+            }
         }
     }
 }

@@ -53,9 +53,11 @@ pub async fn start(setup: Setup) -> Result<Arc<Mailbox>> {
     if names.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
-    let instances = names.iter().map(|it| it.name.clone()).collect();
+    let instances: Vec<String> = names.iter().map(|it| it.name.clone()).collect();
     let opened = try_join_all(names.into_iter().map(|it| open(&backend, it, &config, &stats)));
     let opened = opened.await?;
+    // Before a worker can be lost.
+    instances.iter().for_each(|_| health.join());
     let (started, address) = oneshot::channel();
     let parts = (config.clone(), stats.clone());
     engines.pick().spawn_fn(move || {

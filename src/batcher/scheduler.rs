@@ -154,6 +154,13 @@ impl Dynamic {
     }
 }
 
+/// Queues a request that was taken out but not begun among those of its age.
+pub(super) fn put_back(queue: &mut VecDeque<Pending>, pending: Pending) {
+    let since = pending.reply.since();
+    let place = queue.iter().position(|it| since < it.reply.since()).unwrap_or(queue.len());
+    queue.insert(place, pending);
+}
+
 /// Takes out requests at the front whose callers have gone.
 pub(super) fn cancelled_first(queue: &mut VecDeque<Pending>) -> Option<Pending> {
     let is_gone = queue.front().is_some_and(|it| it.request.context.is_cancelled());
@@ -250,6 +257,19 @@ mod tests {
     fn ragged_inputs_join_whatever_their_dimensions() {
         check_with(true, &[], &[(0, 1, 4), (1, 2, 5), (2, 1, 0)], &[(10, &[1, 2, 1])]);
         check_with(true, &[], &[(0, 7, 4), (1, 2, 5)], &[(1, &[7]), (11, &[2])]);
+    }
+
+    #[test]
+    fn what_was_not_begun_is_queued_where_it_was() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut queue: VecDeque<_> = [3, 5, 7].map(|ms| waiting(1, 1, at(ms))).into();
+        for ms in [1, 2, 6, 9] {
+            put_back(&mut queue, waiting(1, 1, at(ms)));
+        }
+        let order: Vec<u128> =
+            queue.iter().map(|it| it.reply.since().duration_since(start).as_millis()).collect();
+        assert_eq!(order, [1, 2, 3, 5, 6, 7, 9]);
     }
 
     #[test]

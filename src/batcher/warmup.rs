@@ -7,8 +7,8 @@ use futures_util::future::try_join_all;
 
 use super::{Batcher, Mailbox, Seat};
 use crate::{
-    error::Result,
-    instance::Work,
+    error::{Error, Result},
+    instance::{Again, Work},
     model::warmup::{self, Sample},
     request::Pending,
 };
@@ -50,11 +50,16 @@ impl Handler<RunOn> for Batcher {
     }
 }
 
-/// A rescheduled request goes to the same instance.
-fn again(seat: usize, batcher: WeakAddr<Batcher>) -> impl Fn(Pending) {
-    move |pending| {
-        if let Some(batcher) = batcher.upgrade() {
+/// A rescheduled request goes to the same instance; one without a worker has failed its warm-up.
+fn again(seat: usize, batcher: WeakAddr<Batcher>) -> impl Fn(Again) {
+    move |again| match (again, batcher.upgrade()) {
+        (Again::Last(pending), Some(batcher)) => {
             batcher.do_send(RunOn { seat, group: vec![pending] });
+        }
+        (Again::Last(_), None) => (),
+        (Again::Unbegun(pending), _) => {
+            let error = Error::unavailable("its worker has ended during the warm-up");
+            pending.reply.answer(Err(error));
         }
     }
 }

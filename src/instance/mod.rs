@@ -7,5 +7,5 @@ mod remote;
 
 pub use self::{
     local::{Local, OwnThread, Thread, Work},
-    remote::Outside,
+    remote::{Again, Outside},
 };

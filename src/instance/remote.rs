@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actix::Message;
 use tokio::sync::oneshot;
 
 use super::Work;
@@ -18,6 +19,16 @@ use crate::{
     request::{Pending, Reply, Request, Response},
     statistics::{Statistics, Timing},
 };
+
+/// A request that is to be queued anew.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub enum Again {
+    /// As the model wants it: behind all others.
+    Last(Pending),
+    /// It was not begun: among those of its age.
+    Unbegun(Pending),
+}
 
 /// A worker process and what is needed to answer for it.
 pub struct Outside {
@@ -52,12 +63,12 @@ impl Outside {
     }
 
     /// Starts all groups; calls `idle` once the worker can take more, and `again` for requests that
-    /// are to be queued anew.
+    /// are to be queued anew: at the end, or where they were if they were not begun.
     pub fn run(
         &mut self,
         work: Work,
         idle: impl FnOnce() + 'static,
-        again: impl Fn(Pending) + 'static,
+        again: impl Fn(Again) + 'static,
     ) {
         let mut waiting = Vec::with_capacity(work.0.len());
         let mut groups = Vec::with_capacity(work.0.len());
@@ -95,7 +106,7 @@ struct Waiting {
     stats: Arc<Statistics>,
     begun: Instant,
     idle: RefCell<Option<Box<dyn FnOnce()>>>,
-    again: Box<dyn Fn(Pending)>,
+    again: Box<dyn Fn(Again)>,
 }
 
 impl Done for Waiting {
@@ -115,7 +126,7 @@ impl Done for Waiting {
                         }
                         (Outcome::Again(request, detached), reply) => {
                             if let Some(reply) = reply.or(detached) {
-                                (self.again)(Pending { request, reply });
+                                (self.again)(Again::Last(Pending { request, reply }));
                             }
                         }
                         // Whoever answers later has its reply already.
@@ -126,6 +137,16 @@ impl Done for Waiting {
             Err(error) => {
                 let open = replies.into_iter().flatten();
                 open.for_each(|it| it.answer_at(Err(error.clone()), now));
+            }
+        }
+    }
+
+    fn not_started(&self, group: usize, requests: Vec<Request>) {
+        let group = self.groups.borrow_mut().get_mut(group).and_then(Option::take);
+        let Some(Group { replies, .. }) = group else { return };
+        for (request, reply) in requests.into_iter().zip(replies) {
+            if let Some(reply) = reply {
+                (self.again)(Again::Unbegun(Pending { request, reply }));
             }
         }
     }

@@ -100,6 +100,9 @@ pub struct Serve {
     /// How long work in flight may take at shutdown
     #[arg(long, default_value_t = 30)]
     pub exit_timeout_secs: u64,
+    /// Log a line about a model whose oldest request has not moved for so long; 0: never
+    #[arg(long, default_value_t = 30)]
+    pub stall_warning_secs: u32,
     /// The server's name in its metadata
     #[arg(long, default_value = "triton")]
     pub id: String,

@@ -22,6 +22,7 @@ mod tests;
 mod turns;
 mod visit;
 mod warmup;
+mod watchdog;
 mod world;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub use self::{
     control::{Started, start},
     settings::{Mode, Settings},
     summary::{Row, Summary},
+    watchdog::watch,
 };
 pub use crate::model::Overrides;
 

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::Parameters;
 use crate::{
     error::{Error, Result},
-    statistics::{Statistics, Timing},
+    statistics::{Statistics, Ticket, Timing},
     tensor::Tensor,
 };
 
@@ -112,8 +112,8 @@ impl Answer for Drain {
 /// The one way to answer a request. Dropping it unanswered answers with an error.
 pub struct Reply {
     to: Option<Box<dyn Answer>>,
-    /// Whose statistics this answer counts in.
-    stats: Option<Arc<Statistics>>,
+    /// Where this answer counts.
+    ticket: Option<Ticket>,
     since: Instant,
 }
 
@@ -125,7 +125,7 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), stats: None, since }
+        Reply { to: Some(Box::new(to)), ticket: None, since }
     }
 
     /// A reply and the place to wait for it.
@@ -143,7 +143,7 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.stats = Some(stats);
+        self.ticket = Some(Ticket::new(stats));
         self
     }
 
@@ -159,6 +159,9 @@ impl Reply {
 
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, result: Result<Response>) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.moved();
+        }
         if let Some(to) = &mut self.to {
             to.part(result, Instant::now());
         }
@@ -196,9 +199,9 @@ impl Reply {
         to.answer(result, now);
     }
 
-    fn count(&self, result: &Result<&Timing, &Error>, now: Instant) {
-        let Some(stats) = &self.stats else { return };
-        let elapsed = now.saturating_duration_since(self.since);
+    fn count(&mut self, result: &Result<&Timing, &Error>, now: Instant) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let (stats, elapsed) = (ticket.stats(), now.saturating_duration_since(self.since));
         match result {
             Ok(timing) => stats.success(timing, elapsed),
             Err(error) => stats.failure(error.kind(), elapsed),

@@ -1,6 +1,6 @@
 //! The socket of one worker on the instance's thread: frames out at once, frames in as they come.
 
-use std::{cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
@@ -9,14 +9,20 @@ use tokio::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf},
     },
+    time::timeout,
 };
 
 use super::{
     lines::Budget,
     process::{FRAME_LIMIT, Launched, Process},
+    progress::Progress,
     segments::Segments,
 };
 use crate::error::{Error, Result};
+
+/// How long the rest of a frame may not come on at all; a thread of the model may hold up the one
+/// that sends.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// A worker that is up.
 pub(super) struct Connection {
@@ -28,11 +34,14 @@ pub(super) struct Connection {
     pub(super) budget: Budget,
     /// While one `execute` waits for an answer, others run.
     pub(super) overlaps: bool,
+    pub(super) progress: Progress,
+    /// Groups it was given so far.
+    pub(super) given: u64,
 }
 
 /// Puts the socket of a ready worker on the runtime of the current thread.
 pub(super) fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)> {
-    let Launched { process, stream, passing, ready } = launched;
+    let Launched { process, stream, passing, ready, progress } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
     let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
@@ -43,6 +52,8 @@ pub(super) fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)>
         segments: Segments::new(passing),
         budget: Budget::default(),
         overlaps: ready.is_async,
+        progress,
+        given: 0,
     };
     Ok((connection, reader))
 }
@@ -80,16 +91,23 @@ async fn write_rest(writer: Rc<OwnedWriteHalf>, unsent: Rc<RefCell<BytesMut>>) {
 }
 
 /// Gives every frame to `obey`, which may end it. Ends well when the socket does, and badly when
-/// the worker sends nonsense.
+/// the worker sends nonsense, or begins a frame and does not go on.
 pub(super) async fn read(
     reader: &mut OwnedReadHalf,
     mut obey: impl FnMut(&Bytes) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut buffer = BytesMut::with_capacity(64 << 10);
     loop {
-        match reader.read_buf(&mut buffer).await {
-            Ok(0) | Err(_) => return Ok(()),
-            Ok(_) => (),
+        let is_half = !buffer.is_empty();
+        let arriving = reader.read_buf(&mut buffer);
+        let arrived = if is_half {
+            let stalled = |_| format!("half a frame and nothing more for {STALLED:?}");
+            timeout(STALLED, arriving).await.map_err(stalled)?
+        } else {
+            arriving.await
+        };
+        if matches!(arrived, Ok(0) | Err(_)) {
+            return Ok(());
         }
         let mut missing = 0;
         while let Some(head) = buffer.first_chunk::<8>() {
@@ -107,5 +125,41 @@ pub(super) async fn read(
         if buffer.capacity() - buffer.len() < 4096.max(missing.min(1 << 20)) {
             buffer.reserve((64 << 10).max(missing.min(8 << 20)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// What is read when a worker sends `bytes` and then closes its socket, or is silent.
+    async fn check(bytes: &[u8], closes: bool, expected: Result<usize, &str>) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut reader, _writer) = ours.into_split();
+        let (_, mut worker) = theirs.into_split();
+        worker.write_all(bytes).await.unwrap();
+        let worker = Some(worker).filter(|_| !closes);
+        let mut frames = 0;
+        let read = read(&mut reader, |_| {
+            frames += 1;
+            Ok(())
+        });
+        assert_eq!(read.await.map(|()| frames), expected.map_err(str::to_owned), "{bytes:?}");
+        drop(worker);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_are_read_until_the_worker_ends_or_talks_nonsense() {
+        let frame = [16, 0, 0, 0, b'L', 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        check(&frame, true, Ok(1)).await;
+        check(&frame.repeat(3), true, Ok(3)).await;
+        check(&frame[..9], true, Ok(0)).await;
+        check(&[frame, frame].concat()[..20], false, Err("half a frame and nothing more for 30s"))
+            .await;
+        check(&[12, 0, 0, 0, b'L', 0, 0, 0], true, Err("a frame of 12 bytes")).await;
+        check(&[0; 8], true, Err("a frame of 0 bytes")).await;
+        check(&[248, 255, 255, 255, 0, 0, 0, 0], true, Err("a frame of 4294967288 bytes")).await;
     }
 }

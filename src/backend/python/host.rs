@@ -2,39 +2,22 @@
 
 use std::{
     collections::HashMap,
-    io::IoSlice,
-    mem::MaybeUninit,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::process::CommandExt,
-    },
+    os::{fd::OwnedFd, unix::process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    send, sendmsg, socketpair,
-};
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use serde::Deserialize;
-use tokio::{
-    net::{UnixStream, unix::pipe},
-    sync::watch,
-};
+use tokio::net::UnixStream;
 
 use super::{
+    forks::{Forks, Parent, Workers, follow, listen, lose},
     keeper::keeper,
-    lines::{self, Source, Tail},
+    lines::{Source, Tail},
     messages::{messages_of, receive},
     sources::{BOOTSTRAP, SOURCES},
 };
@@ -67,43 +50,12 @@ pub(super) enum NoHost {
     Broken(Error),
 }
 
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Exit {
-    /// By itself, with a status.
-    Status(i64),
-    /// By a signal.
-    Signal(i64),
-    /// With its fork server, which ended so.
-    Lost(Option<ExitStatus>),
-}
-
 /// A running fork server. Dropping the last `Arc` ends it.
 pub(super) struct Host {
     pub(super) hello: Hello,
     interpreter: PathBuf,
-    control: OwnedFd,
+    forks: Forks,
     child: Mutex<Option<Child>>,
-    workers: Arc<Mutex<Workers>>,
-    next: AtomicU64,
-}
-
-#[derive(Default)]
-struct Workers {
-    exits: HashMap<u64, watch::Sender<Option<Exit>>>,
-    is_gone: bool,
-}
-
-/// A worker that was just forked.
-pub(super) struct Forked {
-    /// Names it to the fork server.
-    pub(super) number: u64,
-    /// Frames.
-    pub(super) stream: OwnedFd,
-    /// Descriptors of segments.
-    pub(super) passing: OwnedFd,
-    /// Set once it is reaped.
-    pub(super) exit: watch::Receiver<Option<Exit>>,
 }
 
 /// What is known about an interpreter.
@@ -126,7 +78,7 @@ pub(super) fn acquire(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
         hosts.get_or_insert_default().entry(interpreter.to_owned()).or_default().clone()
     };
     let mut slot = slot.lock();
-    if let Some(host) = slot.host.upgrade().filter(|it| !it.workers.lock().is_gone) {
+    if let Some(host) = slot.host.upgrade().filter(|it| !it.forks.is_gone()) {
         return Ok(host);
     }
     if let Some((_, hello)) = slot.lacking.as_ref().filter(|it| it.0.elapsed() < LINGER) {
@@ -146,7 +98,7 @@ pub(super) fn acquire(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
 
 /// The same fork server, or another of its interpreter if it has ended. Blocks.
 pub(super) fn living(host: Arc<Host>) -> Result<Arc<Host>> {
-    if !host.workers.lock().is_gone {
+    if !host.forks.is_gone() {
         return Ok(host);
     }
     acquire(&host.interpreter).map_err(|error| match error {
@@ -159,7 +111,7 @@ pub(super) fn living(host: Arc<Host>) -> Result<Arc<Host>> {
     })
 }
 
-/// On the keeper's thread: the process must not outlive the thread that started it.
+/// On the keeper's thread.
 async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     let broken = |error: &dyn std::fmt::Display| {
         NoHost::Broken(Error::internal(format!(
@@ -188,19 +140,16 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
             let _ = child.kill();
         }
         let status = reap(&child).await.map_or("it is gone".to_owned(), |it| it.to_string());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        return Err(broken(&format!("{status}; {}", tail.text())));
+        return Err(broken(&format!("{status}; {}", tail.text().await)));
     };
     if hello.error.is_some() {
         reap(&child).await;
         return Err(NoHost::NoNumpy(hello));
     }
-    let workers: Arc<Mutex<Workers>> = Arc::default();
-    let next = AtomicU64::new(1);
-    let interpreter = interpreter.to_owned();
-    let host = Host { hello, interpreter, control, child, workers: workers.clone(), next };
-    let host = Arc::new(host);
-    keeper().spawn(listen(messages, Arc::downgrade(&host), workers));
+    let forks = Forks::new(control);
+    let workers = forks.workers();
+    let host = Arc::new(Host { hello, interpreter: interpreter.to_owned(), forks, child });
+    keeper().spawn(attend(messages, Arc::downgrade(&host), workers));
     Ok(host)
 }
 
@@ -237,137 +186,35 @@ async fn reap(child: &Mutex<Option<Child>>) -> Option<ExitStatus> {
     waited.ok()?.ok()
 }
 
-/// Tells the ends of workers until the fork server ends.
-async fn listen(messages: UnixStream, host: Weak<Host>, workers: Arc<Mutex<Workers>>) {
-    while let Some(message) = receive(&messages).await {
-        let number = |at: usize| {
-            let bytes = message.get(at..at + 8)?;
-            bytes.try_into().ok().map(i64::from_le_bytes)
-        };
-        let (Some(b'X'), Some(worker), Some(status)) = (message.first(), number(1), number(17))
-        else {
-            continue;
-        };
-        let sender = workers.lock().exits.remove(&(worker as u64));
-        if let Some(sender) = sender {
-            let exit = match status & 0x7f {
-                0 => Exit::Status(status >> 8 & 0xff),
-                signal => Exit::Signal(signal),
-            };
-            sender.send_replace(Some(exit));
-            keeper().gone(1);
-        }
-    }
-    workers.lock().is_gone = true;
+/// Follows a fork server to its end.
+async fn attend(messages: UnixStream, host: Weak<Host>, workers: Workers) {
+    listen(messages, &workers).await;
     // `None` if the last user has gone; then its drop reaps.
     let status = match host.upgrade() {
         Some(host) => reap(&host.child).await,
         None => None,
     };
-    let exits = std::mem::take(&mut workers.lock().exits);
-    keeper().gone(exits.len());
-    for sender in exits.into_values() {
-        sender.send_replace(Some(Exit::Lost(status)));
-    }
-}
-
-/// Logs what comes out of a pipe, on the keeper's thread.
-fn follow(pipe: OwnedFd, source: Source) {
-    keeper().spawn(async move {
-        if let Ok(receiver) = pipe::Receiver::from_owned_fd(pipe) {
-            lines::follow(receiver, source).await;
-        }
-    });
+    let status = status.map_or("ended".to_owned(), |it| format!("ended ({it})"));
+    lose(&workers, &format!("its fork server {status} and took it along"));
 }
 
 impl Host {
-    /// Forks a worker whose output is logged as `model`'s. Blocks for a moment.
-    pub(super) fn fork(&self, model: &Arc<str>, instance: &Arc<str>) -> Result<(Forked, Tail)> {
-        let failed = |error: Errno| {
-            Error::internal(format!("cannot start a worker for '{instance}': {error}"))
-        };
-        if keeper().is_closing() {
-            return Err(Error::unavailable("the server is stopping"));
-        }
-        let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
-        let (stream, their_stream) = pair(SocketType::STREAM).map_err(failed)?;
-        let (passing, their_passing) = pair(SocketType::SEQPACKET).map_err(failed)?;
-        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed);
-        let ((stdout, their_stdout), (stderr, their_stderr)) = (pipe()?, pipe()?);
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (sender, exit) = watch::channel(None);
-        {
-            let mut workers = self.workers.lock();
-            if workers.is_gone {
-                return Err(Error::unavailable("the interpreter's fork server has ended"));
-            }
-            workers.exits.insert(number, sender);
-            keeper().born();
-        }
-        let fds = [&their_stream, &their_passing, &their_stdout, &their_stderr].map(AsFd::as_fd);
-        if let Err(error) = self.send(&order(b'S', number), &fds) {
-            if self.workers.lock().exits.remove(&number).is_some() {
-                keeper().gone(1);
-            }
-            return Err(failed(error));
-        }
-        let tail = Tail::default();
-        let source = |stream, tail| Source {
-            model: model.clone(),
-            instance: instance.clone(),
-            stream,
-            tail,
-        };
-        follow(stdout, source("stdout", Tail::default()));
-        follow(stderr, source("stderr", tail.clone()));
-        Ok((Forked { number, stream, passing, exit }, tail))
-    }
-
-    /// Waits while the fork server is behind.
-    fn send(&self, order: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
-        loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            if !fds.is_empty() {
-                ancillary.push(SendAncillaryMessage::ScmRights(fds));
-            }
-            let order = [IoSlice::new(order)];
-            match sendmsg(&self.control, &order, &mut ancillary, SendFlags::NOSIGNAL) {
-                Ok(_) => return Ok(()),
-                Err(Errno::AGAIN | Errno::INTR) => {
-                    let mut ready = [PollFd::new(&self.control, PollFlags::OUT)];
-                    // Whatever it says, the next attempt finds out.
-                    let _ = poll(&mut ready, None);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Ends a worker at once. The fork server has not reaped it, so it cannot hit another process.
-    pub(super) fn kill(&self, number: u64) {
-        // A fork server that has ended took its workers along.
-        let _ = self.send(&order(b'K', number), &[]);
-    }
-
-    /// Ends the fork server at once, and with it its workers.
+    /// Has the fork server end its workers, whatever they left behind, and itself.
     pub(super) fn kill_all(&self) {
-        let numbers: Vec<u64> = self.workers.lock().exits.keys().copied().collect();
-        for number in numbers {
-            self.kill(number);
-        }
-        if let Some(child) = &mut *self.child.lock() {
-            // It may have ended already.
-            let _ = child.kill();
-        }
+        self.forks.close();
+    }
+}
+
+impl Parent for Host {
+    fn forks(&self) -> &Forks {
+        &self.forks
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         let Some(child) = self.child.lock().take() else { return };
-        // The listening task holds the socket too: only a shutdown ends the fork server's loop.
-        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+        self.forks.close();
         keeper().spawn_blocking(move || {
             let mut child = child;
             // It can only fail for a process that is no child of ours.
@@ -375,10 +222,4 @@ impl Drop for Host {
             keeper().gone(1);
         });
     }
-}
-
-fn order(kind: u8, number: u64) -> [u8; 9] {
-    let mut order = [kind; 9];
-    order[1..].copy_from_slice(&number.to_le_bytes());
-    order
 }

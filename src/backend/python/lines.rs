@@ -7,36 +7,78 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::{io::AsyncReadExt, net::unix::pipe};
+use tokio::{io::AsyncReadExt, net::unix::pipe, sync::watch};
 
 /// Longer lines are cut.
 const LONGEST: usize = 8 << 10;
 /// Lines a worker may log in a second; the rest is counted.
 const PER_SECOND: u32 = 500;
-/// Lines kept for the error of a crash.
+/// Lines kept for the error of a crash, and the most bytes of them: gRPC has errors in headers.
 const KEPT: usize = 20;
+const KEPT_BYTES: usize = 4 << 10;
+/// Where a stack goes through the backend.
+const OURS: &str = "  File \"<troupe>/";
+/// Of each line; one always fits, whatever the letters.
+const KEPT_LETTERS: usize = 1000;
+/// How long the last lines of a process that has ended may be under way. They are there at once,
+/// unless a child of it lives on and has the pipe too.
+const ON_THE_WAY: Duration = Duration::from_millis(100);
 
 /// The last lines of a worker's stderr.
 #[derive(Clone, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
+pub(super) struct Tail(Arc<Said>);
+
+#[derive(Default)]
+struct Said {
+    lines: Mutex<VecDeque<String>>,
+    /// Nothing more will come.
+    is_whole: watch::Sender<bool>,
+}
+
+/// Says, when it is dropped, that nothing more will come.
+pub(super) struct End(Tail);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.0.is_whole.send_replace(true);
+    }
+}
 
 impl Tail {
+    /// To be held by whoever reads the lines.
+    pub(super) fn begin(&self) -> End {
+        End(self.clone())
+    }
+
     fn push(&self, line: &str) {
-        let mut lines = self.0.lock();
+        // Of a stack that is written when a worker crashes, only the model's part says something.
+        if line.starts_with(OURS) {
+            return;
+        }
+        let mut lines = self.0.lines.lock();
         if lines.len() == KEPT {
             lines.pop_front();
         }
-        lines.push_back(line.to_owned());
+        lines.push_back(line.chars().take(KEPT_LETTERS).collect());
     }
 
-    /// The lines, one below the other; empty if there are none.
-    pub(super) fn text(&self) -> String {
-        let lines = self.0.lock();
-        if lines.is_empty() {
+    /// The lines, one below the other, once all are read.
+    pub(super) async fn text(&self) -> String {
+        let mut is_whole = self.0.is_whole.subscribe();
+        let _ = tokio::time::timeout(ON_THE_WAY, is_whole.wait_for(|it| *it)).await;
+        let lines = self.0.lines.lock();
+        let mut room = KEPT_BYTES;
+        let fits = |line: &&String| {
+            let fits = line.len() < room;
+            room = room.saturating_sub(line.len() + 1);
+            fits
+        };
+        let mut last: Vec<&str> = lines.iter().rev().take_while(fits).map(String::as_str).collect();
+        if last.is_empty() {
             return "it wrote nothing to stderr".into();
         }
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        format!("its last lines on stderr:\n{}", lines.join("\n"))
+        last.reverse();
+        format!("its last lines on stderr:\n{}", last.join("\n"))
     }
 }
 

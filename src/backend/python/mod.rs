@@ -6,12 +6,16 @@ mod connection;
 mod decode;
 mod encode;
 mod environment;
+mod forks;
 mod host;
 mod keeper;
+mod limits;
 mod lines;
 mod messages;
 mod passing;
+mod preload;
 mod process;
+mod progress;
 mod remote;
 mod replies;
 mod segments;
@@ -25,7 +29,9 @@ pub use self::keeper::wait_for_workers;
 use self::{
     environment::Wishes,
     host::Host,
-    process::{Launched, Orders, Recipe, Refused, launch},
+    limits::Limits,
+    preload::Preload,
+    process::{Launched, Orders, Recipe, Refused, Source, Starting, launch},
 };
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
@@ -58,13 +64,21 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         place,
         execution_env: parsed["parameters"]["EXECUTION_ENV_PATH"]["string_value"].as_str(),
     };
-    let orders = Orders { complete: true, model_config: config.into(), ..orders(place, &path) };
+    let memory_limit = &parsed["parameters"][limits::MEMORY_LIMIT]["string_value"];
+    let orders = Orders {
+        complete: true,
+        // One that is wrong is refused with the finished config.
+        memory_limit: memory_limit.as_str().and_then(limits::bytes),
+        model_config: config.into(),
+        ..orders(place, &path)
+    };
     let recipe = Recipe {
-        host: Mutex::new(environment::host(&wishes)?),
+        source: Source::Interpreter(Mutex::new(environment::host(&wishes)?)),
         orders,
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
         lookup: None,
+        starting: Starting::default(),
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.ready.config)
 }
@@ -86,6 +100,7 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
     }
     let concurrency = wanted_concurrency(&config)?;
     let path = model_file(place, &config.default_model_filename)?;
+    let limits = Limits::of(&config)?;
     let wishes = Wishes {
         settings,
         place,
@@ -93,7 +108,20 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
     };
     let host = environment::host(&wishes)?;
     let (settings, place) = (settings.clone(), place.clone());
-    Ok(Backend::Remote(Arc::new(Opener { settings, place, config, path, host, concurrency })))
+    let mut opener =
+        Opener { settings, place, config, path, host, concurrency, limits, preload: None };
+    if limits.preload {
+        let orders = Orders { template: true, ..opener.orders(opener.arguments()) };
+        opener.preload = Some(Preload::new(Recipe {
+            source: Source::Interpreter(Mutex::new(opener.host.clone())),
+            orders,
+            model: opener.config.name.clone(),
+            instance: format!("{} (template)", opener.config.name).into(),
+            lookup: None,
+            starting: Starting::default(),
+        }));
+    }
+    Ok(Backend::Remote(Arc::new(opener)))
 }
 
 /// The parameter of the config, if it has it.
@@ -117,27 +145,54 @@ struct Opener {
     host: Arc<Host>,
     /// As the config wants it.
     concurrency: Option<NonZeroUsize>,
+    limits: Limits,
+    preload: Option<Arc<Preload>>,
+}
+
+impl Opener {
+    /// What `initialize` is given of every instance, and `preload` of none.
+    fn arguments(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::from([
+            ("model_config", json::print(&self.config.proto)),
+            ("model_repository", self.place.model_dir.display().to_string()),
+            ("model_version", self.place.version.to_string()),
+            ("model_name", self.place.name.clone()),
+        ])
+    }
+
+    fn orders(&self, args: BTreeMap<&'static str, String>) -> Orders {
+        Orders {
+            memory_limit: self.limits.memory,
+            execute_timeout_ms: self.limits.execute.map(|it| it.as_millis() as u64),
+            model_config: args["model_config"].clone(),
+            args,
+            ..orders(&self.place, &self.path)
+        }
+    }
+
+    fn source(&self) -> Source {
+        match &self.preload {
+            Some(preload) => Source::Preloaded(preload.clone()),
+            None => Source::Interpreter(Mutex::new(self.host.clone())),
+        }
+    }
 }
 
 impl OpenRemote for Opener {
     fn open(&self, instance: &InstanceName) -> Result<StartRemote> {
-        let json = json::print(&self.config.proto);
-        let args = BTreeMap::from([
-            ("model_config", json.clone()),
+        let mut args = self.arguments();
+        args.extend([
             ("model_instance_kind", instance.kind.to_owned()),
             ("model_instance_name", instance.name.clone()),
             ("model_instance_device_id", instance.device.to_string()),
-            ("model_repository", self.place.model_dir.display().to_string()),
-            ("model_version", self.place.version.to_string()),
-            ("model_name", self.place.name.clone()),
         ]);
-        let orders = Orders { model_config: json, args, ..orders(&self.place, &self.path) };
         let recipe = Arc::new(Recipe {
-            host: Mutex::new(self.host.clone()),
-            orders,
+            source: self.source(),
+            orders: self.orders(args),
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),
             lookup: self.settings.lookup.clone(),
+            starting: Starting::default(),
         });
         let wishes = Wishes {
             settings: &self.settings,
@@ -148,9 +203,17 @@ impl OpenRemote for Opener {
         let concurrency = self.concurrency_of(&launched)?;
         let has_check = launched.ready.has_check;
         let (config, health) = (self.config.clone(), instance.health.clone());
-        let version = self.place.version;
+        let (version, time_limit) = (self.place.version, self.limits.execute);
         Ok(Box::new(move || {
-            let fixed = remote::Fixed { recipe, config, health, version, concurrency, has_check };
+            let fixed = remote::Fixed {
+                recipe,
+                config,
+                health,
+                version,
+                concurrency,
+                has_check,
+                time_limit,
+            };
             let worker = remote::attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         }))

@@ -14,9 +14,12 @@ use tokio::{io::AsyncReadExt, sync::watch};
 use super::{
     changes::change,
     decode::Cursor,
-    host::{Exit, Host, living},
+    forks::{Exit, Forked, Parent},
+    host::{Host, living},
     keeper::keeper,
     lines::{Budget, Tail, escape},
+    preload::Preload,
+    progress::Progress,
 };
 use crate::{
     error::{Error, Result},
@@ -25,7 +28,8 @@ use crate::{
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
-/// How long a worker may live on after it closed its socket, and how long its killing may take.
+/// How long a worker may live on after it closed its socket or was aborted, and how long its
+/// killing may take.
 const EXIT_REPORT: Duration = Duration::from_secs(3);
 /// The largest frame a worker may send, and about the largest it is sent.
 pub(super) const FRAME_LIMIT: usize = 1 << 30;
@@ -35,6 +39,12 @@ pub(super) const FRAME_LIMIT: usize = 1 << 30;
 pub(super) struct Orders {
     /// Only run `auto_complete_config`.
     pub(super) complete: bool,
+    /// Only import the model and run `preload`, then fork instances.
+    pub(super) template: bool,
+    /// Bytes of address space.
+    pub(super) memory_limit: Option<u64>,
+    /// Milliseconds; the worker must not hold answers back then.
+    pub(super) execute_timeout_ms: Option<u64>,
     pub(super) model_name: String,
     pub(super) model_version: String,
     pub(super) model_config: String,
@@ -47,13 +57,73 @@ pub(super) struct Orders {
 
 /// All that is needed to start a worker, again and again.
 pub(super) struct Recipe {
-    /// Another one after it has ended.
-    pub(super) host: Mutex<Arc<Host>>,
+    pub(super) source: Source,
     pub(super) orders: Orders,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
     /// Where the model finds others; `None` where there are none.
     pub(super) lookup: Option<Arc<dyn Lookup>>,
+    /// The socket of a worker that is not ready yet.
+    pub(super) starting: Starting,
+}
+
+impl Recipe {
+    /// From now on no worker gets ready.
+    pub(super) fn give_up(&self) {
+        self.starting.give_up();
+        if let Source::Preloaded(preload) = &self.source {
+            preload.give_up();
+        }
+    }
+}
+
+/// Whose child the worker is to be.
+pub(super) enum Source {
+    /// The interpreter's; another one after it has ended.
+    Interpreter(Mutex<Arc<Host>>),
+    /// A process that has imported the model already.
+    Preloaded(Arc<Preload>),
+}
+
+impl Source {
+    /// One that lives. Blocks.
+    fn parent(&self) -> Result<Arc<dyn Parent>, Refused> {
+        match self {
+            Source::Interpreter(host) => {
+                let alive = living(host.lock().clone())?;
+                *host.lock() = alive.clone();
+                Ok(alive)
+            }
+            Source::Preloaded(preload) => Ok(preload.template()?),
+        }
+    }
+}
+
+/// Lets the one who waits for a worker to get ready give up.
+#[derive(Default)]
+pub(super) struct Starting(Mutex<(Option<UnixStream>, bool)>);
+
+impl Starting {
+    /// `false` if it was given up already.
+    fn begin(&self, stream: &UnixStream) -> bool {
+        let mut starting = self.0.lock();
+        // Without a copy of the descriptor it cannot be given up, and that is all.
+        starting.0 = stream.try_clone().ok();
+        !starting.1
+    }
+
+    fn end(&self) {
+        self.0.lock().0 = None;
+    }
+
+    fn give_up(&self) {
+        let mut starting = self.0.lock();
+        starting.1 = true;
+        if let Some(stream) = starting.0.take() {
+            // Whoever reads it finds its end.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
 }
 
 /// A worker that is ready.
@@ -61,6 +131,7 @@ pub(super) struct Launched {
     pub(super) process: Process,
     pub(super) stream: UnixStream,
     pub(super) passing: OwnedFd,
+    pub(super) progress: Progress,
     pub(super) ready: Ready,
 }
 
@@ -105,7 +176,8 @@ impl From<Error> for Refused {
 
 /// A living worker. Dropping it lets it finalize, then kills it, on the keeper's thread.
 pub(super) struct Process {
-    host: Arc<Host>,
+    /// Kept until the exit is known: it takes its children along.
+    parent: Arc<dyn Parent>,
     number: u64,
     model: Arc<str>,
     instance: Arc<str>,
@@ -117,23 +189,31 @@ pub(super) struct Process {
 
 /// Starts a worker and waits until its model is initialized. Blocks.
 pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
-    let host = living(recipe.host.lock().clone())?;
-    *recipe.host.lock() = host.clone();
-    let (forked, tail) = host.fork(&recipe.model, &recipe.instance)?;
+    let parent = recipe.source.parent()?;
+    let forked = parent.forks().fork(&recipe.model, &recipe.instance)?;
+    let Forked { number, stream, passing, progress, exit, tail } = forked;
     let failed = |error: std::io::Error| {
         Error::internal(format!("cannot start a worker for '{}': {error}", recipe.instance))
     };
-    let mut stream = UnixStream::from(forked.stream);
-    let mut process = Process {
-        host,
-        number: forked.number,
-        model: recipe.model.clone(),
-        instance: recipe.instance.clone(),
-        exit: forked.exit,
-        tail,
-        farewell: None,
-    };
-    process.farewell = Some(stream.try_clone().map_err(failed)?);
+    let mut stream = UnixStream::from(stream);
+    let (model, instance) = (recipe.model.clone(), recipe.instance.clone());
+    let farewell = Some(stream.try_clone().map_err(failed)?);
+    let process = Process { parent, number, model, instance, exit, tail, farewell };
+    let is_wanted = recipe.starting.begin(&stream);
+    let ready = if is_wanted { initialize(recipe, &process, &mut stream) } else { Ok(None) };
+    recipe.starting.end();
+    match ready? {
+        Some(ready) => Ok(Launched { process, stream, passing, progress, ready }),
+        None => Err(died_at_start(process, &recipe.instance)?.into()),
+    }
+}
+
+/// `None` if the worker ends.
+fn initialize(
+    recipe: &Recipe,
+    process: &Process,
+    stream: &mut UnixStream,
+) -> Result<Option<Ready>, Refused> {
     let orders = serde_json::to_vec(&recipe.orders)
         .map_err(|error| Error::internal(format!("cannot describe the model: {error}")))?;
     let mut frame = frame_head(b'I', orders.len());
@@ -141,15 +221,9 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
     // A worker that ended at once is noticed below.
     let _ = stream.write_all(&frame);
     let mut budget = Budget::default();
-    loop {
-        let Some((kind, body)) = read_frame(&mut stream) else {
-            return Err(died_at_start(process, &recipe.instance)?.into());
-        };
+    while let Some((kind, body)) = read_frame(stream) {
         match kind {
-            b'R' => {
-                let ready = parse(&body)?;
-                return Ok(Launched { process, stream, passing: forked.passing, ready });
-            }
+            b'R' => return Ok(Some(parse(&body)?)),
             b'X' => {
                 let Failed { error, is_import } = parse(&body)?;
                 return Err(Refused { error: Error::internal(error), is_import });
@@ -165,6 +239,7 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
             _ => return Err(Error::internal("the worker sent an unknown frame").into()),
         }
     }
+    Ok(None)
 }
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
@@ -173,9 +248,9 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
 }
 
 fn died_at_start(process: Process, instance: &str) -> Result<Error> {
-    let ending = keeper().wait(async move { process.ending().await })?;
+    let Ending { how, said } = keeper().wait(async move { process.ending().await })?;
     Ok(Error::internal(format!(
-        "Stub process '{instance}' ended while the model was loaded: {ending}"
+        "Stub process '{instance}' ended while the model was loaded: {how}; {said}"
     )))
 }
 
@@ -197,38 +272,51 @@ fn read_frame(stream: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
     (body.len() == length).then_some((head[4], body))
 }
 
+/// The end of a worker in words.
+pub(super) struct Ending {
+    pub(super) how: String,
+    /// Its last lines on stderr.
+    pub(super) said: String,
+}
+
 impl Process {
     /// How it ended and what it last said. Its socket closes a moment before it can be reaped; one
     /// that only closed its socket is killed.
-    pub(super) async fn ending(&self) -> String {
+    pub(super) async fn ending(&self) -> Ending {
         let exit = self.exited().await;
         if exit.is_none() {
             self.kill();
             self.exited().await;
         }
-        // Its last lines are still in the pipe.
-        tokio::time::sleep(Duration::from_millis(5)).await;
         let how = match exit {
             Some(Exit::Status(status)) => format!("it exited with status {status}"),
-            Some(Exit::Signal(signal)) => format!("it was ended by signal {signal}"),
-            Some(Exit::Lost(status)) => {
-                let status = status.map_or("ended".to_owned(), |it| format!("ended ({it})"));
-                format!("its fork server {status} and took it along")
-            }
+            Some(Exit::Signal(signal)) => format!("it was ended by {}", signal_text(signal)),
+            Some(Exit::Lost(how)) => how.to_string(),
             None => "it closed its socket, lived on and was killed".into(),
         };
-        format!("{how}; {}", self.tail.text())
+        Ending { how, said: self.tail.text().await }
     }
 
     async fn exited(&self) -> Option<Exit> {
-        let mut exit = self.exit.clone();
-        let known = async { exit.wait_for(Option::is_some).await.ok().and_then(|it| *it) };
-        tokio::time::timeout(EXIT_REPORT, known).await.ok().flatten()
+        tokio::time::timeout(EXIT_REPORT, wait_for(self.exit.clone())).await.ok().flatten()
+    }
+
+    /// Done once it is reaped, whoever else still has its socket.
+    pub(super) fn reaped(&self) -> impl Future<Output = ()> + use<> {
+        let exit = self.exit.clone();
+        async {
+            wait_for(exit).await;
+        }
     }
 
     /// Ends it at once.
     pub(super) fn kill(&self) {
-        self.host.kill(self.number);
+        self.parent.forks().kill(self.number);
+    }
+
+    /// Has it say on its stderr where it is, and end.
+    pub(super) fn abort(&self) {
+        self.parent.forks().abort(self.number);
     }
 
     /// A line of `pb_utils.Logger`.
@@ -255,7 +343,7 @@ impl Drop for Process {
         // The worker reads the end of its input, finalizes and leaves.
         let _ = farewell.shutdown(std::net::Shutdown::Write);
         let process = Process {
-            host: self.host.clone(),
+            parent: self.parent.clone(),
             number: self.number,
             model: self.model.clone(),
             instance: self.instance.clone(),
@@ -268,8 +356,8 @@ impl Drop for Process {
             if tokio::time::timeout(FINALIZE_GRACE, leaving).await.is_err() {
                 process.kill();
             }
-            // The host must not be dropped, and its workers killed, before the exit is known.
-            let _ = process.exit.clone().wait_for(Option::is_some).await;
+            // The parent must not be dropped, and its children killed, before the exit is known.
+            wait_for(process.exit.clone()).await;
         });
     }
 }
@@ -278,7 +366,6 @@ impl Process {
     /// Reads what the worker still says, until it is reaped.
     async fn leave(&self, farewell: UnixStream) {
         let _ = farewell.set_nonblocking(true);
-        let mut exit = self.exit.clone();
         let reading = async {
             let Ok(mut stream) = tokio::net::UnixStream::from_std(farewell) else { return };
             let mut budget = Budget::default();
@@ -298,6 +385,25 @@ impl Process {
             }
         };
         reading.await;
-        let _ = exit.wait_for(Option::is_some).await;
+        wait_for(self.exit.clone()).await;
     }
+}
+
+async fn wait_for(mut exit: watch::Receiver<Option<Exit>>) -> Option<Exit> {
+    exit.wait_for(Option::is_some).await.ok().and_then(|it| it.clone())
+}
+
+/// A signal by number, and by name if it is one of those that end workers.
+fn signal_text(signal: i64) -> String {
+    let name = match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL, which is also what ends a process when memory runs out)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    };
+    format!("signal {signal}{name}")
 }

@@ -1,8 +1,10 @@
 //! A worker as its instance sees it: frames out, answers in, and a new worker when one dies.
 
+mod backoff;
 mod calls;
 mod checks;
 mod copies;
+mod deadline;
 mod flight;
 mod open;
 mod revive;
@@ -17,13 +19,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use self::{
     calls::Calls,
     checks::Checks,
     copies::{copy_then_send, needs_copy},
-    flight::{Flight, News, Told, all_failed, failed, tell},
+    flight::{Flight, Group, News, Told, all_failed, failed, tell},
     open::{Key, Open},
 };
 use super::{
@@ -56,6 +58,8 @@ pub(super) struct Fixed {
     pub(super) concurrency: Option<NonZeroUsize>,
     /// The model has `is_ready`.
     pub(super) has_check: bool,
+    /// Of one `execute`.
+    pub(super) time_limit: Option<Duration>,
 }
 
 /// The handle of the instance. Dropping it ends the worker.
@@ -75,6 +79,14 @@ struct Link {
     frame: Vec<u8>,
     /// Nothing was started since the last look.
     is_idle: bool,
+    /// Told when something is started, if there is a time limit.
+    busy: Option<Rc<Notify>>,
+    /// Why the worker is being ended.
+    verdict: Option<String>,
+    /// The worker has answered something.
+    is_proven: bool,
+    /// Keeps the instance from being given work while it has no worker.
+    held: Vec<Rc<dyn Done>>,
 }
 
 /// What `Remote::start` was given.
@@ -82,8 +94,11 @@ type Start = (Vec<Vec<Request>>, Rc<dyn Done>);
 
 enum State {
     Up(Box<Connection>),
-    /// Why, and until when.
-    Down(String),
+    Down {
+        why: String,
+        /// A worker is being started, for the first time since the last one ended.
+        is_brief: bool,
+    },
 }
 
 /// Takes over a worker that is ready, on the runtime of the current thread.
@@ -102,8 +117,18 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         sequence: 0,
         frame: Vec::new(),
         is_idle: false,
+        busy: None,
+        verdict: None,
+        is_proven: false,
+        held: Vec::new(),
     };
+    let time_limit = link.fixed.time_limit;
     let link = Rc::new(RefCell::new(link));
+    if let Some(limit) = time_limit {
+        let busy = Rc::new(Notify::new());
+        link.borrow_mut().busy = Some(busy.clone());
+        actix_rt::spawn(deadline::watch(Rc::downgrade(&link), limit, busy));
+    }
     actix_rt::spawn(revive::attend(Rc::downgrade(&link), reader));
     actix_rt::spawn(open::give_credit(Rc::downgrade(&link), told));
     actix_rt::spawn(calls::reply(Rc::downgrade(&link), heard));
@@ -144,12 +169,7 @@ impl Remote for Worker {
 impl Link {
     fn send(&mut self, mut groups: Vec<Vec<Request>>, done: Rc<dyn Done>) -> News {
         self.is_idle = false;
-        let connection = match &mut self.state {
-            State::Up(connection) => connection,
-            State::Down(why) => {
-                return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
-            }
-        };
+        let State::Up(connection) = &mut self.state else { return self.turn_away(groups, done) };
         let begun = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
         let frame = &mut self.frame;
@@ -160,10 +180,13 @@ impl Link {
             return all_failed(&groups, &done, &error);
         }
         connection.write(&self.frame);
-        let left = groups.len();
+        let (left, before) = (groups.len(), connection.given);
+        connection.given += left as u64;
+        let open = |requests| Group { requests: Some(requests), seen: None };
         self.in_flight.push_back(Flight {
             sequence: self.sequence,
-            groups: groups.into_iter().map(Some).collect(),
+            before,
+            groups: groups.into_iter().map(open).collect(),
             left,
             begun,
             encode: begun.elapsed() / left.max(1) as u32,
@@ -171,6 +194,9 @@ impl Link {
         });
         if COPY_HERE < self.frame.capacity() {
             self.frame = Vec::new();
+        }
+        if let Some(busy) = &self.busy {
+            busy.notify_one();
         }
         Vec::new()
     }
@@ -213,7 +239,7 @@ impl Link {
     fn is_cancelled(&self, key: Key) -> bool {
         let (group, index) = (key.1 as usize, key.2 as usize);
         let flight = self.in_flight.iter().find(|it| it.sequence == key.0);
-        match flight.and_then(|it| it.groups.get(group)?.as_ref()?.get(index)) {
+        match flight.and_then(|it| it.groups.get(group)?.requests.as_ref()?.get(index)) {
             Some(request) => request.context.is_cancelled(),
             None => self.open.is_cancelled(key),
         }
@@ -235,12 +261,16 @@ impl Link {
         let place = self.in_flight.iter().position(|it| it.sequence == head.sequence);
         let place = place.ok_or_else(unknown)?;
         let flight = &mut self.in_flight[place];
-        let requests =
-            flight.groups.get(head.group).and_then(Option::as_ref).ok_or_else(unknown)?;
+        let requests = flight
+            .groups
+            .get(head.group)
+            .and_then(|it| it.requests.as_ref())
+            .ok_or_else(unknown)?;
         let Answer { results, mut timing } =
             answer(cursor, &self.fixed.config, requests, &mut connection.segments)?;
         let (sequence, group) = (head.sequence, head.group);
         let key = |index: usize| (sequence, group as u32, index as u32);
+        self.is_proven = true;
         let instance = &self.fixed.recipe.instance;
         let results = match results {
             Ok(verdicts) => {
@@ -250,7 +280,7 @@ impl Link {
                 }
                 let open = &mut self.open;
                 // After the answer is read, so that outputs may refer to inputs.
-                let requests = flight.groups[group].take().unwrap_or_default();
+                let requests = flight.groups[group].requests.take().unwrap_or_default();
                 let verdicts = verdicts.into_iter().zip(requests).enumerate();
                 let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
                     Verdict::Result(result) => Outcome::Now(result),
@@ -262,7 +292,7 @@ impl Link {
             Err(text) => {
                 let error = Error::internal(failure(instance, &text));
                 self.open.fail_group(sequence, group, &error);
-                flight.groups[group] = None;
+                flight.groups[group].requests = None;
                 Err(error)
             }
         };
@@ -273,7 +303,7 @@ impl Link {
             self.in_flight.remove(place);
         }
         timing.compute_output += begun.elapsed();
-        Ok(Some((done, Executed { group, results, timing })))
+        Ok(Some(Told::Executed(done, Executed { group, results, timing })))
     }
 }
 
@@ -292,11 +322,12 @@ fn unhealthy(fixed: &Fixed, text: &str) -> String {
 impl Drop for Link {
     fn drop(&mut self) {
         let error = Error::unavailable("the model was unloaded");
-        let (mut news, _) = self.give_up(&error);
+        let mut news = self.give_up(&error, u64::MAX);
         for (groups, done) in self.behind.take().into_iter().flatten() {
-            news.extend((0..groups.len()).map(|group| (done.clone(), failed(group, &error))));
+            news.extend(all_failed(&groups, &done, &error));
         }
         tell(news);
+        self.fixed.recipe.give_up();
     }
 }
 
@@ -333,14 +364,15 @@ impl Link {
         let gone = Error::cancelled();
         let flights = self.in_flight.iter().flat_map(|flight| {
             let groups = flight.groups.iter().enumerate();
-            groups.map(move |(group, requests)| (&flight.done, group, requests))
+            groups.map(move |(group, it)| (&flight.done, group, it))
         });
-        let is_gone = |requests: &Option<Vec<Request>>| {
-            requests.as_ref().is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
+        let is_gone = |it: &Group| {
+            let requests = it.requests.as_ref();
+            requests.is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
         };
         flights
-            .filter(|(_, _, requests)| is_gone(requests))
-            .map(|(done, group, _)| (done.clone(), failed(group, &gone)))
+            .filter(|(_, _, it)| is_gone(it))
+            .map(|(done, group, _)| failed(done, group, &gone))
             .collect()
     }
 }

@@ -1,8 +1,11 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 20] = [
+pub(super) const SOURCES: [(&str, &str); 23] = [
     ("troupe_host", include_str!("py/host.py")),
+    ("troupe_forks", include_str!("py/forks.py")),
+    ("troupe_forked", include_str!("py/forked.py")),
+    ("troupe_preload", include_str!("py/preload.py")),
     ("troupe_worker", include_str!("py/worker.py")),
     ("troupe_coroutines", include_str!("py/coroutines.py")),
     ("troupe_reader", include_str!("py/reader.py")),

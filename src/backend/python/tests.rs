@@ -18,7 +18,7 @@ use super::{complete, prepare};
 use crate::{
     backend::{Backend, Done, Executed, InstanceName, Outcome, Place, Remote, Settings},
     config::{ModelConfig, read_text},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     model::Health,
     request::{Context, Parameter, Reply, Request, Response, Wanted},
     tensor::{DataType, SegmentPool, Shape, Tensor},
@@ -138,6 +138,12 @@ impl Done for Collect {
             _ => panic!("it should answer at once"),
         };
         *place = Some(executed.results.map(|it| it.into_iter().map(now).collect()));
+    }
+
+    fn not_started(&self, group: usize, _: Vec<Request>) {
+        let place = &mut self.groups.borrow_mut()[group];
+        assert!(place.is_none(), "a group was answered twice");
+        *place = Some(Err(Error::unavailable("not started")));
     }
 
     fn detach(&self, _: usize, _: usize) -> Option<Reply> {

@@ -75,6 +75,7 @@ class Coroutines:
         for number in range(groups):
             time = now()
             place = (sequence, number)
+            worker.count()
             requests, used, at = worker.decode(raw, data, at, place)
             self.start(self.execute(place, requests, used, time))
 

@@ -1,5 +1,6 @@
 """A model's file into a class, and a class's wishes into a configuration."""
 import os
+import resource
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
@@ -10,11 +11,14 @@ from troupe_failures import PlainError
 def load_module(path, model_dir, version):
     """Imports the file as `<version>.<stem>`, so that imports of its siblings work."""
     folder, file = os.path.split(path)
+    name = f"{version}.{file[:-3]}"
+    if name in sys.modules:
+        # This process was forked from the model's template.
+        return sys.modules[name]
     sys.path += [folder, model_dir]
     package = type(sys)(version)
     package.__path__ = [folder]
     sys.modules[version] = package
-    name = f"{version}.{file[:-3]}"
     spec = spec_from_file_location(name, path)
     module = module_from_spec(spec)
     sys.modules[name] = module
@@ -25,6 +29,18 @@ def load_module(path, model_dir, version):
     finally:
         sys.dont_write_bytecode = is_writing
     return module
+
+
+def limit_memory(limit):
+    """No more address space than `limit` bytes; what the interpreter has counts."""
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    if limit <= taken:
+        raise PlainError(
+            f"MEMORY_LIMIT_BYTES is {limit}, and the interpreter with numpy alone has {taken} bytes "
+            "of address space."
+        )
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def complete(model, name, config):

@@ -1,11 +1,15 @@
 """Runs one model: reads frames of requests, calls `execute`, writes frames of answers."""
 import gc
 import json
+import mmap
 import os
 import struct
+import sys
 from inspect import iscoroutinefunction
 from time import perf_counter_ns as now
 
+import troupe_forked
+import troupe_preload
 import troupe_requests
 from troupe_calls import Calls
 from troupe_decode import NOTHING, Decoder
@@ -14,7 +18,7 @@ from troupe_failures import PlainError, describe
 from troupe_frames import (
     ANSWER, CHECK, CHECKED, FAILED, FRAME, NUMBER, NUMBERS, READY, Frames, ServerGone, padded
 )
-from troupe_loading import complete, load_module
+from troupe_loading import complete, limit_memory, load_module
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
 from troupe_types import TritonModelException
@@ -33,12 +37,18 @@ IS_READY, IS_NOT_READY, CHECK_FAILED = 0, 1, 2
 class Worker:
     """One model instance and its sockets."""
 
-    def __init__(self, control, passing):
+    def __init__(self, control, passing, progress):
+        self.pid = os.getpid()
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames.send)
         self.frames.release = self.segments.release
         self.frames.news = self.segments.news
         self.calls = Calls(self)
+        # How many groups were begun, in order: the server reads it when this process has ended.
+        self.progress = memoryview(mmap.mmap(progress, mmap.PAGESIZE)).cast("Q")
+        os.close(progress)
+        self.begun = 0
+        self.hold_ns = HOLD_NS
         # Only for models that have coroutines.
         self.loop = None
         self.model = None
@@ -55,7 +65,7 @@ class Worker:
         """Obeys the first frame; False if there is nothing to serve."""
         _, raw = self.frames.receive(False)
         args = json.loads(bytes(raw[8:]))
-        troupe_requests.worker = self
+        troupe_requests.worker = troupe_forked.worker = self
         self.model_name = args["model_name"]
         self.model_version = int(args["model_version"])
         self.version_dir = os.path.dirname(args["path"])
@@ -68,9 +78,13 @@ class Worker:
             self.frames.send_json(FAILED, {"error": describe(error), "is_import": is_import})
             return False
         self.frames.send_json(READY, made)
-        return not args["complete"]
+        if args["template"]:
+            troupe_preload.serve(self, main)
+        return not args["complete"] and not args["template"]
 
     def load(self, args):
+        if args["memory_limit"]:
+            limit_memory(args["memory_limit"])
         module = load_module(args["path"], args["model_dir"], args["model_version"])
         model = module.TritonPythonModel
         if args["complete"]:
@@ -80,6 +94,12 @@ class Worker:
             raise TritonModelException(
                 f"Python model {args['path']} does not implement `execute` method."
             )
+        if args["template"]:
+            troupe_preload.preload(model, args["args"])
+            return {}
+        if args["execute_timeout_ms"]:
+            # What was executed in time is answered before something else takes too long.
+            self.hold_ns = -1
         config = json.loads(args["model_config"])
         inputs = [tensor["name"] for tensor in config.get("input", ())]
         self.outputs = [tensor["name"] for tensor in config.get("output", ())]
@@ -132,6 +152,11 @@ class Worker:
         # News were taken in when the frame came.
         return sequence, groups, 24 + 16 * new + 8 * (forgotten + released)
 
+    def count(self):
+        """Another group is begun: said before anything that it may break."""
+        self.begun += 1
+        self.progress[0] = self.begun
+
     def run(self, raw):
         """All groups of a frame, each one call of `execute` and one frame of answers."""
         data = raw if type(raw) is bytearray else bytearray(raw)
@@ -141,9 +166,13 @@ class Worker:
             # Under load others need this core, and the next frame is there anyway.
             frames.is_eager = False
         decode, execute, encode = self.decode, self.execute, self.encode
+        hold_ns = self.hold_ns
         time = last = now()
         size = 0
         for number in range(groups):
+            if frames.is_gone:
+                raise ServerGone
+            self.count()
             requests, used, at = decode(raw, data, at, (sequence, number))
             count = len(requests)
             self.group, self.segments.used = (sequence, number), used
@@ -168,7 +197,7 @@ class Worker:
             size += 48 + len(held) + len(body)
             time = after
             # Whom the model calls may wait for an answer, and it for them.
-            if HOLD_NS < time - last or HOLD_BYTES < size or frames.calls:
+            if hold_ns < time - last or HOLD_BYTES < size or frames.calls:
                 frames.flush()
                 time = last = now()
                 size = 0
@@ -267,12 +296,16 @@ def padded_text(text):
     return NUMBER.pack(len(data)) + padded(data)
 
 
-def main(control, passing):
-    worker = Worker(control, passing)
+def main(control, passing, progress):
+    worker = Worker(control, passing, progress)
     try:
         if worker.start():
             worker.serve()
     except (ServerGone, BrokenPipeError, ConnectionResetError):
         pass
+    if os.getpid() != worker.pid:
+        print("a process that the model forked came back from `execute`", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
     if worker.model is not None:
         worker.finalize()

@@ -150,7 +150,7 @@ impl Link {
             return Err(format!("a second call of number {}", head.call));
         }
         let flight = self.in_flight.iter().find(|it| it.sequence == head.group.0);
-        let group = flight.and_then(|it| it.groups.get(head.group.1 as usize)?.as_deref());
+        let group = flight.and_then(|it| it.groups.get(head.group.1 as usize)?.requests.as_deref());
         let asked = asked(&head, frame, group.unwrap_or_default(), &mut connection.segments)?;
         let waits = group.is_some() && !connection.overlaps;
         let name = self.fixed.config.name.clone();
@@ -241,7 +241,8 @@ impl Link {
         this: Weak<RefCell<Link>>,
     ) -> Result<(), String> {
         let change = change(cursor)?;
-        let requests = self.in_flight.iter().flat_map(|it| it.groups.iter().flatten().flatten());
+        let groups = self.in_flight.iter().flat_map(|it| &it.groups);
+        let requests = groups.flat_map(|it| &it.requests).flatten();
         // Its loading waits for the warm-up, and the warm-up for this.
         let is_loading = requests.into_iter().any(|it| it.context.is_warmup);
         let recipe = &self.fixed.recipe;

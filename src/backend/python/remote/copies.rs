@@ -38,7 +38,7 @@ pub(super) async fn copy_then_send(link: Weak<RefCell<Link>>) {
             }
             _ => {
                 let error = Error::unavailable("the model was unloaded");
-                (0..count).for_each(|group| done.executed(failed(group, &error)));
+                tell((0..count).map(|group| failed(&done, group, &error)).collect());
             }
         }
     }

@@ -73,7 +73,7 @@ impl Open {
     /// Takes the request out of its group, unless that was done before.
     pub(super) fn detach(&mut self, flight: &Flight, key: Key) {
         let (group, index) = (key.1 as usize, key.2 as usize);
-        let request = flight.groups.get(group).and_then(|it| it.as_ref()?.get(index));
+        let request = flight.groups.get(group).and_then(|it| it.requests.as_ref()?.get(index));
         let Some(request) = request else { return };
         let Some(reply) = flight.done.detach(group, index) else { return };
         let queue = flight.begun.saturating_duration_since(reply.since());
@@ -155,6 +155,7 @@ impl Link {
             return Ok(());
         }
         let Some(open) = self.open.requests.remove(&key) else { return Ok(()) };
+        self.is_proven = true;
         let timing = open.timing();
         match response {
             Some(response) => open.reply.answer(response.map(|it| Response { timing, ..it })),

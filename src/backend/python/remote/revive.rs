@@ -1,90 +1,159 @@
 //! Follows a worker to its end, and starts another as long as its instance lives.
 
-use std::{cell::RefCell, future::Future, rc::Weak, time::Duration};
+use std::{
+    cell::RefCell,
+    future::Future,
+    rc::Weak,
+    time::{Duration, Instant},
+};
 
-use tokio::net::unix::OwnedReadHalf;
+use tokio::{net::unix::OwnedReadHalf, time::sleep};
 
 use super::{
     super::{
-        connection::{connect, read},
+        connection::{Connection, connect, read},
         keeper::keeper,
-        process::launch,
+        process::{Ending, launch},
     },
-    Link, State,
+    Fixed, Link, State,
+    backoff::Backoff,
     flight::tell,
     unhealthy,
 };
 use crate::error::Error;
 
-/// How long until a worker that cannot be started is tried again, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How long to read what a worker has sent before it ended, if its socket does not end with it:
+/// a process it has forked may have it too.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How often an instance without a worker looks whether others have one.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Reads frames until the worker ends, then starts another, as long as the instance lives.
 pub(super) async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf) {
+    let mut backoff = Backoff::default();
     loop {
-        let broken = read(&mut reader, |frame| {
+        let obey = |frame: &_| {
             let Some(held) = link.upgrade() else { return Ok(()) };
             let news = held.borrow_mut().obey(frame, &link)?;
             tell(news);
             Ok(())
-        })
-        .await;
-        let Some(next) = revive(&link, broken.err()).await else { return };
+        };
+        let Some(reaped) = reaped(&link) else { return };
+        let read = tokio::select! {
+            biased;
+            read = read(&mut reader, obey) => read,
+            () = reaped => Ok(()),
+        };
+        let Some(next) = revive(&link, read.err(), &mut backoff).await else { return };
         reader = next;
     }
 }
 
-/// Fails what the dead worker had, and starts another; `None` once the instance has gone.
-async fn revive(link: &Weak<RefCell<Link>>, broken: Option<String>) -> Option<OwnedReadHalf> {
+/// Done a moment after the worker is reaped.
+fn reaped(link: &Weak<RefCell<Link>>) -> Option<impl Future<Output = ()> + use<>> {
     let held = link.upgrade()?;
-    let fixed = held.borrow().fixed.clone();
-    let down = State::Down(unhealthy(&fixed, "a new worker is being started"));
-    let State::Up(connection) = std::mem::replace(&mut held.borrow_mut().state, down) else {
-        return None;
+    let State::Up(connection) = &held.borrow().state else { return None };
+    let reaped = connection.process.reaped();
+    Some(async {
+        reaped.await;
+        sleep(LAST_WORDS).await;
+    })
+}
+
+/// Fails what the dead worker had begun, and starts another; `None` once the instance has gone.
+async fn revive(
+    link: &Weak<RefCell<Link>>,
+    broken: Option<String>,
+    backoff: &mut Backoff,
+) -> Option<OwnedReadHalf> {
+    let (fixed, connection, verdict, is_proven) = {
+        let held = link.upgrade()?;
+        let mut it = held.borrow_mut();
+        let why = unhealthy(&it.fixed, "a new worker is being started");
+        let down = State::Down { why, is_brief: true };
+        let State::Up(connection) = std::mem::replace(&mut it.state, down) else { return None };
+        let is_proven = std::mem::take(&mut it.is_proven);
+        (it.fixed.clone(), connection, it.verdict.take(), is_proven)
     };
     fixed.health.down();
-    drop(held);
     if broken.is_some() {
         connection.process.kill();
     }
-    let mut text = connection.process.ending().await;
-    if let Some(broken) = broken {
-        text = format!("it sent {broken} and was killed; {text}");
-    }
+    let Ending { how, said } = connection.process.ending().await;
+    let how = match (verdict, broken) {
+        (Some(verdict), _) => verdict,
+        (None, Some(broken)) => format!("it sent {broken} and was killed"),
+        (None, None) => how,
+    };
+    let text = unhealthy(&fixed, &format!("{how}; {said}"));
+    let begun = connection.progress.begun();
     drop(connection);
-    let text = unhealthy(&fixed, &text);
-    tracing::error!(target: "troupe::python", model = %fixed.config.name, "{}", text.replace('\n', " | "));
-    let held = link.upgrade()?;
-    let (news, mut waiting) = held.borrow_mut().give_up(&Error::unavailable(text));
-    drop(held);
+    log(&fixed, &text);
+    let news = link.upgrade()?.borrow_mut().give_up(&Error::unavailable(text.as_str()), begun);
     tell(news);
-    let mut pause = Duration::ZERO;
+    let (mut pause, mut text) = (backoff.ended(is_proven), text);
     loop {
-        let recipe = fixed.recipe.clone();
-        let launched = while_alive(link, keeper().spawn_blocking(move || launch(&recipe))).await?;
-        let error = match launched {
-            Ok(Ok(launched)) => {
+        if !pause.is_zero() {
+            rest(link, &fixed, &text, pause).await?;
+        }
+        match start(link, &fixed).await? {
+            Ok((connection, reader)) => {
                 let held = link.upgrade()?;
-                let (connection, reader) = connect(launched).ok()?;
                 held.borrow_mut().state = State::Up(Box::new(connection));
                 fixed.health.up();
+                let waiting = held.borrow_mut().take_more();
                 drop(held);
                 drop(waiting);
                 return Some(reader);
             }
-            Ok(Err(refused)) => refused.error.to_string(),
-            Err(error) => error.to_string(),
-        };
-        pause = if pause.is_zero() { RETRY.0 } else { RETRY.1.min(2 * pause) };
-        let next = format!("{error}\nNext attempt within {} ms", pause.as_millis());
-        link.upgrade()?.borrow_mut().state = State::Down(unhealthy(&fixed, &next));
-        waiting.clear();
-        while_alive(link, tokio::time::sleep(pause)).await?;
+            Err(error) => text = unhealthy(&fixed, &error.to_string()),
+        }
+        log(&fixed, &text);
+        pause = backoff.refused();
     }
 }
 
-/// The future's output, or `None` if the instance has gone by then.
-async fn while_alive<F: Future>(link: &Weak<RefCell<Link>>, future: F) -> Option<F::Output> {
-    let output = future.await;
-    (0 < link.strong_count()).then_some(output)
+fn log(fixed: &Fixed, text: &str) {
+    let model = &fixed.config.name;
+    tracing::error!(target: "troupe::python", %model, "{}", text.replace('\n', " | "));
+}
+
+/// A new worker, or why there is none.
+async fn start(
+    link: &Weak<RefCell<Link>>,
+    fixed: &Fixed,
+) -> Option<Result<(Connection, OwnedReadHalf), Error>> {
+    let recipe = fixed.recipe.clone();
+    let launched = keeper().spawn_blocking(move || launch(&recipe)).await;
+    link.upgrade()?;
+    Some(match launched {
+        Ok(Ok(launched)) => connect(launched),
+        Ok(Err(refused)) => Err(refused.error),
+        Err(error) => Err(Error::internal(error.to_string())),
+    })
+}
+
+/// Waits. Meanwhile requests fail unless another instance can take them.
+async fn rest(
+    link: &Weak<RefCell<Link>>,
+    fixed: &Fixed,
+    text: &str,
+    pause: Duration,
+) -> Option<()> {
+    let why = format!("{text}\nNext attempt within {} ms", pause.as_millis());
+    link.upgrade()?.borrow_mut().state = State::Down { why, is_brief: false };
+    let end = Instant::now() + pause;
+    loop {
+        let held = link.upgrade()?;
+        if !fixed.health.is_ready() {
+            let waiting = held.borrow_mut().take_more();
+            drop(waiting);
+        }
+        drop(held);
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Some(());
+        }
+        sleep(left.min(LOOK)).await;
+    }
 }

@@ -57,9 +57,13 @@ async fn a_worker_that_dies_while_loading_says_how() {
         ),
         (
             "import ctypes; ctypes.string_at(0)",
-            "it was ended by signal 11; its last lines on stderr:\nFatal Python error",
+            "it was ended by signal 11 (SIGSEGV); its last lines on stderr:\nFatal Python error",
         ),
-        ("os.kill(os.getpid(), 9)", "it was ended by signal 9; it wrote nothing to stderr"),
+        (
+            "os.kill(os.getpid(), 9)",
+            "it was ended by signal 9 (SIGKILL, which is also what ends a process when memory runs \
+             out); it wrote nothing to stderr",
+        ),
         // Alive long after its socket closed: a core dump on a busy machine, say.
         ("os.closerange(3, 64); time.sleep(1); os._exit(4)", "it exited with status 4; "),
     ];

@@ -1,0 +1,121 @@
+//! Names models whose requests do not move.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+
+use super::Catalog;
+use crate::model::Model;
+
+/// Looks so many times within the time a request may rest.
+const LOOKS: u32 = 4;
+
+/// A version of a model, by its name.
+type Version = (Arc<str>, i64);
+
+/// Logs a line for each model whose oldest request has not moved for `limit`, once until they all
+/// move again. Never ends.
+pub async fn watch(catalog: Arc<ArcSwap<Catalog>>, limit: Duration) {
+    let mut ticks = tokio::time::interval(limit / LOOKS);
+    let mut stalled = BTreeSet::new();
+    loop {
+        ticks.tick().await;
+        let catalog = catalog.load_full();
+        for line in look(catalog.ready_models(), &mut stalled, (limit, Instant::now())) {
+            tracing::warn!("{line}");
+        }
+    }
+}
+
+/// What to log; `stalled` are those that were told.
+fn look<'a>(
+    models: impl Iterator<Item = &'a Arc<Model>>,
+    stalled: &mut BTreeSet<Version>,
+    (limit, now): (Duration, Instant),
+) -> Vec<String> {
+    let before = std::mem::take(stalled);
+    let mut lines = Vec::new();
+    for model in models {
+        let oldest = model.stats.under_way.turn(now);
+        // A step that does not move is told of itself; an ensemble of slow ones moves all the time.
+        let is_ensemble = model.config.ensemble.is_some();
+        let Some(oldest) = oldest.filter(|it| !is_ensemble && limit <= now - it.since) else {
+            continue;
+        };
+        let version = (model.name().clone(), model.version);
+        if !before.contains(&version) {
+            lines.push(format!(
+                "model '{}' version {}: its oldest request has not moved for {} s ({} not answered, {} \
+                 of them not executed yet)",
+                version.0,
+                version.1,
+                (now - oldest.since).as_secs(),
+                oldest.count,
+                model.stats.pending.load(Relaxed),
+            ));
+        }
+        stalled.insert(version);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::read_text,
+        model::{Health, Infer, Parts},
+        request::{Reply, Request},
+        statistics::{Statistics, Ticket},
+    };
+
+    struct Never;
+
+    impl Infer for Never {
+        fn infer(&self, _: Request, _: Reply) {}
+    }
+
+    fn model() -> Arc<Model> {
+        let text = "name: 'm' backend: 'native'
+            input { name: 'x' data_type: TYPE_FP32 dims: [1] }
+            output { name: 'y' data_type: TYPE_FP32 dims: [1] }";
+        let config = read_text(text, "config.pbtxt").unwrap().finish(&Default::default()).unwrap();
+        let parts = Parts {
+            config: Arc::new(config),
+            version: 3,
+            stats: Arc::new(Statistics::default()),
+            health: Arc::new(Health::default()),
+            steps: Vec::new(),
+        };
+        Arc::new(Model::new(parts, Arc::new(Never)))
+    }
+
+    #[test]
+    fn a_stall_is_told_once_until_everything_moves_again() {
+        let model = model();
+        let begin = Instant::now();
+        let mut stalled = BTreeSet::new();
+        let mut check = |seconds: u64, expected: &[&str]| {
+            let now = begin + Duration::from_secs(seconds);
+            let limit = Duration::from_secs(10);
+            let lines = look([&model].into_iter(), &mut stalled, (limit, now));
+            assert_eq!(lines, expected, "after {seconds} s");
+        };
+        check(0, &[]);
+        let ticket = Ticket::new(model.stats.clone());
+        check(5, &[]);
+        let told = "model 'm' version 3: its oldest request has not moved for 10 s (1 not answered, \
+                    0 of them not executed yet)";
+        check(10, &[told]);
+        check(15, &[]);
+        drop(ticket);
+        check(20, &[]);
+        let _ticket = Ticket::new(model.stats.clone());
+        check(25, &[]);
+        check(30, &[told]);
+    }
+}

@@ -1,0 +1,141 @@
+//! Requests that are not answered, counted by when they last moved.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+
+use super::Statistics;
+
+/// Spans of time told apart.
+const SPANS: usize = 8;
+
+/// How many requests are under way, by the span of time in which each of them last moved: came, or
+/// gave a response that is not its last.
+///
+/// Whoever watches divides time into spans, by `turn`. A request costs two additions.
+#[derive(Debug, Default)]
+pub struct UnderWay {
+    counts: [AtomicU64; SPANS],
+    current: AtomicUsize,
+    /// When each began; `None` if that was before the first turn.
+    begins: Mutex<[Option<Instant>; SPANS]>,
+}
+
+/// What is known of the requests under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Oldest {
+    /// The oldest of them has not moved since then, or longer.
+    pub since: Instant,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl UnderWay {
+    fn enter(&self) -> usize {
+        let span = self.current.load(Relaxed);
+        self.counts[span].fetch_add(1, Relaxed);
+        span
+    }
+
+    /// Begins another span, and says what is older; `None` if nothing is under way.
+    pub fn turn(&self, now: Instant) -> Option<Oldest> {
+        let mut begins = self.begins.lock();
+        let is_used = |span: &usize| self.counts[*span].load(Relaxed) != 0;
+        let used = (0..SPANS).filter(is_used);
+        let since = used.map(|span| *begins[span].get_or_insert(now)).min();
+        // Without a free one, what comes is taken for older than it is: the rest is stuck anyway.
+        if let Some(free) = (0..SPANS).find(|it| !is_used(it)) {
+            begins[free] = Some(now);
+            self.current.store(free, Relaxed);
+        }
+        let count = self.counts.iter().map(|it| it.load(Relaxed)).sum();
+        since.map(|since| Oldest { since, count })
+    }
+}
+
+/// Counts one request as under way until it is dropped.
+pub struct Ticket {
+    stats: Arc<Statistics>,
+    span: usize,
+}
+
+impl Ticket {
+    /// For a request that has come.
+    pub fn new(stats: Arc<Statistics>) -> Ticket {
+        let span = stats.under_way.enter();
+        Ticket { stats, span }
+    }
+
+    /// Where the request counts.
+    pub fn stats(&self) -> &Statistics {
+        &self.stats
+    }
+
+    /// The request has given a response, and goes on.
+    pub fn moved(&mut self) {
+        let under_way = &self.stats.under_way;
+        if self.span != under_way.current.load(Relaxed) {
+            let left = std::mem::replace(&mut self.span, under_way.enter());
+            under_way.counts[left].fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.stats.under_way.counts[self.span].fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_that_has_not_moved_is_known() {
+        let stats = Arc::new(Statistics::default());
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let check = |seconds: u64, expected: Option<(u64, u64)>| {
+            let expected = expected.map(|(since, count)| Oldest { since: at(since), count });
+            assert_eq!(stats.under_way.turn(at(seconds)), expected, "after {seconds} s");
+        };
+        check(0, None);
+        let first = Ticket::new(stats.clone());
+        check(1, Some((0, 1)));
+        let mut second = Ticket::new(stats.clone());
+        let third = Ticket::new(stats.clone());
+        check(2, Some((0, 3)));
+        drop(first);
+        check(3, Some((1, 2)));
+        second.moved();
+        check(4, Some((1, 2)));
+        drop(third);
+        check(5, Some((3, 1)));
+        drop(second);
+        check(6, None);
+    }
+
+    #[test]
+    fn what_is_stuck_stays_old_however_much_time_goes_by() {
+        let stats = Arc::new(Statistics::default());
+        let begin = Instant::now();
+        let mut stuck = Vec::new();
+        for second in 0..40 {
+            stats.under_way.turn(begin + Duration::from_secs(second));
+            stuck.push(Ticket::new(stats.clone()));
+        }
+        let oldest = stats.under_way.turn(begin + Duration::from_secs(40));
+        assert_eq!(oldest, Some(Oldest { since: begin, count: 40 }));
+        drop(stuck);
+        assert_eq!(stats.under_way.turn(begin + Duration::from_secs(41)), None);
+    }
+}
