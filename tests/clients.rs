@@ -6,11 +6,40 @@ use std::{
     sync::LazyLock,
 };
 
-use crate::support::{
-    Model, Repository, Server, ensemble,
-    models::{delay, execute},
-    native, venv,
+use crate::{
+    decoupled::{ENDS_WITH_LAST, FLOATS, REPEATS, STUMBLES, decoupled},
+    generate::{PARROT, PROMPT},
+    support::{
+        Model, Repository, Server, ensemble,
+        models::{delay, execute},
+        native, python, venv,
+    },
 };
+
+/// Sends responses until it is cancelled; asked with 0, answers how often it was.
+const TICKS: &str = "
+    import threading
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.cancelled = 0
+
+        def execute(self, requests):
+            for it in requests:
+                sender = it.get_response_sender()
+                if pb_utils.get_input_tensor_by_name(it, 'x').as_numpy()[0] == 0:
+                    sender.send(self.response(self.cancelled), 1)
+                else:
+                    threading.Thread(target=self.tick, args=(sender,)).start()
+
+        def response(self, value):
+            return pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array([value], np.float32))])
+
+        def tick(self, sender):
+            while not sender.is_cancelled():
+                sender.send(self.response(1))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            self.cancelled += 1";
 
 /// The models of this project, and some that the scripts in `tests/python` ask for.
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
@@ -19,6 +48,11 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let mut repository = Repository::new()
         .with_onnx("densenet_onnx")
         .with("raises", raises)
+        .with("repeats", decoupled(execute(FLOATS, REPEATS)))
+        .with("ends_with_last", decoupled(execute(FLOATS, ENDS_WITH_LAST)))
+        .with("stumbles", decoupled(execute(FLOATS, STUMBLES)))
+        .with("ticks", decoupled(python(FLOATS, TICKS)))
+        .with("parrot", decoupled(execute(PROMPT, PARROT)))
         .with("waits", delay(300, "x:FP32[-1,2] -> y:FP32[-1,2]"));
     let pets = native("identity", "x:FP32[4] -> y:FP32[4]").batch(8);
     let labels = "name: \"y\" label_filename: \"pets.txt\"";
@@ -80,6 +114,16 @@ fn the_asyncio_http_client() {
 #[test]
 fn the_grpc_client_with_callbacks_asyncio_and_streams() {
     unittest("test_grpc");
+}
+
+#[test]
+fn the_grpc_client_and_decoupled_models() {
+    unittest("test_decoupled");
+}
+
+#[test]
+fn a_client_of_the_generate_extension() {
+    unittest("test_generate");
 }
 
 #[test]

@@ -13,9 +13,10 @@ use crate::support::{
     models::{execute, python},
 };
 
-const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
+pub(crate) const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
 
-fn decoupled(model: Model) -> Model {
+/// A model that may give any number of responses.
+pub(crate) fn decoupled(model: Model) -> Model {
     model.with("model_transaction_policy { decoupled: true }")
 }
 
@@ -36,7 +37,7 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
 });
 
 /// One response per element, then the end.
-const REPEATS: &str = "
+pub(crate) const REPEATS: &str = "
     for it in requests:
         sender = it.get_response_sender()
         for value in pb_utils.get_input_tensor_by_name(it, 'x').as_numpy():
@@ -44,7 +45,7 @@ const REPEATS: &str = "
             sender.send(pb_utils.InferenceResponse([y]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)";
 
-const ENDS_WITH_LAST: &str = "
+pub(crate) const ENDS_WITH_LAST: &str = "
     for it in requests:
         sender = it.get_response_sender()
         values = pb_utils.get_input_tensor_by_name(it, 'x').as_numpy()
@@ -102,7 +103,7 @@ const COROUTINE: &str = "
                     await asyncio.sleep(0)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)";
 
-const STUMBLES: &str = "
+pub(crate) const STUMBLES: &str = "
     for it in requests:
         sender = it.get_response_sender()
         y = pb_utils.Tensor('y', np.array([1], np.float32))

@@ -8,16 +8,19 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{
-    Answer, Model, Repository, Server, at_once, ensemble,
-    gate::Gate,
-    http,
-    models::{execute, native},
-    until,
+use crate::{
+    decoupled::decoupled,
+    support::{
+        Answer, Repository, Server, at_once, ensemble,
+        gate::Gate,
+        http,
+        models::{execute, native},
+        until,
+    },
 };
 
 /// A language model without a language: repeats its prompt.
-const PARROT: &str = "
+pub(crate) const PARROT: &str = "
     for it in requests:
         value = lambda name, other: (
             other if pb_utils.get_input_tensor_by_name(it, name) is None
@@ -38,12 +41,8 @@ const PARROT: &str = "
                 sender.send(pb_utils.InferenceResponse(error=error))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)";
 
-const PROMPT: &str = "PROMPT:BYTES[1] STREAM:BOOL[1] REPETITION?:INT32[1] FAIL_LAST?:BOOL[1] -> \
+pub(crate) const PROMPT: &str = "PROMPT:BYTES[1] STREAM:BOOL[1] REPETITION?:INT32[1] FAIL_LAST?:BOOL[1] -> \
                       TEXT:BYTES[1]";
-
-fn decoupled(model: Model) -> Model {
-    model.with("model_transaction_policy { decoupled: true }")
-}
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let repository = Repository::new()
