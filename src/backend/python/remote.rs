@@ -18,6 +18,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use self::{
+    deadline::Late,
     flight::{Flight, Group, News, Told, all_failed, failed, tell},
     open::{Key, Open},
 };
@@ -68,7 +69,7 @@ struct Link {
     /// Told when something is started, if there is a time limit.
     busy: Option<Rc<Notify>>,
     /// Why the worker is being ended.
-    verdict: Option<String>,
+    late: Option<Late>,
     /// The worker has answered something.
     is_proven: bool,
     /// Keeps the instance from being given work while it has no worker.
@@ -101,7 +102,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         frame: Vec::new(),
         is_idle: false,
         busy: None,
-        verdict: None,
+        late: None,
         is_proven: false,
         held: Vec::new(),
     };
