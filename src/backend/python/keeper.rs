@@ -1,4 +1,4 @@
-//! The one thread that lives for ever: workers die with it, and it reaps, logs and waits for all of them.
+//! The one thread that lives for ever: it starts fork servers, reaps, logs and waits for workers.
 
 use std::{
     future::Future,

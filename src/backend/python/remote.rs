@@ -25,6 +25,7 @@ use self::{
     calls::Calls,
     checks::Checks,
     copies::{copy_then_send, needs_copy},
+    deadline::Late,
     flight::{Flight, Group, News, Told, all_failed, failed, tell},
     open::{Key, Open},
 };
@@ -82,7 +83,7 @@ struct Link {
     /// Told when something is started, if there is a time limit.
     busy: Option<Rc<Notify>>,
     /// Why the worker is being ended.
-    verdict: Option<String>,
+    late: Option<Late>,
     /// The worker has answered something.
     is_proven: bool,
     /// Keeps the instance from being given work while it has no worker.
@@ -118,7 +119,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         frame: Vec::new(),
         is_idle: false,
         busy: None,
-        verdict: None,
+        late: None,
         is_proven: false,
         held: Vec::new(),
     };

@@ -15,6 +15,15 @@ const LOOKS: u32 = 8;
 /// The least and the most time between looks.
 const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 
+/// How long a worker may take to say where it is; one that is stopped or does not listen never does.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Why a worker is being ended, and since when.
+pub(super) struct Late {
+    pub(super) text: String,
+    since: Instant,
+}
+
 /// Looks at the worker while it has something to do, as long as the instance lives.
 pub(super) async fn watch(link: Weak<RefCell<Link>>, limit: Duration, busy: Rc<Notify>) {
     let look = (limit / LOOKS).clamp(LOOK.0, LOOK.1);
@@ -33,7 +42,13 @@ impl Link {
     /// Ends the worker if it is late; says whether it has nothing to do.
     fn look(&mut self, limit: Duration, now: Instant) -> bool {
         let State::Up(connection) = &self.state else { return true };
-        if self.in_flight.is_empty() || self.verdict.is_some() {
+        if let Some(late) = &self.late {
+            if GRACE <= now - late.since {
+                connection.process.kill();
+            }
+            return false;
+        }
+        if self.in_flight.is_empty() {
             return true;
         }
         let begun = connection.progress.begun();
@@ -42,9 +57,10 @@ impl Link {
         let is_late = running.any(|(_, _, group)| limit <= now - *group.seen.get_or_insert(now));
         if is_late {
             let ms = limit.as_millis();
-            self.verdict = Some(format!(
+            let text = format!(
                 "execute took longer than the {ms} ms of EXECUTE_TIMEOUT_MS, so its worker was ended"
-            ));
+            );
+            self.late = Some(Late { text, since: now });
             connection.process.abort();
         }
         false

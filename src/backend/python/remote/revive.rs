@@ -66,22 +66,22 @@ async fn revive(
     broken: Option<String>,
     backoff: &mut Backoff,
 ) -> Option<OwnedReadHalf> {
-    let (fixed, connection, verdict, is_proven) = {
+    let (fixed, connection, late, is_proven) = {
         let held = link.upgrade()?;
         let mut it = held.borrow_mut();
         let why = unhealthy(&it.fixed, "a new worker is being started");
         let down = State::Down { why, is_brief: true };
         let State::Up(connection) = std::mem::replace(&mut it.state, down) else { return None };
         let is_proven = std::mem::take(&mut it.is_proven);
-        (it.fixed.clone(), connection, it.verdict.take(), is_proven)
+        (it.fixed.clone(), connection, it.late.take(), is_proven)
     };
     fixed.health.down();
     if broken.is_some() {
         connection.process.kill();
     }
     let Ending { how, said } = connection.process.ending().await;
-    let how = match (verdict, broken) {
-        (Some(verdict), _) => verdict,
+    let how = match (late, broken) {
+        (Some(late), _) => late.text,
         (None, Some(broken)) => format!("it sent {broken} and was killed"),
         (None, None) => how,
     };
