@@ -71,7 +71,9 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     let door = http::Door::default();
     let mut doors = Doors::default();
     let engines = Engines::new(doors.open_http(&options, &door).await?);
-    let started = repository::start(settings(&options), engines.clone(), metrics.clone());
+    let mut settings_of_models = settings(&options);
+    settings_of_models.backend.metrics = metrics.clone();
+    let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
     let gate = Gate {
         repository: started.repository,
         settings: Settings {
@@ -147,6 +149,7 @@ fn settings(options: &Serve) -> repository::Settings {
         backend: backend::Settings {
             options: options.backend_settings(),
             provision: options.provision,
+            ..backend::Settings::default()
         },
         config: config::Options { gpus: gpus::usable },
         ..repository::Settings::default()

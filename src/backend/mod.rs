@@ -11,6 +11,7 @@ use std::{collections::BTreeMap, path::PathBuf, rc::Rc, sync::Arc};
 use crate::{
     config::ModelConfig,
     error::Result,
+    metrics::Metrics,
     model::Health,
     request::{Reply, Request, Response},
     statistics::Timing,
@@ -137,6 +138,8 @@ pub struct Settings {
     pub options: BTreeMap<(String, String), String>,
     /// May what models need and the machine lacks be made (`--provision`)?
     pub provision: bool,
+    /// Where backends count, and models their own.
+    pub metrics: Metrics,
 }
 
 impl Settings {

@@ -56,7 +56,7 @@ fn settings() -> Settings {
     if env::var_os("ORT_DYLIB_PATH").is_none() {
         options.insert(("python".into(), "python".into()), PYTHON.display().to_string());
     }
-    Settings { options, provision: false }
+    Settings { options, ..Settings::default() }
 }
 
 /// One of the models beside the integration tests, served as `m`.

@@ -8,6 +8,7 @@ mod host;
 mod keeper;
 mod lines;
 mod messages;
+mod metrics;
 mod passing;
 mod process;
 mod remote;
@@ -53,6 +54,8 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         orders,
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
+        metrics: settings.metrics.clone(),
+        copied: settings.metrics.copied_bytes(&place.name).into(),
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.config)
 }
@@ -109,6 +112,8 @@ impl OpenRemote for Opener {
             orders,
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),
+            metrics: self.settings.metrics.clone(),
+            copied: self.settings.metrics.copied_bytes(&self.config.name).into(),
         });
         let wishes = Wishes {
             settings: &self.settings,

@@ -15,8 +15,12 @@ use super::{
     host::{Exit, Host, living},
     keeper::keeper,
     lines::{Budget, Tail, escape},
+    metrics::Held,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    metrics::{CopiedBytes, Metrics},
+};
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
@@ -47,6 +51,9 @@ pub(super) struct Recipe {
     pub(super) orders: Orders,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
+    /// Where the model's own metrics are.
+    pub(super) metrics: Metrics,
+    pub(super) copied: Arc<CopiedBytes>,
 }
 
 /// A worker that is ready.
@@ -98,6 +105,9 @@ pub(super) struct Process {
     instance: Arc<str>,
     exit: watch::Receiver<Option<Exit>>,
     tail: Tail,
+    /// Goes with the worker.
+    metrics: Mutex<Held>,
+    copied: Arc<CopiedBytes>,
     /// The same socket as the frames': what is left in it after the worker's use ended.
     farewell: Option<UnixStream>,
 }
@@ -118,6 +128,8 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
         instance: recipe.instance.clone(),
         exit: forked.exit,
         tail,
+        metrics: Mutex::new(Held::new(recipe.metrics.clone())),
+        copied: recipe.copied.clone(),
         farewell: None,
     };
     process.farewell = Some(stream.try_clone().map_err(failed)?);
@@ -142,7 +154,12 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
                 return Err(Refused { error: Error::internal(error), is_import });
             }
             b'L' => process.log(&body, &mut budget),
-            _ => return Err(Error::internal("the worker sent an unknown frame").into()),
+            b'M' => {
+                let answer = process.count(&body).map_err(unknown)?;
+                // A worker that ended is noticed by the next read.
+                let _ = stream.write_all(&answer.unwrap_or_default());
+            }
+            _ => return Err(unknown(format!("a frame of kind {kind}")).into()),
         }
     }
 }
@@ -150,6 +167,10 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     serde_json::from_slice(body)
         .map_err(|error| Error::internal(format!("the worker sent no valid JSON: {error}")))
+}
+
+fn unknown(what: String) -> Error {
+    Error::internal(format!("the worker sent {what}"))
 }
 
 fn died_at_start(process: Process, instance: &str) -> Result<Error> {
@@ -211,6 +232,11 @@ impl Process {
         self.host.kill(self.number);
     }
 
+    /// What it says of metrics; the answer is a frame. An error is the worker's, and its end.
+    pub(super) fn count(&self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        self.metrics.lock().obey(body, |bytes| self.copied.to_worker(bytes))
+    }
+
     /// A line of `pb_utils.Logger`.
     pub(super) fn log(&self, body: &[u8], budget: &mut Budget) {
         let Some(dropped) = budget.take() else { return };
@@ -241,6 +267,8 @@ impl Drop for Process {
             instance: self.instance.clone(),
             exit: self.exit.clone(),
             tail: self.tail.clone(),
+            metrics: Mutex::new(self.metrics.get_mut().take()),
+            copied: self.copied.clone(),
             farewell: None,
         };
         keeper().spawn(async move {
@@ -266,14 +294,18 @@ impl Process {
                 let Ok(kind) = stream.read_u32_le().await else { break };
                 let length = u64::from(size).saturating_sub(8);
                 let mut body = Vec::new();
-                let is_log = kind == u32::from(b'L') && length < 1 << 20;
-                if !is_log {
+                let kind = kind.to_le_bytes()[0];
+                if !matches!(kind, b'L' | b'M') || 1 << 20 < length {
                     let mut rest = (&mut stream).take(length);
                     if tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.is_err() {
                         break;
                     }
                 } else if (&mut stream).take(length).read_to_end(&mut body).await.is_ok() {
-                    self.log(&body, &mut budget);
+                    match kind {
+                        b'L' => self.log(&body, &mut budget),
+                        // Nobody can be answered any more, and nonsense does no harm now.
+                        _ => drop(self.count(&body)),
+                    }
                 }
             }
         };

@@ -231,6 +231,11 @@ impl Link {
                 }
             }
             b'L' => connection.process.log(&frame[8..], &mut connection.budget),
+            b'M' => {
+                if let Some(answer) = connection.process.count(&frame[8..])? {
+                    connection.write(&answer);
+                }
+            }
             b'C' => {
                 let call = cursor.u64()?;
                 let key = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
