@@ -11,6 +11,7 @@ mod batching;
 mod check;
 mod classification;
 mod clients;
+mod custom_metrics;
 mod decoupled;
 mod ensemble;
 mod ensemble_load;

@@ -333,7 +333,6 @@ fn what_comes_later_says_so() {
                 model_name='m', requested_output_names=['y'],
                 inputs=[pb_utils.Tensor('x', np.zeros(1, np.float32))]).exec(),
             lambda: requests[0].get_response_sender(),
-            lambda: pb_utils.MetricFamily('name', 'description', 'COUNTER'),
             lambda: pb_utils.load_model('m'),
         ):
             try:

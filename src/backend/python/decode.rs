@@ -193,7 +193,9 @@ fn tensor(
     let dtype =
         DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
     if place == 0 {
-        return Ok(Tensor::new(dtype, shape, cursor.bytes(size)?));
+        let data = cursor.bytes(size)?;
+        segments.copied.from_worker(data.len());
+        return Ok(Tensor::new(dtype, shape, data));
     }
     let (number, offset) = (cursor.u64()?, cursor.u64()?);
     let lease = match place {
@@ -203,7 +205,11 @@ fn tensor(
     let lease = lease.ok_or_else(|| format!("segment {number}, which it has not"))?;
     let end = offset.checked_add(size).ok_or("a segment without end")?;
     // `in_segment` checks the range.
-    Ok(Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize))
+    let tensor = Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize);
+    if place == 1 && tensor.is_ok() {
+        segments.copied.from_worker(size as usize);
+    }
+    Ok(tensor)
 }
 
 /// The segment `id` among those of the inputs.

@@ -126,16 +126,19 @@ fn put_request(
         }
     }
     let head = frame.len() - start - 8;
+    let mut copied = 0;
     for tensor in request.inputs.iter().flatten() {
         match tensor.segment().filter(|_| is_placed(tensor)) {
             Some((lease, offset)) => put_place(frame, tensor, (lease, offset), placed),
             None => {
                 check_room(frame, tensor.data().len())?;
                 frame.extend_from_slice(tensor.data());
+                copied += tensor.data().len();
                 pad(frame);
             }
         }
     }
+    segments.copied.to_worker(copied);
     if let Some(extra) = extra {
         check_room(frame, extra.len())?;
         frame.extend_from_slice(&(extra.len() as u64).to_le_bytes());
@@ -214,6 +217,7 @@ fn place(tensor: &mut Tensor, segments: &mut Segments) {
     if tensor.segment().is_none()
         && let Ok(moved) = into_segment(tensor)
     {
+        segments.copied.to_worker(moved.data().len());
         *tensor = moved;
     }
     let is_shown = tensor.segment().is_none_or(|(lease, _)| segments.show(lease.segment()));

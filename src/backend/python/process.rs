@@ -232,6 +232,11 @@ impl Process {
         self.host.kill(self.number);
     }
 
+    /// Counts what is copied for it.
+    pub(super) fn copied(&self) -> &Arc<CopiedBytes> {
+        &self.copied
+    }
+
     /// What it says of metrics; the answer is a frame. An error is the worker's, and its end.
     pub(super) fn count(&self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
         self.metrics.lock().obey(body, |bytes| self.copied.to_worker(bytes))

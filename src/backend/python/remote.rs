@@ -25,6 +25,7 @@ use crate::{
     backend::{Done, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
+    metrics::CopiedBytes,
     model::Health,
     request::Request,
     statistics::Timing,
@@ -154,10 +155,11 @@ async fn copy_then_send(link: Weak<RefCell<Link>>) {
             }
             next
         };
-        drop(held);
         let Some((groups, done)) = next else { return };
         let count = groups.len();
-        let copied = keeper().spawn_blocking(move || copy(groups)).await;
+        let counts = held.borrow().fixed.recipe.copied.clone();
+        drop(held);
+        let copied = keeper().spawn_blocking(move || copy(groups, &counts)).await;
         match (link.upgrade(), copied) {
             (Some(link), Ok(groups)) => {
                 let news = link.borrow_mut().send(groups, done);
@@ -171,12 +173,13 @@ async fn copy_then_send(link: Weak<RefCell<Link>>) {
     }
 }
 
-fn copy(mut groups: Vec<Vec<Request>>) -> Vec<Vec<Request>> {
+fn copy(mut groups: Vec<Vec<Request>>, counts: &CopiedBytes) -> Vec<Vec<Request>> {
     let tensors = groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten();
     for tensor in tensors {
         let is_plain = COPY_HERE < tensor.data().len() && tensor.segment().is_none();
         // Without memory the tensor stays as it is and travels in the frame.
         if is_plain && let Ok(moved) = encode::into_segment(tensor) {
+            counts.to_worker(moved.data().len());
             *tensor = moved;
         }
     }

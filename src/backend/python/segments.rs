@@ -9,7 +9,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::passing::{receive_descriptor, send_descriptor};
-use crate::tensor::{Home, Lease, Segment};
+use crate::{
+    metrics::CopiedBytes,
+    tensor::{Home, Lease, Segment},
+};
 
 /// Freed segments are looked for once so many are known.
 const SWEEP: usize = 64;
@@ -24,6 +27,8 @@ pub(super) struct Segments {
     pub(super) new: Vec<(u64, u64)>,
     /// Freed since the last frame.
     pub(super) forgotten: Vec<u64>,
+    /// Counts what had to be copied.
+    pub(super) copied: Arc<CopiedBytes>,
     shelf: Arc<Shelf>,
 }
 
@@ -53,13 +58,14 @@ impl Home for Shelf {
 
 impl Segments {
     /// For a new worker.
-    pub(super) fn new(passing: OwnedFd) -> Segments {
+    pub(super) fn new(passing: OwnedFd, copied: Arc<CopiedBytes>) -> Segments {
         Segments {
             passing,
             known: HashMap::new(),
             sweep_at: SWEEP,
             new: Vec::new(),
             forgotten: Vec::new(),
+            copied,
             shelf: Arc::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 15] = [
+pub(super) const SOURCES: [(&str, &str); 18] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_worker", include_str!("py/worker.py")),
     ("troupe_loading", include_str!("py/loading.py")),
@@ -14,6 +14,9 @@ pub(super) const SOURCES: [(&str, &str); 15] = [
     ("troupe_senders", include_str!("py/senders.py")),
     ("troupe_requests", include_str!("py/requests.py")),
     ("troupe_tensors", include_str!("py/tensors.py")),
+    ("troupe_strings", include_str!("py/strings.py")),
+    ("troupe_metrics", include_str!("py/metrics.py")),
+    ("troupe_logger", include_str!("py/logger.py")),
     ("troupe_types", include_str!("py/types.py")),
     ("troupe_model_config", include_str!("py/model_config.py")),
     ("troupe_dlpack", include_str!("py/dlpack.py")),

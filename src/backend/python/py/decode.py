@@ -62,7 +62,10 @@ class Decoder:
         self.segments.used[number] = address
         tensor = Input(spec, mapping, offset)
         tensor._size = size
-        tensor._copies = not is_ours
+        tensor._number = number
+        tensor._shared = self.segments
+        tensor._texts = self.segments.texts
+        tensor._is_ours = is_ours
         return tensor
 
     def learn(self, key):

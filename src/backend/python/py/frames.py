@@ -9,6 +9,7 @@ from time import perf_counter_ns as now
 
 # Kinds of frames, both ways.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
+METRICS, METRICS_REPLY = b"M", b"m"
 READY, FAILED, ANSWER, SEGMENT, DROPPED, LOG, CANCELLED = b"R", b"X", b"A", b"N", b"D", b"L", b"C"
 
 FRAME = struct.Struct("<Ic3x")
@@ -16,6 +17,11 @@ NUMBER = struct.Struct("<Q")
 NUMBERS = struct.Struct("<QQ")
 CANCEL = struct.Struct("<Ic3xQIIII")
 CREDITS = struct.Struct("<IIIIQ")
+EVENTS = struct.Struct("<Ic3xQ")
+# Of a metric: its number, what happened, how much.
+EVENT = struct.Struct("<QQd")
+# Not of a metric: so many bytes were copied out of shared memory.
+COPIED = 4
 DIMS = [struct.Struct(f"<{rank}q") for rank in range(65)]
 PADDING = [b"\0" * (-size % 8) for size in range(8)]
 
@@ -28,12 +34,22 @@ CHUNK = 1 << 16
 LOOK_NS = 40_000
 
 
+# Longer messages are cut.
+MESSAGE_LIMIT = 8192
+
+
 class ServerGone(Exception):
     """The server closed the socket."""
 
 
 def padded(data):
     return data + PADDING[len(data) % 8]
+
+
+def as_json(value):
+    """Not escaped, so that what is no text becomes a question mark."""
+    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    return body + b" " * (-len(body) % 8)
 
 
 class Frames:
@@ -58,6 +74,8 @@ class Frames:
         # By group and index: what is on its way to the client of a request with a sender.
         self.accounts = {}
         self.orphans = deque()
+        # Events of metrics, which go before whatever is sent next.
+        self.events = deque()
         # Takes back a segment of ours; set by the segments.
         self.release = None
         self.calls = 0
@@ -69,6 +87,8 @@ class Frames:
 
     def send(self, parts):
         with self.sending:
+            if self.events:
+                parts = (self.take_events(), *parts)
             self.control.sendall(b"".join(parts))
         if self.orphans:
             self.send_orphans()
@@ -83,9 +103,21 @@ class Frames:
             finally:
                 self.sending.release()
 
+    def take_events(self):
+        """What was counted since the last frame, as a frame; only under `sending`."""
+        take = self.events.popleft
+        body = b"".join([take() for _ in range(len(self.events))])
+        return EVENTS.pack(16 + len(body), METRICS, 0) + body
+
+    def ask(self, kind, question):
+        """Sends a question as JSON and waits for the reply."""
+        call = self.next_call()
+        body = as_json(question)
+        self.send([EVENTS.pack(16 + len(body), kind, call), body])
+        return self.reply(call)[1]
+
     def send_json(self, kind, value):
-        body = json.dumps(value).encode("utf-8", "replace")
-        body += b" " * (-len(body) % 8)
+        body = as_json(value)
         self.send([FRAME.pack(8 + len(body), kind), body])
 
     def flush(self):
@@ -95,7 +127,13 @@ class Frames:
             self.send(out)
 
     def log(self, level, place, message):
-        self.send_json(LOG, {"level": level, "place": place, "message": str(message)[:8192]})
+        cut = len(message) - MESSAGE_LIMIT
+        if 0 < cut:
+            message = f"{message[:MESSAGE_LIMIT]} … {cut} characters cut"
+        self.send_json(LOG, {"level": level, "place": place, "message": message})
+
+    def copied(self, size):
+        self.events.append(EVENT.pack(0, COPIED, size))
 
     # Waiting.
 

@@ -3,6 +3,7 @@ import mmap
 import os
 import struct
 import sys
+from operator import is_
 from threading import RLock
 
 import numpy as np
@@ -15,13 +16,16 @@ IDLE_LIMIT = 256 << 20
 class Segments:
     """The server's segments and our own, by number."""
 
-    def __init__(self, passing, send):
+    def __init__(self, passing, frames):
         self.passing = passing
-        self.send = send
+        self.send = frames.send
+        self.count_copied = frames.copied
         # Server's segments by id: (mapping, address).
         self.theirs = {}
         # Those of them that inputs of the current group lie in: their addresses.
         self.used = {}
+        # Inputs of the current group that are strings in them: elements, segment, offset, bytes.
+        self.texts = []
         self.own = {}
         self.idle = {}
         self.idle_bytes = 0
@@ -44,6 +48,8 @@ class Segments:
     def held(self):
         """The segments of a group that the model still has arrays over."""
         used, self.used = self.used, {}
+        # Not cleared: an input that is read late adds to that of its own group.
+        self.texts = []
         return b"".join(NUMBER.pack(number) for number in used if self.is_held(number))
 
     def find(self, array):
@@ -58,6 +64,21 @@ class Segments:
             if self.theirs[number][0] is base:
                 return number, start - address
         return None
+
+    def find_strings(self, elements):
+        """The segment of this group's inputs that holds these very elements: where, and the size.
+
+        Elements are the same objects, and bytes never change, so the packed form is the same.
+        """
+        for known, number, offset, size in self.texts:
+            if len(known) == len(elements) and all(map(is_, known, elements)):
+                return number, offset, size
+        return None
+
+    def copy(self, array):
+        """For a model that may write to it, while others read this memory."""
+        self.count_copied(array.nbytes)
+        return array.copy()
 
     def news(self, raw, at, counts):
         """The segments the server sent, freed and gave back."""

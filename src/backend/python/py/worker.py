@@ -29,7 +29,7 @@ class Worker:
 
     def __init__(self, control, passing):
         self.frames = Frames(control)
-        self.segments = Segments(passing, self.frames.send)
+        self.segments = Segments(passing, self.frames)
         self.frames.release = self.segments.release
         self.loop = None
         self.model = None
@@ -86,6 +86,8 @@ class Worker:
         self.frames.out = []
         if hasattr(self.model, "finalize"):
             self.model.finalize()
+        # With what was counted and not sent.
+        self.frames.send(())
 
     # Requests.
 
