@@ -180,6 +180,9 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("onnxruntime", "library"),
     ("python", "cache"),
     ("python", "python"),
+    ("python", "shm-default-byte-size"),
+    ("python", "shm-growth-byte-size"),
+    ("python", "shm-max-byte-size"),
 ];
 
 /// What configs may name, for messages.

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     request::{Parameter, Parameters, Request, Response},
     statistics::Timing,
-    tensor::{DataType, Lease, Shape, Tensor, shape_text},
+    tensor::{DataType, Lease, SegmentPool, Shape, Tensor, shape_text},
 };
 
 /// Tags of a result beside the response's and the error's; `encode.py` has the same.
@@ -204,6 +204,11 @@ fn tensor(
     };
     let lease = lease.ok_or_else(|| format!("segment {number}, which it has not"))?;
     let end = offset.checked_add(size).ok_or("a segment without end")?;
+    if place == 1
+        && let Err(full) = SegmentPool::shared().check_room()
+    {
+        return Ok(Err(full));
+    }
     // `in_segment` checks the range.
     let tensor = Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize);
     if place == 1 && tensor.is_ok() {

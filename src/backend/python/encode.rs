@@ -121,7 +121,7 @@ fn put_request(
     pad(frame);
     for (index, tensor) in request.inputs.iter_mut().enumerate() {
         if let Some(tensor) = tensor {
-            place(tensor, segments);
+            place(tensor, segments)?;
             put_head(frame, index, tensor, is_placed(tensor));
         }
     }
@@ -209,16 +209,21 @@ fn is_placed(tensor: &Tensor) -> bool {
     INLINE_LIMIT < tensor.data().len() && tensor.segment().is_some()
 }
 
-/// Sees to it that a large tensor lies in a segment the worker knows; else it stays in the frame.
-fn place(tensor: &mut Tensor, segments: &mut Segments) {
+/// Sees to it that a large tensor lies in a segment the worker knows; else it stays in the frame,
+/// unless the user limited the memory.
+fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> {
     if tensor.data().len() <= INLINE_LIMIT {
-        return;
+        return Ok(());
     }
-    if tensor.segment().is_none()
-        && let Ok(moved) = into_segment(tensor)
-    {
-        segments.copied.to_worker(moved.data().len());
-        *tensor = moved;
+    if tensor.segment().is_none() {
+        match into_segment(tensor) {
+            Ok(moved) => {
+                segments.copied.to_worker(moved.data().len());
+                *tensor = moved;
+            }
+            Err(full) if SegmentPool::shared().sizes().most < usize::MAX => return Err(full),
+            Err(_) => (),
+        }
     }
     let is_shown = tensor.segment().is_none_or(|(lease, _)| segments.show(lease.segment()));
     if !is_shown
@@ -226,6 +231,7 @@ fn place(tensor: &mut Tensor, segments: &mut Segments) {
     {
         *tensor = plain;
     }
+    Ok(())
 }
 
 /// A copy in a segment of the shared pool.

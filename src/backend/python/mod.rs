@@ -6,6 +6,7 @@ mod encode;
 mod environment;
 mod host;
 mod keeper;
+mod limits;
 mod lines;
 mod messages;
 mod metrics;
@@ -19,16 +20,17 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 
-pub use self::keeper::wait_for_workers;
 use self::{
     environment::Wishes,
     host::Host,
     process::{Launched, Orders, Recipe, Refused, launch},
 };
+pub use self::{keeper::wait_for_workers, limits::sizes};
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
     config::{ModelConfig, json},
     error::{Error, Result},
+    tensor::SegmentPool,
 };
 
 /// The file of a model that names none.
@@ -143,6 +145,8 @@ fn orders(place: &Place, path: &std::path::Path) -> Orders {
         model_version: place.version.to_string(),
         path: path.display().to_string(),
         model_dir: place.model_dir.display().to_string(),
+        shm_growth: SegmentPool::shared().sizes().growth,
+        shm_kept: SegmentPool::shared().sizes().kept,
         ..Orders::default()
     }
 }

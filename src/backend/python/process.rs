@@ -24,6 +24,8 @@ use crate::{
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
+/// The level of `Logger.VERBOSE`.
+const VERBOSE: i64 = 3;
 /// How long a worker may live on after it closed its socket, and how long its killing may take.
 const EXIT_REPORT: Duration = Duration::from_secs(3);
 /// The largest frame a worker may send, and about the largest it is sent.
@@ -40,6 +42,10 @@ pub(super) struct Orders {
     /// The model's Python file.
     pub(super) path: String,
     pub(super) model_dir: String,
+    /// Sizes of the worker's own segments are multiples of this, unless it is 0.
+    pub(super) shm_growth: usize,
+    /// Unused bytes of them it keeps.
+    pub(super) shm_kept: usize,
     /// What `initialize` is given.
     pub(super) args: std::collections::BTreeMap<&'static str, String>,
 }
@@ -244,17 +250,23 @@ impl Process {
 
     /// A line of `pb_utils.Logger`.
     pub(super) fn log(&self, body: &[u8], budget: &mut Budget) {
+        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
+        // What nobody will see must not use up what others need.
+        if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {
+            return;
+        }
         let Some(dropped) = budget.take() else { return };
         let Process { model, instance, .. } = self;
         if 0 < dropped {
             tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");
         }
-        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
         let (place, message) = (escape(&place), escape(&message));
         match level {
             1 => tracing::warn!(target: "troupe::python", %model, %instance, "{place}] {message}"),
             2 => tracing::error!(target: "troupe::python", %model, %instance, "{place}] {message}"),
-            3 => tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            VERBOSE => {
+                tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}")
+            }
             _ => tracing::info!(target: "troupe::python", %model, %instance, "{place}] {message}"),
         }
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::passing::{receive_descriptor, send_descriptor};
 use crate::{
     metrics::CopiedBytes,
-    tensor::{Home, Lease, Segment},
+    tensor::{Home, Lease, Segment, SegmentPool},
 };
 
 /// Freed segments are looked for once so many are known.
@@ -113,7 +113,7 @@ impl Segments {
     /// The worker made segment `number` of `size` bytes and sent it.
     pub(super) fn adopt(&mut self, number: u64, size: u64) -> Result<(), String> {
         let fd = receive_descriptor(&self.passing).ok_or("a segment without its descriptor")?;
-        let segment = Segment::adopt(fd).map_err(|error| error.to_string())?;
+        let segment = SegmentPool::shared().adopt(fd).map_err(|error| error.to_string())?;
         if segment.size() as u64 != size {
             return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
         }

@@ -20,6 +20,8 @@ class Segments:
         self.passing = passing
         self.send = frames.send
         self.count_copied = frames.copied
+        # Sizes of our own are multiples of this unless it is 0; unused bytes we keep.
+        self.growth = self.kept = 0
         # Server's segments by id: (mapping, address).
         self.theirs = {}
         # Those of them that inputs of the current group lie in: their addresses.
@@ -102,7 +104,7 @@ class Segments:
     def take(self, size):
         """A segment of our own with room for `size` bytes: (id, mapping)."""
         size = max(size, 1 << 16)
-        step = (1 << (size - 1).bit_length()) // 8
+        step = self.growth or (1 << (size - 1).bit_length()) // 8
         size = -(-size // step) * step
         with self.lock:
             return self.idle_one(size) or self.make(size)
@@ -135,18 +137,21 @@ class Segments:
             if mapping is None:
                 return
             size = len(mapping)
-            if IDLE_LIMIT < self.idle_bytes + size:
+            if max(IDLE_LIMIT, self.kept) < self.idle_bytes + size:
                 self.drop([number])
                 return
             self.idle.setdefault(size, []).append(number)
             self.idle_bytes += size
 
     def trim(self):
-        """Frees everything unused."""
+        """Frees what is unused, but for what is always kept."""
         with self.lock:
-            self.drop([number for waiting in self.idle.values() for number in waiting])
-            self.idle.clear()
-            self.idle_bytes = 0
+            dropped = []
+            for size, waiting in self.idle.items():
+                while waiting and self.kept < self.idle_bytes:
+                    dropped.append(waiting.pop())
+                    self.idle_bytes -= size
+            self.drop(dropped)
 
     def drop(self, numbers):
         for number in numbers:

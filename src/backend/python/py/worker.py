@@ -44,6 +44,7 @@ class Worker:
         self.model_name = args["model_name"]
         self.model_version = int(args["model_version"])
         self.version_dir = os.path.dirname(args["path"])
+        self.segments.growth, self.segments.kept = args["shm_growth"], args["shm_kept"]
         try:
             made = self.load(args)
         except ServerGone:
