@@ -1,7 +1,12 @@
-//! What is measured beside the statistics of models: the steps of ensembles, in Prometheus's types.
+//! What is measured beside the statistics of models: the steps of ensembles, and what Python models
+//! count, in Prometheus's types.
+
+mod copies;
+mod families;
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -12,6 +17,15 @@ use prometheus::{
     core::Collector,
     proto::{LabelPair, MetricFamily},
 };
+
+pub use self::{
+    copies::CopiedBytes,
+    families::{Change, Family, Kind, Labels, Series as FamilySeries},
+};
+use crate::error::{Error, Result};
+
+/// Names of the server's own families begin so.
+const RESERVED: [&str; 2] = ["nv_", "troupe_"];
 
 /// Upper bounds in seconds: steps take from microseconds to seconds.
 const BUCKETS: [f64; 19] = [
@@ -41,6 +55,7 @@ struct Shared {
     registry: Registry,
     /// Invariant: an entry is registered, and is removed by its last user under this lock.
     steps: Mutex<HashMap<Key, Entry>>,
+    families: families::Families,
 }
 
 struct Entry {
@@ -82,9 +97,28 @@ impl Metrics {
         StepMetrics { series: entry.series.clone(), _user: Arc::new(user) }
     }
 
-    /// Every series at this moment, by name.
+    /// A family of a model's own. An error if the name belongs to somebody else.
+    pub fn family(&self, name: &str, help: &str, kind: Kind) -> Result<Family> {
+        if let Some(prefix) = RESERVED.iter().find(|it| name.starts_with(**it)) {
+            return Err(Error::invalid(format!(
+                "'{name}' cannot be a family of a model: names that begin with '{prefix}' are the \
+                 server's"
+            )));
+        }
+        self.0.families.open(name, help, kind)
+    }
+
+    /// Every series at this moment; each family once.
     pub fn gather(&self) -> Vec<MetricFamily> {
-        self.0.registry.gather()
+        let mut families = self.0.registry.gather();
+        families.extend(self.0.families.gather());
+        families
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
     }
 }
 

@@ -67,11 +67,15 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             tracing::warn!("--backend-config={name} has no effect here");
         }
     }
+    let mut settings_of_models = settings(&options);
+    let sizes = python::sizes(&settings_of_models.backend).map_err(|error| error.to_string())?;
+    SegmentPool::configure_shared(sizes);
     let metrics = Metrics::new();
+    settings_of_models.backend.metrics = metrics.clone();
     let door = http::Door::default();
     let mut doors = Doors::default();
     let engines = Engines::new(doors.open_http(&options, &door).await?);
-    let started = repository::start(settings(&options), engines.clone(), metrics.clone());
+    let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
     let gate = Gate {
         repository: started.repository,
         settings: Settings {
@@ -151,7 +155,7 @@ fn settings(options: &Serve) -> repository::Settings {
         backend: backend::Settings {
             options: options.backend_settings(),
             provision: options.provision,
-            lookup: None,
+            ..backend::Settings::default()
         },
         config: config::Options { gpus: gpus::usable },
         ..repository::Settings::default()

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::{
     config::ModelConfig,
     error::Result,
+    metrics::Metrics,
     model::{Health, Lookup},
     request::{Reply, Request, Response},
     statistics::Timing,
@@ -156,6 +157,8 @@ pub struct Settings {
     pub provision: bool,
     /// Where models find others to call; `None` where there are no others.
     pub lookup: Option<Arc<dyn Lookup>>,
+    /// Where backends count, and models their own.
+    pub metrics: Metrics,
 }
 
 impl Settings {
@@ -196,6 +199,9 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("onnxruntime", "library"),
     ("python", "cache"),
     ("python", "python"),
+    ("python", "shm-default-byte-size"),
+    ("python", "shm-growth-byte-size"),
+    ("python", "shm-max-byte-size"),
 ];
 
 /// What configs may name, for messages.

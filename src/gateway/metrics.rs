@@ -87,6 +87,11 @@ const QUEUE_DEPTH: (&str, &str) = (
     "Requests that wait in the queue of the model an ensemble's step runs",
 );
 
+const MEMORY: (&str, &str) = (
+    "troupe_python_shared_memory_bytes",
+    "Bytes of shared memory for tensors, in use or kept for reuse, of the server and its workers",
+);
+
 /// The actor that owns the listener of the metrics and its connections.
 pub struct MetricsGateway {
     server: ServerHandle,
@@ -136,7 +141,8 @@ impl Handler<Stop> for MetricsGateway {
 
 async fn answer(source: Data<(Gate, Metrics)>) -> HttpResponse {
     let (gate, metrics) = &**source;
-    match render(&gate.repository.catalog.load(), metrics) {
+    let memory = gate.settings.segments.bytes();
+    match render(&gate.repository.catalog.load(), metrics, memory) {
         Ok(text) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
             .body(text),
@@ -145,7 +151,7 @@ async fn answer(source: Data<(Gate, Metrics)>) -> HttpResponse {
 }
 
 /// Everything there is to tell, at this moment.
-fn render(catalog: &Catalog, metrics: &Metrics) -> prometheus::Result<String> {
+fn render(catalog: &Catalog, metrics: &Metrics, memory: usize) -> prometheus::Result<String> {
     let models: Vec<_> = catalog.ready_models().map(|it| (model_labels(it), &**it)).collect();
     let mut families = Vec::with_capacity(COUNTERS.len() + 8);
     for Row { name, help, value } in &COUNTERS {
@@ -159,6 +165,7 @@ fn render(catalog: &Catalog, metrics: &Metrics) -> prometheus::Result<String> {
     families.push(family(PENDING, MetricType::GAUGE, pending.collect()));
     let depths = models.iter().flat_map(|(_, it)| queue_depths(it));
     families.push(family(QUEUE_DEPTH, MetricType::GAUGE, depths.collect()));
+    families.push(family(MEMORY, MetricType::GAUGE, vec![gauge(Vec::new(), memory as u64)]));
     families.extend(metrics.gather());
     // The encoder refuses families without series.
     families.retain(|it| !it.get_metric().is_empty());

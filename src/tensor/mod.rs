@@ -1,6 +1,7 @@
 //! A shape, an element type, and bytes. Cloning and slicing never copy the bytes.
 
 mod dtype;
+mod pool;
 mod segment;
 
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use smallvec::SmallVec;
 use self::segment::Held;
 pub use self::{
     dtype::DataType,
-    segment::{Home, Lease, Segment, SegmentMut, SegmentPool},
+    pool::{SegmentPool, SegmentSizes},
+    segment::{Home, Lease, Segment, SegmentMut},
 };
 use crate::error::{Error, Result};
 

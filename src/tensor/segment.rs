@@ -6,17 +6,16 @@ use std::{
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, LazyLock, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw};
-use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
+use super::pool::Share;
 use crate::error::{Error, Result};
 
 /// One mapped `memfd`. Its id is unique in this process's life, so workers can cache mappings.
@@ -25,6 +24,8 @@ pub struct Segment {
     file: File,
     map: MmapRaw,
     alive: Arc<()>,
+    /// Counted as long as it exists.
+    _share: Share,
 }
 
 /// Takes a segment back when the last tensor in it is gone.
@@ -46,26 +47,27 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Segment {
     /// A new segment of `size` bytes.
-    pub fn create(size: usize) -> Result<Segment> {
+    pub(super) fn create(size: usize, share: Share) -> Result<Segment> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("troupe", flags).map_err(no_memory)?;
         rustix::fs::ftruncate(&fd, size as u64).map_err(no_memory)?;
-        Segment::map(fd, size)
+        Segment::map(fd, size, share)
     }
 
-    /// Maps a segment that a worker made and sent.
-    pub fn adopt(fd: OwnedFd) -> Result<Segment> {
+    /// Maps a segment that a worker made and sent; its share is of the size it has.
+    pub(super) fn adopt(fd: OwnedFd, share: impl FnOnce(usize) -> Share) -> Result<Segment> {
         let size = rustix::fs::fstat(&fd).map_err(no_memory)?.st_size;
-        Segment::map(fd, usize::try_from(size).unwrap_or(0))
+        let size = usize::try_from(size).unwrap_or(0);
+        Segment::map(fd, size, share(size))
     }
 
-    fn map(fd: OwnedFd, size: usize) -> Result<Segment> {
+    fn map(fd: OwnedFd, size: usize, share: Share) -> Result<Segment> {
         // A process that shrinks memory others have mapped would end them with SIGBUS.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(no_memory)?;
         let file = File::from(fd);
         let map = MmapOptions::new().len(size.max(1)).map_raw(&file).map_err(no_memory)?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Segment { id, file, map, alive: Arc::default() })
+        Ok(Segment { id, file, map, alive: Arc::default(), _share: share })
     }
 
     /// Unique in this process's life.
@@ -102,6 +104,9 @@ pub struct SegmentMut {
 }
 
 impl SegmentMut {
+    pub(super) fn new(segment: Segment, home: Weak<dyn Home>) -> SegmentMut {
+        SegmentMut { segment, home }
+    }
     /// All its bytes, left over from earlier use.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is ours alone until `freeze`: pools hand a segment out only after
@@ -205,72 +210,4 @@ impl AsRef<[u8]> for View {
         // can then only spoil numbers, never lengths, which live on our side.
         unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }
     }
-}
-
-/// Segments the server fills: kept for reuse by size class, up to `limit` idle bytes.
-pub struct SegmentPool {
-    idle: Mutex<Vec<(Segment, Instant)>>,
-    limit: usize,
-}
-
-/// Enough for a few large requests in flight; whoever serves trims what stays unused.
-static SHARED: LazyLock<Arc<SegmentPool>> = LazyLock::new(|| SegmentPool::new(256 << 20));
-
-impl SegmentPool {
-    /// A pool that keeps at most `limit` bytes of unused segments.
-    pub fn new(limit: usize) -> Arc<SegmentPool> {
-        Arc::new(SegmentPool { idle: Mutex::default(), limit })
-    }
-
-    /// The pool of this process: for gateways that read large bodies and for backends.
-    pub fn shared() -> &'static Arc<SegmentPool> {
-        &SHARED
-    }
-
-    /// A segment of at least `size` bytes, reused if there is one.
-    pub fn take(self: &Arc<Self>, size: usize) -> Result<SegmentMut> {
-        let class = size_class(size);
-        let mut idle = self.idle.lock();
-        let found = idle.iter().rposition(|it| it.0.size() == class);
-        let reused = found.map(|index| idle.remove(index).0);
-        drop(idle);
-        let segment = match reused {
-            Some(segment) => segment,
-            None => Segment::create(class)?,
-        };
-        let pool: Arc<dyn Home> = self.clone();
-        Ok(SegmentMut { segment, home: Arc::downgrade(&pool) })
-    }
-
-    /// Frees segments nobody has used for `age`.
-    pub fn trim(&self, age: Duration) {
-        let mut idle = self.idle.lock();
-        let fresh = idle.iter().position(|it| it.1.elapsed() < age).unwrap_or(idle.len());
-        let freed: Vec<_> = idle.drain(..fresh).collect();
-        drop(idle);
-        drop(freed);
-    }
-}
-
-impl Home for SegmentPool {
-    fn give_back(&self, segment: Segment) {
-        let mut idle = self.idle.lock();
-        idle.push((segment, Instant::now()));
-        let mut total: usize = idle.iter().map(|it| it.0.size()).sum();
-        let mut surplus = 0;
-        while self.limit < total {
-            total -= idle[surplus].0.size();
-            surplus += 1;
-        }
-        let freed: Vec<_> = idle.drain(..surplus).collect();
-        drop(idle);
-        drop(freed);
-    }
-}
-
-/// Next step of 1, 1.25, 1.5, 1.75 × 2ⁿ, at least 64 KiB: reuse without wasting more than a fifth.
-fn size_class(size: usize) -> usize {
-    let size = size.max(1 << 16);
-    let step = size.next_power_of_two() / 8;
-    size.div_ceil(step) * step
 }

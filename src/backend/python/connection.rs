@@ -45,11 +45,12 @@ pub(super) fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)>
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
     let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
+    let copied = process.copied().clone();
     let connection = Connection {
         process,
         writer: Rc::new(writer),
         unsent: Rc::default(),
-        segments: Segments::new(passing),
+        segments: Segments::new(passing, copied),
         budget: Budget::default(),
         overlaps: ready.is_async,
         progress,

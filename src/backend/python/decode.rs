@@ -10,7 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     request::{Parameter, Parameters, Request, Response},
     statistics::Timing,
-    tensor::{DataType, Lease, Shape, Tensor, shape_text},
+    tensor::{DataType, Lease, SegmentPool, Shape, Tensor, shape_text},
 };
 
 /// Tags of a result beside the response's and the error's; `encode.py` has the same.
@@ -244,7 +244,9 @@ impl Memory<'_> {
         (place, size): (u32, u64),
     ) -> Result<Result<Tensor>, String> {
         if place == 0 {
-            return Ok(Tensor::new(dtype, shape, cursor.bytes(size)?));
+            let data = cursor.bytes(size)?;
+            self.segments.copied.from_worker(data.len());
+            return Ok(Tensor::new(dtype, shape, data));
         }
         let (number, offset) = (cursor.u64()?, cursor.u64()?);
         let unknown = || format!("memory {number} of kind {place}, which it has not");
@@ -260,8 +262,17 @@ impl Memory<'_> {
         };
         let lease = lease.ok_or_else(unknown)?;
         let end = offset.checked_add(size).ok_or("a segment without end")?;
+        if place == 1
+            && let Err(full) = SegmentPool::shared().check_room()
+        {
+            return Ok(Err(full));
+        }
         // `in_segment` checks the range.
-        Ok(Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize))
+        let tensor = Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize);
+        if place == 1 && tensor.is_ok() {
+            self.segments.copied.from_worker(size as usize);
+        }
+        Ok(tensor)
     }
 }
 

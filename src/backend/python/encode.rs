@@ -121,21 +121,24 @@ fn put_request(
     pad(frame);
     for (index, tensor) in request.inputs.iter_mut().enumerate() {
         if let Some(tensor) = tensor {
-            place(tensor, segments);
+            place(tensor, segments)?;
             put_head(frame, index, tensor, is_placed(tensor));
         }
     }
     let head = frame.len() - start - 8;
+    let mut copied = 0;
     for tensor in request.inputs.iter().flatten() {
         match tensor.segment().filter(|_| is_placed(tensor)) {
             Some((lease, offset)) => put_place(frame, tensor, (lease, offset), placed),
             None => {
                 check_room(frame, tensor.data().len())?;
                 frame.extend_from_slice(tensor.data());
+                copied += tensor.data().len();
                 pad(frame);
             }
         }
     }
+    segments.copied.to_worker(copied);
     if let Some(extra) = extra {
         check_room(frame, extra.len())?;
         frame.extend_from_slice(&(extra.len() as u64).to_le_bytes());
@@ -206,15 +209,21 @@ pub(super) fn is_placed(tensor: &Tensor) -> bool {
     INLINE_LIMIT < tensor.data().len() && tensor.segment().is_some()
 }
 
-/// Sees to it that a large tensor lies in a segment the worker knows; else it stays in the frame.
-pub(super) fn place(tensor: &mut Tensor, segments: &mut Segments) {
+/// Sees to it that a large tensor lies in a segment the worker knows; else it stays in the frame,
+/// unless the user limited the memory.
+pub(super) fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> {
     if tensor.data().len() <= INLINE_LIMIT {
-        return;
+        return Ok(());
     }
-    if tensor.segment().is_none()
-        && let Ok(moved) = into_segment(tensor)
-    {
-        *tensor = moved;
+    if tensor.segment().is_none() {
+        match into_segment(tensor) {
+            Ok(moved) => {
+                segments.copied.to_worker(moved.data().len());
+                *tensor = moved;
+            }
+            Err(full) if SegmentPool::shared().sizes().most < usize::MAX => return Err(full),
+            Err(_) => (),
+        }
     }
     let is_shown = tensor.segment().is_none_or(|(lease, _)| segments.show(lease.segment()));
     if !is_shown
@@ -222,6 +231,7 @@ pub(super) fn place(tensor: &mut Tensor, segments: &mut Segments) {
     {
         *tensor = plain;
     }
+    Ok(())
 }
 
 /// A copy in a segment of the shared pool.

@@ -12,6 +12,7 @@ mod keeper;
 mod limits;
 mod lines;
 mod messages;
+mod metrics;
 mod passing;
 mod preload;
 mod process;
@@ -19,13 +20,13 @@ mod progress;
 mod remote;
 mod replies;
 mod segments;
+mod shm;
 mod sources;
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use parking_lot::Mutex;
 
-pub use self::keeper::wait_for_workers;
 use self::{
     environment::Wishes,
     host::Host,
@@ -33,10 +34,12 @@ use self::{
     preload::Preload,
     process::{Launched, Orders, Recipe, Refused, Source, Starting, launch},
 };
+pub use self::{keeper::wait_for_workers, shm::sizes};
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
     config::{ModelConfig, json},
     error::{Error, Result},
+    tensor::SegmentPool,
 };
 
 /// The file of a model that names none.
@@ -79,6 +82,8 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         instance: place.name.as_str().into(),
         lookup: None,
         starting: Starting::default(),
+        metrics: settings.metrics.clone(),
+        copied: settings.metrics.copied_bytes(&place.name).into(),
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.ready.config)
 }
@@ -119,6 +124,8 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
             instance: format!("{} (template)", opener.config.name).into(),
             lookup: None,
             starting: Starting::default(),
+            metrics: opener.settings.metrics.clone(),
+            copied: opener.settings.metrics.copied_bytes(&opener.config.name).into(),
         }));
     }
     Ok(Backend::Remote(Arc::new(opener)))
@@ -193,6 +200,8 @@ impl OpenRemote for Opener {
             instance: instance.name.as_str().into(),
             lookup: self.settings.lookup.clone(),
             starting: Starting::default(),
+            metrics: self.settings.metrics.clone(),
+            copied: self.settings.metrics.copied_bytes(&self.config.name).into(),
         });
         let wishes = Wishes {
             settings: &self.settings,
@@ -251,6 +260,8 @@ fn orders(place: &Place, path: &std::path::Path) -> Orders {
         model_version: place.version.to_string(),
         path: path.display().to_string(),
         model_dir: place.model_dir.display().to_string(),
+        shm_growth: SegmentPool::shared().sizes().growth,
+        shm_kept: SegmentPool::shared().sizes().kept,
         ..Orders::default()
     }
 }

@@ -18,16 +18,20 @@ use super::{
     host::{Host, living},
     keeper::keeper,
     lines::{Budget, Tail, escape},
+    metrics::Held,
     preload::Preload,
     progress::Progress,
 };
 use crate::{
     error::{Error, Result},
+    metrics::{CopiedBytes, Metrics},
     model::Lookup,
 };
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
+/// The level of `Logger.VERBOSE`.
+const VERBOSE: i64 = 3;
 /// How long a worker may live on after it closed its socket or was aborted, and how long its
 /// killing may take.
 const EXIT_REPORT: Duration = Duration::from_secs(3);
@@ -51,6 +55,10 @@ pub(super) struct Orders {
     /// The model's Python file.
     pub(super) path: String,
     pub(super) model_dir: String,
+    /// Sizes of the worker's own segments are multiples of this, unless it is 0.
+    pub(super) shm_growth: usize,
+    /// Unused bytes of them it keeps.
+    pub(super) shm_kept: usize,
     /// What `initialize` is given.
     pub(super) args: std::collections::BTreeMap<&'static str, String>,
 }
@@ -61,6 +69,9 @@ pub(super) struct Recipe {
     pub(super) orders: Orders,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
+    /// Where the model's own metrics are.
+    pub(super) metrics: Metrics,
+    pub(super) copied: Arc<CopiedBytes>,
     /// Where the model finds others; `None` where there are none.
     pub(super) lookup: Option<Arc<dyn Lookup>>,
     /// The socket of a worker that is not ready yet.
@@ -183,6 +194,9 @@ pub(super) struct Process {
     instance: Arc<str>,
     exit: watch::Receiver<Option<Exit>>,
     tail: Tail,
+    /// Goes with the worker.
+    metrics: Mutex<Held>,
+    copied: Arc<CopiedBytes>,
     /// The same socket as the frames': what is left in it after the worker's use ended.
     farewell: Option<UnixStream>,
 }
@@ -198,7 +212,17 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
     let mut stream = UnixStream::from(stream);
     let (model, instance) = (recipe.model.clone(), recipe.instance.clone());
     let farewell = Some(stream.try_clone().map_err(failed)?);
-    let process = Process { parent, number, model, instance, exit, tail, farewell };
+    let process = Process {
+        parent,
+        number,
+        model,
+        instance,
+        exit,
+        tail,
+        metrics: Mutex::new(Held::new(recipe.metrics.clone())),
+        copied: recipe.copied.clone(),
+        farewell,
+    };
     let is_wanted = recipe.starting.begin(&stream);
     let ready = if is_wanted { initialize(recipe, &process, &mut stream) } else { Ok(None) };
     recipe.starting.end();
@@ -236,7 +260,12 @@ fn initialize(
                 // A worker that has ended is noticed above.
                 let _ = stream.write_all(&reply);
             }
-            _ => return Err(Error::internal("the worker sent an unknown frame").into()),
+            b'M' => {
+                let answer = process.count(&body).map_err(unknown)?;
+                // A worker that ended is noticed by the next read.
+                let _ = stream.write_all(&answer.unwrap_or_default());
+            }
+            _ => return Err(unknown(format!("a frame of kind {kind}")).into()),
         }
     }
     Ok(None)
@@ -245,6 +274,10 @@ fn initialize(
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     serde_json::from_slice(body)
         .map_err(|error| Error::internal(format!("the worker sent no valid JSON: {error}")))
+}
+
+fn unknown(what: String) -> Error {
+    Error::internal(format!("the worker sent {what}"))
 }
 
 fn died_at_start(process: Process, instance: &str) -> Result<Error> {
@@ -319,19 +352,35 @@ impl Process {
         self.parent.forks().abort(self.number);
     }
 
+    /// Counts what is copied for it.
+    pub(super) fn copied(&self) -> &Arc<CopiedBytes> {
+        &self.copied
+    }
+
+    /// What it says of metrics; the answer is a frame. An error is the worker's, and its end.
+    pub(super) fn count(&self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        self.metrics.lock().obey(body, |bytes| self.copied.to_worker(bytes))
+    }
+
     /// A line of `pb_utils.Logger`.
     pub(super) fn log(&self, body: &[u8], budget: &mut Budget) {
+        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
+        // What nobody will see must not use up what others need.
+        if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {
+            return;
+        }
         let Some(dropped) = budget.take() else { return };
         let Process { model, instance, .. } = self;
         if 0 < dropped {
             tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");
         }
-        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
         let (place, message) = (escape(&place), escape(&message));
         match level {
             1 => tracing::warn!(target: "troupe::python", %model, %instance, "{place}] {message}"),
             2 => tracing::error!(target: "troupe::python", %model, %instance, "{place}] {message}"),
-            3 => tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            VERBOSE => {
+                tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}")
+            }
             _ => tracing::info!(target: "troupe::python", %model, %instance, "{place}] {message}"),
         }
     }
@@ -349,6 +398,8 @@ impl Drop for Process {
             instance: self.instance.clone(),
             exit: self.exit.clone(),
             tail: self.tail.clone(),
+            metrics: Mutex::new(self.metrics.get_mut().take()),
+            copied: self.copied.clone(),
             farewell: None,
         };
         keeper().spawn(async move {
@@ -373,14 +424,18 @@ impl Process {
                 let Ok(kind) = stream.read_u32_le().await else { break };
                 let length = u64::from(size).saturating_sub(8);
                 let mut body = Vec::new();
-                let is_log = kind == u32::from(b'L') && length < 1 << 20;
-                if !is_log {
+                let kind = kind.to_le_bytes()[0];
+                if !matches!(kind, b'L' | b'M') || 1 << 20 < length {
                     let mut rest = (&mut stream).take(length);
                     if tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.is_err() {
                         break;
                     }
                 } else if (&mut stream).take(length).read_to_end(&mut body).await.is_ok() {
-                    self.log(&body, &mut budget);
+                    match kind {
+                        b'L' => self.log(&body, &mut budget),
+                        // Nobody can be answered any more, and nonsense does no harm now.
+                        _ => drop(self.count(&body)),
+                    }
                 }
             }
         };

@@ -41,6 +41,7 @@ use crate::{
     error::{Error, Result},
     model::Health,
     request::Request,
+    tensor::SegmentPool,
 };
 
 /// Larger tensors are copied on another thread.
@@ -217,6 +218,10 @@ impl Link {
                 }
             }
             b'L' => connection.process.log(&frame[8..], &mut connection.budget),
+            b'M' => {
+                let answer = connection.process.count(&frame[8..])?;
+                connection.write(&answer.unwrap_or_default());
+            }
             b'C' => {
                 let call = cursor.u64()?;
                 let key = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
@@ -349,8 +354,9 @@ impl Link {
         if let State::Up(connection) = &mut self.state {
             connection.segments.sweep();
             let has_ended = !was_idle && self.in_flight.is_empty();
-            if was_idle && connection.segments.has_news() || has_ended {
-                let flags = if was_idle { encode::TRIM } else { 0 };
+            let is_full = SegmentPool::shared().check_room().is_err();
+            if was_idle && connection.segments.has_news() || has_ended || is_full {
+                let flags = if was_idle || is_full { encode::TRIM } else { 0 };
                 encode::news(&mut self.frame, &mut connection.segments, flags);
                 connection.write(&self.frame);
             }

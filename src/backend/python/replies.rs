@@ -112,7 +112,8 @@ fn put_response(
     let outputs = || config.outputs.iter().map(|it| &*it.name);
     for (name, tensor) in outputs().zip(&mut response.outputs) {
         if let Some(tensor) = tensor {
-            place(tensor, segments);
+            // Without room in shared memory it stays in the frame.
+            let _ = place(tensor, segments);
             put_head(frame, name, tensor);
             written.outputs += 1;
         }

@@ -9,7 +9,10 @@ use std::{
 use parking_lot::Mutex;
 
 use super::passing::{receive_descriptor, send_descriptor};
-use crate::tensor::{Home, Lease, Segment, Tensor};
+use crate::{
+    metrics::CopiedBytes,
+    tensor::{Home, Lease, Segment, SegmentPool, Tensor},
+};
 
 /// Freed segments are looked for once so many are known.
 const SWEEP: usize = 64;
@@ -24,6 +27,8 @@ pub(super) struct Segments {
     pub(super) new: Vec<(u64, u64)>,
     /// Freed since the last frame.
     pub(super) forgotten: Vec<u64>,
+    /// Counts what had to be copied.
+    pub(super) copied: Arc<CopiedBytes>,
     shelf: Arc<Shelf>,
     /// What replies to calls brought the worker and it may still look at, by number.
     holds: HashMap<u64, Tensor>,
@@ -56,13 +61,14 @@ impl Home for Shelf {
 
 impl Segments {
     /// For a new worker.
-    pub(super) fn new(passing: OwnedFd) -> Segments {
+    pub(super) fn new(passing: OwnedFd, copied: Arc<CopiedBytes>) -> Segments {
         Segments {
             passing,
             known: HashMap::new(),
             sweep_at: SWEEP,
             new: Vec::new(),
             forgotten: Vec::new(),
+            copied,
             shelf: Arc::default(),
             holds: HashMap::new(),
             next_hold: 0,
@@ -112,7 +118,7 @@ impl Segments {
     /// The worker made segment `number` of `size` bytes and sent it.
     pub(super) fn adopt(&mut self, number: u64, size: u64) -> Result<(), String> {
         let fd = receive_descriptor(&self.passing).ok_or("a segment without its descriptor")?;
-        let segment = Segment::adopt(fd).map_err(|error| error.to_string())?;
+        let segment = SegmentPool::shared().adopt(fd).map_err(|error| error.to_string())?;
         if segment.size() as u64 != size {
             return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
         }

@@ -1,7 +1,7 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 23] = [
+pub(super) const SOURCES: [(&str, &str); 26] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_forks", include_str!("py/forks.py")),
     ("troupe_forked", include_str!("py/forked.py")),
@@ -22,6 +22,9 @@ pub(super) const SOURCES: [(&str, &str); 23] = [
     ("troupe_senders", include_str!("py/senders.py")),
     ("troupe_requests", include_str!("py/requests.py")),
     ("troupe_tensors", include_str!("py/tensors.py")),
+    ("troupe_strings", include_str!("py/strings.py")),
+    ("troupe_metrics", include_str!("py/metrics.py")),
+    ("troupe_logger", include_str!("py/logger.py")),
     ("troupe_types", include_str!("py/types.py")),
     ("troupe_model_config", include_str!("py/model_config.py")),
     ("troupe_dlpack", include_str!("py/dlpack.py")),

@@ -55,7 +55,7 @@ fn scratch() -> PathBuf {
 fn settings() -> Settings {
     let cache = scratch().join("cache").display().to_string();
     let options = [(("python".to_owned(), "cache".to_owned()), cache)];
-    Settings { options: options.into(), provision: true, lookup: None }
+    Settings { options: options.into(), provision: true, ..Settings::default() }
 }
 
 /// A model `m` with inputs `IN0…` and outputs `OUT0…` of the given types and dims.

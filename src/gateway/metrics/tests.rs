@@ -79,7 +79,7 @@ fn use_it(model: &Model) {
 fn counters_have_tritons_names_labels_and_texts() {
     let model = model();
     use_it(&model);
-    let text = render(&catalog(&model), &Metrics::new()).unwrap();
+    let text = render(&catalog(&model), &Metrics::new(), 0).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (name, kind, help, value) in [
         ("nv_inference_request_success", "counter", COUNTERS[0].help, 1),
@@ -132,10 +132,11 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
     let metrics = Metrics::new();
     let series = metrics.step("e", 0, "m");
     series.started();
-    let text = render(&catalog(&ensemble), &metrics).unwrap();
+    let text = render(&catalog(&ensemble), &metrics, 7).unwrap();
     for line in [
         r#"troupe_ensemble_step_queue_depth{ensemble="e",step="0",model="m"} 1"#,
         r#"troupe_ensemble_step_in_flight{ensemble="e",model="m",step="0"} 1"#,
+        "troupe_python_shared_memory_bytes 7",
     ] {
         assert!(text.lines().any(|it| it == line), "no `{line}` in\n{text}");
     }
@@ -175,6 +176,8 @@ async fn the_endpoint_answers_get_and_nothing_else() {
     }
     // Series go with their model.
     catalog.store(Arc::default());
-    assert!(ask(addresses[0], "GET /metrics").await.ends_with("\r\n\r\n"));
+    let answer = ask(addresses[0], "GET /metrics").await;
+    assert!(answer.ends_with("\ntroupe_python_shared_memory_bytes 0\n"), "{answer}");
+    assert!(!answer.contains("nv_"), "{answer}");
     gateway.send(Stop).await.unwrap();
 }

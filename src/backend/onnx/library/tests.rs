@@ -71,8 +71,11 @@ impl Machine {
         let name = |backend: &str, key: &str| (backend.to_owned(), key.to_owned());
         let options = self.options.iter();
         let options = options.map(|(b, k, path)| (name(b, k), path.display().to_string()));
-        let settings =
-            Settings { options: options.collect(), provision: self.provision, lookup: None };
+        let settings = Settings {
+            options: options.collect(),
+            provision: self.provision,
+            ..Settings::default()
+        };
         // What this machine has installed is nothing to the test.
         let start = |path: &Path| match path.strip_prefix(&self.home) {
             Ok(_) => match fs::read_to_string(path).unwrap().as_str() {

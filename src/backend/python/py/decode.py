@@ -12,8 +12,20 @@ INPUT_HEAD = struct.Struct("<HBBI")
 WANTED, EXTRA = 1, 2
 # Heads kept.
 CACHE_LIMIT = 1024
-# The segments of a group without large inputs.
-NOTHING = {}
+
+
+class Used(dict):
+    """The segments that the inputs of a group lie in, by number: their addresses."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self):
+        # Inputs that are strings in them: elements, segment, offset, bytes.
+        self.texts = []
+
+
+# Those of a group without large inputs.
+NOTHING = Used()
 
 
 class Decoder:
@@ -51,7 +63,7 @@ class Decoder:
                 inputs = [Input(spec, data, start + spec[4]) for spec in specs]
             else:
                 if used is NOTHING:
-                    used = {}
+                    used = Used()
                 inputs = [self.input(spec, data, start, used) for spec in specs]
             extra = None
             if extra_at is not None:
@@ -69,7 +81,10 @@ class Decoder:
         mapping, used[number] = self.segments.theirs[number]
         tensor = Input(spec, mapping, offset)
         tensor._size = size
-        tensor._copies = not is_ours
+        tensor._number = number
+        tensor._shared = self.segments
+        tensor._texts = used.texts
+        tensor._is_ours = is_ours
         return tensor
 
     def learn(self, key):

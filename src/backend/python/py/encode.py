@@ -9,7 +9,8 @@ from troupe_failures import PlainError
 from troupe_frames import DIMS, FRAME_LIMIT, NUMBERS, PADDING, padded
 from troupe_replies import Output, hold_of
 from troupe_requests import InferenceResponse, TritonError
-from troupe_tensors import Tensor, pack_strings
+from troupe_strings import as_bytes, pack_strings
+from troupe_tensors import Tensor
 from troupe_types import BYTES, TritonModelException
 
 RESULT_HEAD = struct.Struct("<BBHI")
@@ -98,7 +99,7 @@ class Encoder:
                 parts[place:] = (result(1, TritonError.INTERNAL, 0, str(error)),)
             else:
                 if response._parameters is not None:
-                    parts[place] = result(0, 0, count, json.dumps(response._parameters))
+                    parts[place] = result(0, 0, count, json.dumps(response._parameters, ensure_ascii=False))
                 else:
                     parts[place] = GOOD[count] if count < 16 else RESULT_HEAD.pack(0, 0, count, 0)
         body = b"".join(parts)
@@ -160,7 +161,15 @@ class Encoder:
         return found
 
     def strings(self, parts, index, array):
-        data = pack_strings(array)
+        elements = array.ravel().tolist()
+        known = self.used and self.segments.find_strings(self.used.texts, elements)
+        if known:
+            number, offset, size = known
+            parts.append(OUTPUT_HEAD.pack(index, BYTES, array.ndim, THEIRS, size))
+            parts.append(DIMS[array.ndim].pack(*array.shape))
+            parts.append(NUMBERS.pack(number, offset))
+            return
+        data = pack_strings(as_bytes(elements))
         size = len(data)
         place = INLINE if size <= INLINE_LIMIT else OWN
         parts.append(OUTPUT_HEAD.pack(index, BYTES, array.ndim, place, size))

@@ -10,6 +10,7 @@ from time import perf_counter_ns as now
 # Kinds of frames, both ways.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
 CHECK, RESPONSE = b"h", b"b"
+METRICS, METRICS_REPLY = b"M", b"m"
 READY, FAILED, ANSWER, SEGMENT, DROPPED, LOG, CANCELLED = b"R", b"X", b"A", b"N", b"D", b"L", b"C"
 CHECKED = b"H"
 
@@ -19,6 +20,11 @@ NUMBERS = struct.Struct("<QQ")
 NEWS = struct.Struct("<IHHHH")
 CANCEL = struct.Struct("<Ic3xQIIII")
 CREDITS = struct.Struct("<IIIIQ")
+EVENTS = struct.Struct("<Ic3xQ")
+# Of a metric: its number, what happened, how much.
+EVENT = struct.Struct("<QQd")
+# Not of a metric: so many bytes were copied out of shared memory.
+COPIED = 4
 DIMS = [struct.Struct(f"<{rank}q") for rank in range(65)]
 PADDING = [b"\0" * (-size % 8) for size in range(8)]
 
@@ -33,12 +39,22 @@ PUMP = "pump"
 LOOK_NS = 40_000
 
 
+# Longer messages are cut.
+MESSAGE_LIMIT = 8192
+
+
 class ServerGone(Exception):
     """The server closed the socket."""
 
 
 def padded(data):
     return data + PADDING[len(data) % 8]
+
+
+def as_json(value):
+    """Not escaped, so that what is no text becomes a question mark."""
+    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    return body + b" " * (-len(body) % 8)
 
 
 class Frames:
@@ -74,6 +90,9 @@ class Frames:
         # Takes in what happened to segments, takes back one of ours, and lets go of the memory that
         # a reply nobody waits for tells of; set by those who know.
         self.news = None
+        # Events of metrics, which go before whatever is sent next.
+        self.events = deque()
+        # Takes back a segment of ours; set by the segments.
         self.release = None
         self.discard = None
         self.calls = 0
@@ -86,6 +105,8 @@ class Frames:
 
     def send(self, parts):
         with self.sending:
+            if self.events:
+                parts = (self.take_events(), *parts)
             self.control.sendall(b"".join(parts))
         if self.orphans:
             self.send_orphans()
@@ -100,9 +121,21 @@ class Frames:
             finally:
                 self.sending.release()
 
+    def take_events(self):
+        """What was counted since the last frame, as a frame; only under `sending`."""
+        take = self.events.popleft
+        body = b"".join([take() for _ in range(len(self.events))])
+        return EVENTS.pack(16 + len(body), METRICS, 0) + body
+
+    def ask(self, kind, question):
+        """Sends a question as JSON and waits for the reply."""
+        call = self.next_call()
+        body = as_json(question)
+        self.send([EVENTS.pack(16 + len(body), kind, call), body])
+        return self.reply(call)[1]
+
     def send_json(self, kind, value):
-        body = json.dumps(value).encode("utf-8", "replace")
-        body += b" " * (-len(body) % 8)
+        body = as_json(value)
         self.send([FRAME.pack(8 + len(body), kind), body])
 
     def flush(self):
@@ -114,7 +147,13 @@ class Frames:
             self.kept.clear()
 
     def log(self, level, place, message):
-        self.send_json(LOG, {"level": level, "place": place, "message": str(message)[:8192]})
+        cut = len(message) - MESSAGE_LIMIT
+        if 0 < cut:
+            message = f"{message[:MESSAGE_LIMIT]} … {cut} characters cut"
+        self.send_json(LOG, {"level": level, "place": place, "message": message})
+
+    def copied(self, size):
+        self.events.append(EVENT.pack(0, COPIED, size))
 
     # Waiting.
 

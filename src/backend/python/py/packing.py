@@ -5,7 +5,8 @@ import numpy as np
 from troupe_encode import HELD, INLINE, INLINE_LIMIT, OWN, THEIRS
 from troupe_frames import DIMS, NUMBERS, PADDING, padded
 from troupe_replies import Output, hold_of
-from troupe_tensors import Input, Tensor, pack_strings
+from troupe_strings import as_bytes, pack_strings
+from troupe_tensors import Input, Tensor
 from troupe_types import BYTES
 
 TENSOR_HEAD = struct.Struct("<HBBIQ")
@@ -55,7 +56,8 @@ class Packer:
             return self.untouched(parts, tensor, shares)
         array, code, name = tensor._raw(), tensor._type(), tensor.name()
         if code == BYTES:
-            return self.bytes(parts, (name, code, array.shape), pack_strings(array))
+            packed = pack_strings(as_bytes(array.ravel().tolist()))
+            return self.bytes(parts, (name, code, array.shape), packed)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         what, size = (name, code, array.shape), array.nbytes

@@ -6,7 +6,8 @@ import numpy as np
 import troupe_requests
 from troupe_frames import DIMS, FRAME, NUMBER
 from troupe_requests import InferenceResponse, TritonError
-from troupe_tensors import Input, strings
+from troupe_strings import object_array, unpack_strings
+from troupe_tensors import Input
 from troupe_types import BYTES, DTYPES
 
 REPLY_HEAD = struct.Struct("<BBHIQ")
@@ -63,10 +64,11 @@ class Output(Input):
         array = self._array
         if array is None:
             if self._spec[1] == BYTES:
-                array = strings(self._data, self._at, self._size).reshape(self._spec[3])
-            elif self._copies:
+                elements = unpack_strings(self._data, self._at, self._size)
+                array = object_array(elements).reshape(self._spec[3])
+            elif not self._is_ours:
                 # Others read this memory, and a model may write to what it is given.
-                array = np.asarray(self._hold).copy()
+                array = self._shared.copy(np.asarray(self._hold))
             else:
                 array = np.asarray(self._hold)
             # From now on the array holds it, if anybody.
@@ -129,7 +131,8 @@ class Replies:
         place = self.segments.theirs[number]
         output = Output(spec, place[0], offset)
         output._size = size
-        output._copies = not is_ours
+        output._shared = self.segments
+        output._is_ours = is_ours
         output._hold = Hold(hold, (place, offset), spec)
         return output
 

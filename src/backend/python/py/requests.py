@@ -279,7 +279,7 @@ class InferenceResponse:
 def check_parameters(parameters):
     if not isinstance(parameters, dict):
         raise TritonModelException(
-            f"Expect parameters to have type dict, found type {type(parameters)}"
+            f"Expect dict, got {type(parameters)}"
         )
     for key, value in parameters.items():
         if not isinstance(key, str):
@@ -289,4 +289,8 @@ def check_parameters(parameters):
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/str, found type {type(value)}"
+            )
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+            raise TritonModelException(
+                f"Expect parameters values of type int between -2^63 and 2^64 - 1, found {value}"
             )

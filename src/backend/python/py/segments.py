@@ -3,6 +3,7 @@ import mmap
 import os
 import struct
 import sys
+from operator import is_
 from threading import RLock
 
 import numpy as np
@@ -17,9 +18,12 @@ IDLE_LIMIT = 256 << 20
 class Segments:
     """The server's segments and our own, by number."""
 
-    def __init__(self, passing, send):
+    def __init__(self, passing, frames):
         self.passing = passing
-        self.send = send
+        self.send = frames.send
+        self.count_copied = frames.copied
+        # Sizes of our own are multiples of this unless it is 0; unused bytes we keep.
+        self.growth = self.kept = 0
         # Server's segments by id: (mapping, address).
         self.theirs = {}
         # Those of the group in work, by address; with coroutines none.
@@ -67,6 +71,21 @@ class Segments:
                 return number, start - address
         return None
 
+    def find_strings(self, texts, elements):
+        """The segment of a group's inputs that holds these very elements: where, and the size.
+
+        Elements are the same objects, and bytes never change, so the packed form is the same.
+        """
+        for known, number, offset, size in texts:
+            if len(known) == len(elements) and all(map(is_, known, elements)):
+                return number, offset, size
+        return None
+
+    def copy(self, array):
+        """For a model that may write to it, while others read this memory."""
+        self.count_copied(array.nbytes)
+        return array.copy()
+
     def news(self, raw, counts, flags):
         """The segments the server sent, freed and gave back."""
         new, forgotten, released = counts
@@ -91,7 +110,7 @@ class Segments:
     def take(self, size):
         """A segment of our own with room for `size` bytes: (id, mapping)."""
         size = max(size, 1 << 16)
-        step = (1 << (size - 1).bit_length()) // 8
+        step = self.growth or (1 << (size - 1).bit_length()) // 8
         size = -(-size // step) * step
         with self.lock:
             return self.idle_one(size) or self.make(size)
@@ -124,18 +143,21 @@ class Segments:
             if mapping is None:
                 return
             size = len(mapping)
-            if IDLE_LIMIT < self.idle_bytes + size:
+            if max(IDLE_LIMIT, self.kept) < self.idle_bytes + size:
                 self.drop([number])
                 return
             self.idle.setdefault(size, []).append(number)
             self.idle_bytes += size
 
     def trim(self):
-        """Frees everything unused."""
+        """Frees what is unused, but for what is always kept."""
         with self.lock:
-            self.drop([number for waiting in self.idle.values() for number in waiting])
-            self.idle.clear()
-            self.idle_bytes = 0
+            dropped = []
+            for size, waiting in self.idle.items():
+                while waiting and self.kept < self.idle_bytes:
+                    dropped.append(waiting.pop())
+                    self.idle_bytes -= size
+            self.drop(dropped)
 
     def drop(self, numbers):
         for number in numbers:

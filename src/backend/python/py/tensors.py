@@ -1,14 +1,12 @@
-"""Tensors as models see them, and strings as bytes."""
-import struct
-
+"""Tensors as models see them."""
 import numpy as np
+from troupe_strings import object_array, unpack_strings
 from troupe_types import BF16, BYTES, NAMES, TritonModelException, code_of
 
 BF16_TEXT = (
     "Tensor dtype is BF16 and cannot be converted to NumPy. "
     "Use to_dlpack() and from_dlpack() instead."
 )
-LENGTH = struct.Struct("<I")
 
 
 class Tensor:
@@ -82,7 +80,12 @@ class Input(Tensor):
     `_spec` is (name, code, dtype, shape, offset in the frame, bytes, lies in a segment).
     """
 
-    __slots__ = ("_spec", "_data", "_at", "_size", "_copies")
+    # Those in the second line are set for tensors in segments only: bytes, the segment's number,
+    # all segments, strings of the group, and whether the model alone reads the memory.
+    __slots__ = (
+        *("_spec", "_data", "_at"),
+        *("_size", "_number", "_shared", "_texts", "_is_ours"),
+    )
 
     def __init__(self, spec, data, at):
         self._spec = spec
@@ -99,12 +102,14 @@ class Input(Tensor):
             _, code, dtype, shape, _, size, in_segment = self._spec
             if code == BYTES:
                 size = self._size if in_segment else size
-                array = strings(self._data, self._at, size).reshape(shape)
+                elements = unpack_strings(self._data, self._at, size)
+                if in_segment:
+                    self._texts.append((elements, self._number, self._at, size))
+                array = object_array(elements).reshape(shape)
             else:
                 array = np.ndarray(shape, dtype, self._data, self._at)
-                if in_segment and self._copies:
-                    # Others read this memory, and a model may write to its inputs.
-                    array = array.copy()
+                if in_segment and not self._is_ours:
+                    array = self._shared.copy(array)
             self._array = array
         return array
 
@@ -130,30 +135,3 @@ def dlpack():
     import troupe_dlpack
 
     return troupe_dlpack
-
-
-def strings(data, at, size):
-    """Length-prefixed elements as a flat object array."""
-    found = []
-    end = at + size
-    unpack = LENGTH.unpack_from
-    while at < end:
-        (length,) = unpack(data, at)
-        at += 4
-        found.append(bytes(data[at : at + length]))
-        at += length
-    array = np.empty(len(found), dtype=np.object_)
-    array[:] = found
-    return array
-
-
-def pack_strings(array):
-    """The elements in C order, each after its length."""
-    pack = LENGTH.pack
-    parts = []
-    for element in array.ravel().tolist():
-        if type(element) is not bytes:
-            element = element if isinstance(element, bytes) else str(element).encode()
-        parts.append(pack(len(element)))
-        parts.append(element)
-    return b"".join(parts)

@@ -1,14 +1,14 @@
 """What models import: tensors, requests, responses and helpers, under Triton's names."""
-import sys
-
 import numpy as np
 import troupe_requests as _requests
-import troupe_tensors as _tensors
+import troupe_strings as _strings
 import troupe_types as _types
 from troupe_calls import IS_READY as _IS_READY
 from troupe_calls import LOAD as _LOAD
 from troupe_calls import UNLOAD as _UNLOAD
 from troupe_calls import ResponseIterator
+from troupe_logger import Logger
+from troupe_metrics import MetricFamily
 from troupe_requests import (
     InferenceRequest,
     InferenceResponse,
@@ -36,6 +36,8 @@ for _it in (
     InferenceResponse,
     InferenceResponseSender,
     InferenceTrace,
+    Logger,
+    MetricFamily,
     PreferredMemory,
     ResponseIterator,
     Tensor,
@@ -97,59 +99,17 @@ def serialize_byte_tensor(input_tensor):
         return np.empty([0], dtype=np.object_)
     if input_tensor.dtype.kind not in "OSU":
         return None
-    flat = np.asarray(_tensors.pack_strings(input_tensor), dtype=np.object_)
-    return flat
+    packed = _strings.pack_strings(_strings.as_bytes(input_tensor.ravel().tolist()))
+    return np.asarray(packed, dtype=np.object_)
 
 
 def deserialize_bytes_tensor(encoded_tensor):
-    return _tensors.strings(encoded_tensor, 0, len(encoded_tensor))
+    found = _strings.unpack_strings(encoded_tensor, 0, len(encoded_tensor))
+    return _strings.object_array(found)
 
 
 def get_model_dir():
     return _requests.worker.version_dir
-
-
-class Logger:
-    """Lines in the server's log, with the place that wrote them."""
-
-    INFO, WARNING, ERROR, VERBOSE = 0, 1, 2, 3
-
-    @staticmethod
-    def _write(message, level, depth=2):
-        frame = sys._getframe(depth)
-        place = f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}"
-        _requests.worker.frames.log(level, place, message)
-
-    @staticmethod
-    def log(message, level=0):
-        if message is None or not isinstance(level, int):
-            raise TritonModelException("Logger.log needs a message and a level.")
-        Logger._write(message, level)
-
-    @staticmethod
-    def log_info(message):
-        Logger._write(message, 0)
-
-    @staticmethod
-    def log_warn(message):
-        Logger._write(message, 1)
-
-    @staticmethod
-    def log_error(message):
-        Logger._write(message, 2)
-
-    @staticmethod
-    def log_verbose(message):
-        Logger._write(message, 3)
-
-
-class MetricFamily:
-    """Metrics of a model's own."""
-
-    COUNTER, GAUGE, HISTOGRAM = 0, 1, 2
-
-    def __init__(self, *_, **__):
-        raise _types.unsupported("MetricFamily")
 
 
 def load_model(model_name, config="", files=None):

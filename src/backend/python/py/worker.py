@@ -40,7 +40,7 @@ class Worker:
     def __init__(self, control, passing, progress):
         self.pid = os.getpid()
         self.frames = Frames(control)
-        self.segments = Segments(passing, self.frames.send)
+        self.segments = Segments(passing, self.frames)
         self.frames.release = self.segments.release
         self.frames.news = self.segments.news
         self.calls = Calls(self)
@@ -69,6 +69,7 @@ class Worker:
         self.model_name = args["model_name"]
         self.model_version = int(args["model_version"])
         self.version_dir = os.path.dirname(args["path"])
+        self.segments.growth, self.segments.kept = args["shm_growth"], args["shm_kept"]
         try:
             made = self.load(args)
         except ServerGone:
@@ -128,6 +129,8 @@ class Worker:
         self.stage = "finalize"
         if hasattr(self.model, "finalize"):
             self.awaited(self.model.finalize())
+        # With what was counted and not sent.
+        self.frames.send(())
 
     # Requests.
 

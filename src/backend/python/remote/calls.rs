@@ -25,6 +25,7 @@ use crate::{
         replies::{self, Said},
     },
     error::{Error, Result},
+    metrics::CopiedBytes,
     model::Model,
     request::{Answer, Caller, Context, Credit, Reply, Request, Response},
 };
@@ -290,7 +291,8 @@ impl Link {
             let Some(mut said) = call.waiting.pop_front() else { return };
             if call.copying == Copying::No && is_large(&mut said) {
                 call.copying = Copying::Running;
-                return copy_then_hear(heard.clone(), (*worker, number), said);
+                let counts = self.fixed.recipe.copied.clone();
+                return copy_then_hear(heard.clone(), counts, (*worker, number), said);
             }
             call.copying = Copying::No;
             let credit = said.response().and_then(|it| it.credit.take());
@@ -337,10 +339,15 @@ fn is_large(said: &mut Said) -> bool {
     said.response().is_some_and(|it| it.outputs.iter().flatten().any(needs_copy))
 }
 
-fn copy_then_hear(heard: mpsc::UnboundedSender<Heard>, (worker, call): (u32, u64), mut said: Said) {
+fn copy_then_hear(
+    heard: mpsc::UnboundedSender<Heard>,
+    counts: Arc<CopiedBytes>,
+    (worker, call): (u32, u64),
+    mut said: Said,
+) {
     keeper().spawn_blocking(move || {
         if let Some(response) = said.response() {
-            copy(response.outputs.iter_mut().flatten());
+            copy(response.outputs.iter_mut().flatten(), &counts);
         }
         // The instance may have gone.
         let _ = heard.send(Heard { worker, call, said, is_copied: true });

@@ -6,6 +6,7 @@ use super::{COPY_HERE, Link, failed, tell};
 use crate::{
     backend::python::{encode, keeper::keeper},
     error::Error,
+    metrics::CopiedBytes,
     request::Request,
     tensor::Tensor,
 };
@@ -27,10 +28,11 @@ pub(super) async fn copy_then_send(link: Weak<RefCell<Link>>) {
             }
             next
         };
+        let counts = held.borrow().fixed.recipe.copied.clone();
         drop(held);
         let Some((groups, done)) = next else { return };
         let count = groups.len();
-        let copied = keeper().spawn_blocking(move || copy_groups(groups)).await;
+        let copied = keeper().spawn_blocking(move || copy_groups(groups, &counts)).await;
         match (link.upgrade(), copied) {
             (Some(link), Ok(groups)) => {
                 let news = link.borrow_mut().send(groups, done);
@@ -44,18 +46,19 @@ pub(super) async fn copy_then_send(link: Weak<RefCell<Link>>) {
     }
 }
 
-fn copy_groups(mut groups: Vec<Vec<Request>>) -> Vec<Vec<Request>> {
-    copy(groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten());
+fn copy_groups(mut groups: Vec<Vec<Request>>, counts: &CopiedBytes) -> Vec<Vec<Request>> {
+    copy(groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten(), counts);
     groups
 }
 
 /// Moves large ones into segments.
-pub(super) fn copy<'a>(tensors: impl Iterator<Item = &'a mut Tensor>) {
+pub(super) fn copy<'a>(tensors: impl Iterator<Item = &'a mut Tensor>, counts: &CopiedBytes) {
     for tensor in tensors {
         // Without memory the tensor stays as it is and travels in the frame.
         if needs_copy(tensor)
             && let Ok(moved) = encode::into_segment(tensor)
         {
+            counts.to_worker(moved.data().len());
             *tensor = moved;
         }
     }

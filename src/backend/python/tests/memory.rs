@@ -1,7 +1,10 @@
 //! Large tensors: never copied between workers, reused when free, never while somebody looks.
 
 use super::*;
-use crate::backend::python::{encode, process::FRAME_LIMIT, segments::Segments};
+use crate::{
+    backend::python::{encode, process::FRAME_LIMIT, segments::Segments},
+    metrics::Metrics,
+};
 
 const ANY: (DataType, &[i64]) = (FP32, &[-1]);
 const SIZE: usize = 16 << 20;
@@ -136,7 +139,8 @@ async fn many_large_tensors_in_one_frame_arrive() {
 async fn without_shared_memory_tensors_travel_in_the_frame_as_far_as_it_goes() {
     // Nobody is at the other end: no segment can be shown.
     let (passing, _) = std::os::unix::net::UnixStream::pair().unwrap();
-    let mut segments = Segments::new(passing.into());
+    let copied = Metrics::new().copied_bytes("m");
+    let mut segments = Segments::new(passing.into(), copied.into());
     let mut frame = Vec::new();
     let mut encoded = |sizes: &[usize]| {
         let tensor = |size: usize| {

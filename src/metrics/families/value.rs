@@ -1,0 +1,138 @@
+//! What one metric counts, by its kind.
+
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric};
+
+use crate::error::{Error, Result};
+
+/// What a family counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Grows, shrinks and is set.
+    Gauge,
+    /// Counts observations by size.
+    Histogram,
+}
+
+/// What happens to a metric.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Change {
+    /// For counters, where it must not be negative, and for gauges.
+    Add(f64),
+    /// For gauges.
+    Set(f64),
+    /// For histograms.
+    Observe(f64),
+}
+
+/// The value of one metric.
+pub(super) enum Value {
+    Number(f64),
+    Histogram {
+        /// Upper bounds in rising order, without the infinite one.
+        bounds: Vec<f64>,
+        /// One more than the bounds; each counts its own.
+        counts: Vec<u64>,
+        sum: f64,
+    },
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+
+    fn does_not_support(self, what: &str) -> Error {
+        let kind = self.name().to_ascii_uppercase();
+        Error::unsupported(format!("TRITONSERVER_METRIC_KIND_{kind} does not support {what}"))
+    }
+}
+
+impl Value {
+    pub(super) fn new(kind: Kind, buckets: Option<&[f64]>) -> Result<Value> {
+        match (kind, buckets) {
+            (Kind::Histogram, None) => {
+                Err(Error::invalid("Failed to create metric. Missing required buckets."))
+            }
+            (Kind::Histogram, Some(buckets)) => {
+                let is_rising = buckets.is_sorted_by(|a, b| a < b);
+                if !is_rising || buckets.iter().any(|it| it.is_nan()) {
+                    return Err(Error::invalid("Bucket Boundaries must be strictly sorted"));
+                }
+                let bounds: Vec<f64> =
+                    buckets.iter().copied().filter(|it| *it < f64::INFINITY).collect();
+                Ok(Value::Histogram { counts: vec![0; bounds.len() + 1], bounds, sum: 0.0 })
+            }
+            (_, Some(_)) => {
+                Err(Error::invalid("Failed to create metric. Unexpected buckets found."))
+            }
+            (_, None) => Ok(Value::Number(0.0)),
+        }
+    }
+
+    pub(super) fn change(&mut self, kind: Kind, change: Change) -> Result<()> {
+        match (self, change) {
+            (Value::Number(_), Change::Add(more)) if kind == Kind::Counter && !(0.0 <= more) => {
+                return Err(Error::invalid(
+                    "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by \
+                     non-negative values.",
+                ));
+            }
+            (Value::Number(value), Change::Add(more)) => *value += more,
+            (Value::Number(value), Change::Set(new)) if kind == Kind::Gauge => *value = new,
+            (Value::Histogram { bounds, counts, sum }, Change::Observe(seen)) => {
+                counts[bounds.partition_point(|it| *it < seen)] += 1;
+                *sum += seen;
+            }
+            (_, Change::Add(_)) => return Err(kind.does_not_support("Increment")),
+            (_, Change::Set(_)) => return Err(kind.does_not_support("Set")),
+            (_, Change::Observe(_)) => return Err(kind.does_not_support("Observe")),
+        }
+        Ok(())
+    }
+
+    pub(super) fn number(&self, kind: Kind) -> Result<f64> {
+        match self {
+            Value::Number(value) => Ok(*value),
+            Value::Histogram { .. } => Err(kind.does_not_support("Value")),
+        }
+    }
+
+    /// As it is shown.
+    pub(super) fn metric(&self, kind: Kind, mut metric: Metric) -> Metric {
+        match self {
+            Value::Number(value) if kind == Kind::Counter => {
+                let mut counter = Counter::default();
+                counter.set_value(*value);
+                metric.set_counter(counter);
+            }
+            Value::Number(value) => {
+                let mut gauge = Gauge::default();
+                gauge.set_value(*value);
+                metric.set_gauge(gauge);
+            }
+            Value::Histogram { bounds, counts, sum } => {
+                let mut total = 0;
+                // The encoder adds the infinite bound.
+                let buckets = bounds.iter().zip(counts).map(|(bound, count)| {
+                    total += count;
+                    let mut bucket = Bucket::default();
+                    bucket.set_upper_bound(*bound);
+                    bucket.set_cumulative_count(total);
+                    bucket
+                });
+                let mut histogram = Histogram::default();
+                histogram.set_bucket(buckets.collect());
+                histogram.set_sample_sum(*sum);
+                histogram.set_sample_count(counts.iter().sum());
+                metric.set_histogram(histogram);
+            }
+        }
+        metric
+    }
+}
