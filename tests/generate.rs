@@ -215,6 +215,18 @@ const GATED: &str = "
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)";
 
 #[test]
+fn a_stream_without_end_is_given_up_at_the_exit_timeout() {
+    let repository = Repository::new();
+    let gate = Gate::new(&repository, "gate");
+    let model = decoupled(gate.guard("x:FP32[1] -> y:FP32[1]", GATED));
+    let server = Server::with(repository.with("gated", model), &["--exit-timeout-secs=1"]);
+    let _streaming = server.http.start_at("/v2/models/gated/generate_stream", &json!({"x": 1}));
+    gate.is_reached();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().code(), Some(1), "{}", server.log());
+}
+
+#[test]
 fn an_exiting_server_lets_streams_come_to_their_end() {
     let repository = Repository::new();
     let gate = Gate::new(&repository, "gate");

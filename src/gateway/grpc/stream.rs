@@ -64,8 +64,11 @@ struct Asked {
     /// Of models that answer once: in the order of their requests.
     single: FuturesOrdered<BoxFuture<'static, Answered>>,
     /// Of decoupled models: as they come.
-    many: FuturesUnordered<BoxFuture<'static, Option<(Answered, Option<Decoupled>)>>>,
+    many: FuturesUnordered<BoxFuture<'static, Progress>>,
 }
+
+/// What a decoupled model says, if that is not nothing, and the request unless it has ended.
+type Progress = Option<(Answered, Option<Decoupled>)>;
 
 impl Asked {
     fn len(&self) -> usize {
@@ -194,8 +197,7 @@ impl Decoupled {
         Ok(Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight })
     }
 
-    /// What it says next, unless that is nothing, and itself until the end.
-    async fn next(mut self) -> Option<(Answered, Option<Decoupled>)> {
+    async fn next(mut self) -> Progress {
         let (result, is_final) = match self.answers.next().await? {
             Said::Part(result) => (result, false),
             Said::Last(result) => (result, true),

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bodies;
+mod events;
 mod failures;
 mod generate;
 mod life;
