@@ -95,6 +95,60 @@ said = [counter.value(), plain.value(), gauge.value()]
     }
 }
 
+/// What a model may do wrong with metrics, and the beginning of what that raises.
+const MISTAKES: &[(&str, &str)] = &[
+    ("c.Metric(labels=[])", "Failed to create metric. Labels must be a dictionary."),
+    ("c.Metric(labels={'a': 1})", "Failed to create metric. Labels must have names and values"),
+    ("c.Metric(labels={'a b': ''})", "Error when creating Metric: Invalid label name: 'a b'"),
+    ("c.Metric({'a': 'x' * 5000})", "Error when creating Metric: label 'a' has a value of 5000"),
+    ("c.Metric(buckets=[1])", "Failed to create metric. Unexpected buckets found."),
+    ("h.Metric(labels={})", "Failed to create metric. Missing required buckets."),
+    ("h.Metric(buckets=(1, 2))", "Failed to create metric. Buckets must be a list."),
+    (
+        "h.Metric(buckets=[2.5, 0.1])",
+        "Error when creating Metric: Bucket Boundaries must be strictly sorted",
+    ),
+    (
+        "h.Metric(buckets=[float('nan')])",
+        "Error when creating Metric: Bucket Boundaries must be strictly sorted",
+    ),
+    (
+        "counter.increment(-0.5)",
+        "Failed to increment metric value: TRITONSERVER_METRIC_KIND_COUNTER can only be \
+         incremented monotonically by non-negative values.",
+    ),
+    (
+        "counter.set(1)",
+        "Failed to set metric value: TRITONSERVER_METRIC_KIND_COUNTER does not support Set",
+    ),
+    (
+        "gauge.observe(1)",
+        "Failed to observe metric value: TRITONSERVER_METRIC_KIND_GAUGE does not support Observe",
+    ),
+    (
+        "histogram.increment(1)",
+        "Failed to increment metric value: TRITONSERVER_METRIC_KIND_HISTOGRAM does not support \
+         Increment",
+    ),
+    (
+        "histogram.value()",
+        "Failed to get metric value: TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value",
+    ),
+    (
+        "Family('c', '', Family.GAUGE)",
+        "Error when creating MetricFamily: Family name already exists with different type",
+    ),
+    ("Family('a-b', '', Family.GAUGE)", "Error when creating MetricFamily: Invalid metric name"),
+    (
+        "Family('nv_mine', '', Family.GAUGE)",
+        "Error when creating MetricFamily: 'nv_mine' cannot be a family of a model",
+    ),
+    (
+        "Family('h_sum', '', Family.GAUGE)",
+        "Error when creating MetricFamily: 'h_sum' cannot be a family beside the histogram",
+    ),
+];
+
 #[test]
 fn mistakes_are_told_in_tritons_words_and_do_no_harm() {
     let server = one(runs());
@@ -106,64 +160,7 @@ counter, gauge, histogram = c.Metric(), g.Metric(), h.Metric(buckets=[])
 ";
     assert_eq!(run(&server, "m", made), "done");
     let raised = |text: &str| format!("TritonModelException: {text}");
-    for (code, expected) in [
-        ("c.Metric(labels=[])", "Failed to create metric. Labels must be a dictionary."),
-        ("c.Metric(labels={'a': 1})", "Failed to create metric. Labels must have names and values"),
-        ("c.Metric(labels={'a b': ''})", "Error when creating Metric: Invalid label name: 'a b'"),
-        (
-            "c.Metric({'a': 'x' * 5000})",
-            "Error when creating Metric: label 'a' has a value of 5000",
-        ),
-        ("c.Metric(buckets=[1])", "Failed to create metric. Unexpected buckets found."),
-        ("h.Metric(labels={})", "Failed to create metric. Missing required buckets."),
-        ("h.Metric(buckets=(1, 2))", "Failed to create metric. Buckets must be a list."),
-        (
-            "h.Metric(buckets=[2.5, 0.1])",
-            "Error when creating Metric: Bucket Boundaries must be strictly sorted",
-        ),
-        (
-            "h.Metric(buckets=[float('nan')])",
-            "Error when creating Metric: Bucket Boundaries must be strictly sorted",
-        ),
-        (
-            "counter.increment(-0.5)",
-            "Failed to increment metric value: TRITONSERVER_METRIC_KIND_COUNTER can only be \
-             incremented monotonically by non-negative values.",
-        ),
-        (
-            "counter.set(1)",
-            "Failed to set metric value: TRITONSERVER_METRIC_KIND_COUNTER does not support Set",
-        ),
-        (
-            "gauge.observe(1)",
-            "Failed to observe metric value: TRITONSERVER_METRIC_KIND_GAUGE does not support Observe",
-        ),
-        (
-            "histogram.increment(1)",
-            "Failed to increment metric value: TRITONSERVER_METRIC_KIND_HISTOGRAM does not support \
-             Increment",
-        ),
-        (
-            "histogram.value()",
-            "Failed to get metric value: TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value",
-        ),
-        (
-            "Family('c', '', Family.GAUGE)",
-            "Error when creating MetricFamily: Family name already exists with different type",
-        ),
-        (
-            "Family('a-b', '', Family.GAUGE)",
-            "Error when creating MetricFamily: Invalid metric name",
-        ),
-        (
-            "Family('nv_mine', '', Family.GAUGE)",
-            "Error when creating MetricFamily: 'nv_mine' cannot be a family of a model",
-        ),
-        (
-            "Family('h_sum', '', Family.GAUGE)",
-            "Error when creating MetricFamily: 'h_sum' cannot be a family beside the histogram",
-        ),
-    ] {
+    for (code, expected) in MISTAKES {
         let said = run(&server, "m", code);
         assert!(said.starts_with(&raised(expected)), "{code}: {said}");
     }

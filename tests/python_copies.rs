@@ -109,6 +109,45 @@ fn strings_that_pass_through_are_not_copied_either() {
     }
 }
 
+fn packed<'a>(elements: impl Iterator<Item = &'a Vec<u8>>) -> Vec<u8> {
+    let with_length = |it: &Vec<u8>| [&(it.len() as u32).to_le_bytes()[..], it].concat();
+    elements.flat_map(with_length).collect()
+}
+
+#[test]
+fn strings_of_all_lengths_are_read_and_written() {
+    let reverses = execute(
+        "x:BYTES[-1] -> y:BYTES[-1]",
+        "
+        x = pb_utils.get_input_tensor_by_name(requests[0], 'x').as_numpy()
+        assert all(type(it) is bytes for it in x), x
+        return [pb_utils.InferenceResponse([pb_utils.Tensor('y', x[::-1].copy())])]",
+    );
+    let server = Server::start(Repository::of([("m", reverses)]));
+    let bytes = |length: usize, seed: usize| some_bytes(length + seed)[seed..].to_vec();
+    for lengths in [
+        // Few and small, which travel in the frame, and none.
+        vec![0, 1, 2, 255, 256, 3],
+        vec![],
+        // Many, of one length, of many lengths, with empty ones; and in odd numbers.
+        vec![8; 20_000],
+        (0..10_001).map(|it| it % 23).collect(),
+        vec![0; 5_000],
+        // Long ones, and one.
+        (0..63).map(|it| 1000 * it).collect(),
+        (0..200).map(|it| 2 * it).collect(),
+        vec![MIB],
+    ] {
+        let strings: Vec<Vec<u8>> =
+            lengths.iter().enumerate().map(|(seed, length)| bytes(*length, seed % 7)).collect();
+        let data = packed(strings.iter());
+        let answer = infer(&server, "m", ("x", "BYTES", strings.len()), &data);
+        let expected = packed(strings.iter().rev());
+        assert!(output(&answer) == expected, "{} strings", strings.len());
+    }
+    server.is_well();
+}
+
 #[test]
 fn what_is_copied_is_counted_once() {
     let doubles = execute(

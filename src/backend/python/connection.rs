@@ -1,6 +1,6 @@
 //! The socket of one worker on the instance's thread: frames out at once, frames in as they come.
 
-use std::{cell::RefCell, rc::Rc, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
@@ -13,10 +13,10 @@ use tokio::{
 };
 
 use super::{
-    lines::Budget,
     process::{FRAME_LIMIT, Launched, Process},
     progress::Progress,
     segments::Segments,
+    words::Words,
 };
 use crate::error::{Error, Result};
 
@@ -31,7 +31,6 @@ pub(super) struct Connection {
     /// What the socket did not take yet; a task writes it.
     unsent: Rc<RefCell<BytesMut>>,
     pub(super) segments: Segments,
-    pub(super) budget: Budget,
     /// While one `execute` waits for an answer, others run.
     pub(super) overlaps: bool,
     pub(super) progress: Progress,
@@ -39,24 +38,28 @@ pub(super) struct Connection {
     pub(super) given: u64,
 }
 
-/// Puts the socket of a ready worker on the runtime of the current thread.
-pub(super) fn connect(launched: Launched) -> Result<(Connection, OwnedReadHalf)> {
-    let Launched { process, stream, passing, ready, progress } = launched;
+/// Where a worker's frames come from, and what hears the last of them when its instance has gone.
+pub(super) type Voice = (OwnedReadHalf, Arc<Words>);
+
+/// Puts the socket of a ready worker on the runtime of the current thread; from now on its frames
+/// are read by whoever has the reader.
+pub(super) fn connect(launched: Launched) -> Result<(Connection, Voice)> {
+    let Launched { mut process, stream, passing, ready, progress } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
     let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
-    let copied = process.copied().clone();
+    process.is_read = true;
+    let words = process.words.clone();
     let connection = Connection {
         process,
         writer: Rc::new(writer),
         unsent: Rc::default(),
-        segments: Segments::new(passing, copied),
-        budget: Budget::default(),
+        segments: Segments::new(passing, words.copied.clone()),
         overlaps: ready.is_async,
         progress,
         given: 0,
     };
-    Ok((connection, reader))
+    Ok((connection, (reader, words)))
 }
 
 impl Connection {

@@ -51,10 +51,9 @@ impl Held {
         Held { of, items: HashMap::new(), next: 1 }
     }
 
-    /// All of it; nothing is left.
-    pub(super) fn take(&mut self) -> Held {
-        let nothing = Held { next: self.next, ..Held::new(self.of.clone()) };
-        std::mem::replace(self, nothing)
+    /// Ends all of them.
+    pub(super) fn let_go(&mut self) {
+        self.items.clear();
     }
 
     /// Obeys the body of a metrics frame: the number of a call and a question, or 0 and events. The

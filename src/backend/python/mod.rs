@@ -22,6 +22,7 @@ mod replies;
 mod segments;
 mod shm;
 mod sources;
+mod words;
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc};
 

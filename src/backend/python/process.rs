@@ -17,10 +17,10 @@ use super::{
     forks::{Exit, Forked, Parent},
     host::{Host, living},
     keeper::keeper,
-    lines::{Budget, Tail, escape},
-    metrics::Held,
+    lines::Tail,
     preload::Preload,
     progress::Progress,
+    words::Words,
 };
 use crate::{
     error::{Error, Result},
@@ -30,8 +30,6 @@ use crate::{
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
-/// The level of `Logger.VERBOSE`.
-const VERBOSE: i64 = 3;
 /// How long a worker may live on after it closed its socket or was aborted, and how long its
 /// killing may take.
 const EXIT_REPORT: Duration = Duration::from_secs(3);
@@ -164,13 +162,6 @@ struct Failed {
     is_import: bool,
 }
 
-#[derive(Deserialize)]
-struct Log {
-    level: i64,
-    place: String,
-    message: String,
-}
-
 /// Why a worker did not get ready.
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -190,13 +181,11 @@ pub(super) struct Process {
     /// Kept until the exit is known: it takes its children along.
     parent: Arc<dyn Parent>,
     number: u64,
-    model: Arc<str>,
-    instance: Arc<str>,
     exit: watch::Receiver<Option<Exit>>,
     tail: Tail,
-    /// Goes with the worker.
-    metrics: Mutex<Held>,
-    copied: Arc<CopiedBytes>,
+    pub(super) words: Arc<Words>,
+    /// Somebody reads the worker's frames to their end. Two who read would tear them apart.
+    pub(super) is_read: bool,
     /// The same socket as the frames': what is left in it after the worker's use ended.
     farewell: Option<UnixStream>,
 }
@@ -210,19 +199,10 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
         Error::internal(format!("cannot start a worker for '{}': {error}", recipe.instance))
     };
     let mut stream = UnixStream::from(stream);
-    let (model, instance) = (recipe.model.clone(), recipe.instance.clone());
     let farewell = Some(stream.try_clone().map_err(failed)?);
-    let process = Process {
-        parent,
-        number,
-        model,
-        instance,
-        exit,
-        tail,
-        metrics: Mutex::new(Held::new(recipe.metrics.clone())),
-        copied: recipe.copied.clone(),
-        farewell,
-    };
+    let names = (&recipe.model, &recipe.instance);
+    let words = Arc::new(Words::new(names, &recipe.metrics, &recipe.copied));
+    let process = Process { parent, number, exit, tail, words, is_read: false, farewell };
     let is_wanted = recipe.starting.begin(&stream);
     let ready = if is_wanted { initialize(recipe, &process, &mut stream) } else { Ok(None) };
     recipe.starting.end();
@@ -244,7 +224,6 @@ fn initialize(
     frame.extend_from_slice(&orders);
     // A worker that ended at once is noticed below.
     let _ = stream.write_all(&frame);
-    let mut budget = Budget::default();
     while let Some((kind, body)) = read_frame(stream) {
         match kind {
             b'R' => return Ok(Some(parse(&body)?)),
@@ -252,7 +231,7 @@ fn initialize(
                 let Failed { error, is_import } = parse(&body)?;
                 return Err(Refused { error: Error::internal(error), is_import });
             }
-            b'L' => process.log(&body, &mut budget),
+            b'L' => process.words.log(&body),
             b'U' => {
                 let change = change(&mut Cursor::at(&body.into(), 0)).map_err(Error::internal)?;
                 let (lookup, within) = (recipe.lookup.clone(), Some(recipe.model.clone()));
@@ -261,7 +240,7 @@ fn initialize(
                 let _ = stream.write_all(&reply);
             }
             b'M' => {
-                let answer = process.count(&body).map_err(unknown)?;
+                let answer = process.words.count(&body).map_err(unknown)?;
                 // A worker that ended is noticed by the next read.
                 let _ = stream.write_all(&answer.unwrap_or_default());
             }
@@ -351,39 +330,6 @@ impl Process {
     pub(super) fn abort(&self) {
         self.parent.forks().abort(self.number);
     }
-
-    /// Counts what is copied for it.
-    pub(super) fn copied(&self) -> &Arc<CopiedBytes> {
-        &self.copied
-    }
-
-    /// What it says of metrics; the answer is a frame. An error is the worker's, and its end.
-    pub(super) fn count(&self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        self.metrics.lock().obey(body, |bytes| self.copied.to_worker(bytes))
-    }
-
-    /// A line of `pb_utils.Logger`.
-    pub(super) fn log(&self, body: &[u8], budget: &mut Budget) {
-        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
-        // What nobody will see must not use up what others need.
-        if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {
-            return;
-        }
-        let Some(dropped) = budget.take() else { return };
-        let Process { model, instance, .. } = self;
-        if 0 < dropped {
-            tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");
-        }
-        let (place, message) = (escape(&place), escape(&message));
-        match level {
-            1 => tracing::warn!(target: "troupe::python", %model, %instance, "{place}] {message}"),
-            2 => tracing::error!(target: "troupe::python", %model, %instance, "{place}] {message}"),
-            VERBOSE => {
-                tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}")
-            }
-            _ => tracing::info!(target: "troupe::python", %model, %instance, "{place}] {message}"),
-        }
-    }
 }
 
 impl Drop for Process {
@@ -394,12 +340,10 @@ impl Drop for Process {
         let process = Process {
             parent: self.parent.clone(),
             number: self.number,
-            model: self.model.clone(),
-            instance: self.instance.clone(),
             exit: self.exit.clone(),
             tail: self.tail.clone(),
-            metrics: Mutex::new(self.metrics.get_mut().take()),
-            copied: self.copied.clone(),
+            words: self.words.clone(),
+            is_read: self.is_read,
             farewell: None,
         };
         keeper().spawn(async move {
@@ -414,34 +358,32 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Reads what the worker still says, until it is reaped.
+    /// Reads what the worker still says unless somebody does, until it is reaped.
     async fn leave(&self, farewell: UnixStream) {
-        let _ = farewell.set_nonblocking(true);
-        let reading = async {
-            let Ok(mut stream) = tokio::net::UnixStream::from_std(farewell) else { return };
-            let mut budget = Budget::default();
-            while let Ok(size) = stream.read_u32_le().await {
-                let Ok(kind) = stream.read_u32_le().await else { break };
-                let length = u64::from(size).saturating_sub(8);
-                let mut body = Vec::new();
-                let kind = kind.to_le_bytes()[0];
-                if !matches!(kind, b'L' | b'M') || 1 << 20 < length {
-                    let mut rest = (&mut stream).take(length);
-                    if tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.is_err() {
-                        break;
-                    }
-                } else if (&mut stream).take(length).read_to_end(&mut body).await.is_ok() {
-                    match kind {
-                        b'L' => self.log(&body, &mut budget),
-                        // Nobody can be answered any more, and nonsense does no harm now.
-                        _ => drop(self.count(&body)),
-                    }
+        if !self.is_read {
+            let _ = farewell.set_nonblocking(true);
+            if let Ok(mut stream) = tokio::net::UnixStream::from_std(farewell) {
+                while let Some((kind, body)) = next_frame(&mut stream).await {
+                    self.words.last(kind, &body);
                 }
             }
-        };
-        reading.await;
+        }
         wait_for(self.exit.clone()).await;
     }
+}
+
+/// The next frame; large ones come without their body.
+async fn next_frame(stream: &mut tokio::net::UnixStream) -> Option<(u8, Vec<u8>)> {
+    let size = stream.read_u32_le().await.ok()?;
+    let kind = stream.read_u32_le().await.ok()?.to_le_bytes()[0];
+    let mut rest = stream.take(u64::from(size).saturating_sub(8));
+    let mut body = Vec::new();
+    if size < 1 << 20 {
+        rest.read_to_end(&mut body).await.ok()?;
+    } else {
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.ok()?;
+    }
+    Some((kind, body))
 }
 
 async fn wait_for(mut exit: watch::Receiver<Option<Exit>>) -> Option<Exit> {

@@ -105,7 +105,7 @@ enum State {
 
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
-    let (connection, reader) = connect(launched)?;
+    let (connection, voice) = connect(launched)?;
     let (open, told) = Open::new();
     let (calls, heard) = Calls::new();
     let link = Link {
@@ -131,7 +131,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         link.borrow_mut().busy = Some(busy.clone());
         actix_rt::spawn(deadline::watch(Rc::downgrade(&link), limit, busy));
     }
-    actix_rt::spawn(revive::attend(Rc::downgrade(&link), reader));
+    actix_rt::spawn(revive::attend(Rc::downgrade(&link), voice));
     actix_rt::spawn(open::give_credit(Rc::downgrade(&link), told));
     actix_rt::spawn(calls::reply(Rc::downgrade(&link), heard));
     actix_rt::spawn(tidy(Rc::downgrade(&link)));
@@ -217,9 +217,9 @@ impl Link {
                     connection.segments.drop_own(cursor.u64()?);
                 }
             }
-            b'L' => connection.process.log(&frame[8..], &mut connection.budget),
+            b'L' => connection.process.words.log(&frame[8..]),
             b'M' => {
-                let answer = connection.process.count(&frame[8..])?;
+                let answer = connection.process.words.count(&frame[8..])?;
                 connection.write(&answer.unwrap_or_default());
             }
             b'C' => {

@@ -77,7 +77,9 @@ impl Value {
 
     pub(super) fn change(&mut self, kind: Kind, change: Change) -> Result<()> {
         match (self, change) {
-            (Value::Number(_), Change::Add(more)) if kind == Kind::Counter && !(0.0 <= more) => {
+            (Value::Number(_), Change::Add(more))
+                if kind == Kind::Counter && (more < 0.0 || more.is_nan()) =>
+            {
                 return Err(Error::invalid(
                     "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by \
                      non-negative values.",

@@ -85,6 +85,8 @@ class Decoder:
         tensor._shared = self.segments
         tensor._texts = used.texts
         tensor._is_ours = is_ours
+        # For strings: where their lengths are, if they are told.
+        tensor._lengths = (data, start + spec[4] + PLACE.size) if spec[5] else None
         return tensor
 
     def learn(self, key):
@@ -109,7 +111,9 @@ class Decoder:
             name = self.inputs[index]
             specs.append((name, code, DTYPES[code], shape, offset, size, in_segment))
             is_plain &= not in_segment
-            offset += 32 if in_segment else (size + 7) // 8 * 8
+            # In a segment: how many lengths of strings are told.
+            size_here = PLACE.size + 4 * size if in_segment else size
+            offset += (size_here + 7) // 8 * 8
         head = (tuple(specs), names, batch, is_plain, offset if flags & EXTRA else None)
         if CACHE_LIMIT < len(self.heads):
             self.heads.clear()

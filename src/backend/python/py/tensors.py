@@ -77,14 +77,16 @@ class Tensor:
 class Input(Tensor):
     """A tensor that came in a frame or lies in a segment; its array is made when asked for.
 
-    `_spec` is (name, code, dtype, shape, offset in the frame, bytes, lies in a segment).
+    `_spec` is (name, code, dtype, shape, offset in the frame, bytes or, in a segment, lengths of
+    strings, lies in a segment).
     """
 
     # Those in the second line are set for tensors in segments only: bytes, the segment's number,
-    # all segments, strings of the group, and whether the model alone reads the memory.
+    # all segments, strings of the group, whether the model alone reads the memory, and where the
+    # lengths of strings are.
     __slots__ = (
         *("_spec", "_data", "_at"),
-        *("_size", "_number", "_shared", "_texts", "_is_ours"),
+        *("_size", "_number", "_shared", "_texts", "_is_ours", "_lengths"),
     )
 
     def __init__(self, spec, data, at):
@@ -101,10 +103,13 @@ class Input(Tensor):
         if array is None:
             _, code, dtype, shape, _, size, in_segment = self._spec
             if code == BYTES:
-                size = self._size if in_segment else size
-                elements = unpack_strings(self._data, self._at, size)
                 if in_segment:
+                    lengths = self._lengths and np.ndarray((size,), "<u4", *self._lengths)
+                    size = self._size
+                    elements = unpack_strings(self._data, self._at, size, lengths)
                     self._texts.append((elements, self._number, self._at, size))
+                else:
+                    elements = unpack_strings(self._data, self._at, size)
                 array = object_array(elements).reshape(shape)
             else:
                 array = np.ndarray(shape, dtype, self._data, self._at)

@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{net::unix::OwnedReadHalf, time::sleep};
+use bytes::Bytes;
+use tokio::time::sleep;
 
 use super::{
     super::{
-        connection::{Connection, connect, read},
+        connection::{Connection, Voice, connect, read},
         keeper::keeper,
         process::{Ending, launch},
     },
@@ -29,11 +30,14 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Reads frames until the worker ends, then starts another, as long as the instance lives.
-pub(super) async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf) {
+pub(super) async fn attend(link: Weak<RefCell<Link>>, (mut reader, mut words): Voice) {
     let mut backoff = Backoff::default();
     loop {
-        let obey = |frame: &_| {
-            let Some(held) = link.upgrade() else { return Ok(()) };
+        let obey = |frame: &Bytes| {
+            let Some(held) = link.upgrade() else {
+                words.last(frame[4], &frame[8..]);
+                return Ok(());
+            };
             let news = held.borrow_mut().obey(frame, &link)?;
             tell(news);
             Ok(())
@@ -45,7 +49,7 @@ pub(super) async fn attend(link: Weak<RefCell<Link>>, mut reader: OwnedReadHalf)
             () = reaped => Ok(()),
         };
         let Some(next) = revive(&link, read.err(), &mut backoff).await else { return };
-        reader = next;
+        (reader, words) = next;
     }
 }
 
@@ -65,7 +69,7 @@ async fn revive(
     link: &Weak<RefCell<Link>>,
     broken: Option<String>,
     backoff: &mut Backoff,
-) -> Option<OwnedReadHalf> {
+) -> Option<Voice> {
     let (fixed, connection, late, is_proven) = {
         let held = link.upgrade()?;
         let mut it = held.borrow_mut();
@@ -87,6 +91,7 @@ async fn revive(
     };
     let text = unhealthy(&fixed, &format!("{how}; {said}"));
     let begun = connection.progress.begun();
+    connection.process.words.let_go();
     drop(connection);
     log(&fixed, &text);
     let news = link.upgrade()?.borrow_mut().give_up(&Error::unavailable(text.as_str()), begun);
@@ -97,14 +102,14 @@ async fn revive(
             rest(link, &fixed, &text, pause).await?;
         }
         match start(link, &fixed).await? {
-            Ok((connection, reader)) => {
+            Ok((connection, voice)) => {
                 let held = link.upgrade()?;
                 held.borrow_mut().state = State::Up(Box::new(connection));
                 fixed.health.up();
                 let waiting = held.borrow_mut().take_more();
                 drop(held);
                 drop(waiting);
-                return Some(reader);
+                return Some(voice);
             }
             Err(error) => text = unhealthy(&fixed, &error.to_string()),
         }
@@ -122,7 +127,7 @@ fn log(fixed: &Fixed, text: &str) {
 async fn start(
     link: &Weak<RefCell<Link>>,
     fixed: &Fixed,
-) -> Option<Result<(Connection, OwnedReadHalf), Error>> {
+) -> Option<Result<(Connection, Voice), Error>> {
     let recipe = fixed.recipe.clone();
     let launched = keeper().spawn_blocking(move || launch(&recipe)).await;
     link.upgrade()?;
