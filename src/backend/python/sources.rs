@@ -1,7 +1,7 @@
 //! The Python files of the backend, as an interpreter is given them.
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 26] = [
+pub(super) const SOURCES: [(&str, &str); 27] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_forks", include_str!("py/forks.py")),
     ("troupe_forked", include_str!("py/forked.py")),
@@ -16,6 +16,7 @@ pub(super) const SOURCES: [(&str, &str); 26] = [
     ("troupe_calls", include_str!("py/calls.py")),
     ("troupe_packing", include_str!("py/packing.py")),
     ("troupe_replies", include_str!("py/replies.py")),
+    ("troupe_awaiting", include_str!("py/awaiting.py")),
     ("troupe_frames", include_str!("py/frames.py")),
     ("troupe_segments", include_str!("py/segments.py")),
     ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
