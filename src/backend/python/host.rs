@@ -19,7 +19,7 @@ use super::{
     keeper::keeper,
     lines::{Source, Tail},
     messages::{messages_of, receive},
-    sources::{BOOTSTRAP, SOURCES},
+    sources::{BOOTSTRAP, packed},
 };
 use crate::error::{Error, Result};
 
@@ -122,7 +122,7 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     if keeper().is_closing() {
         return Err(NoHost::Broken(Error::unavailable("the server is stopping")));
     }
-    let sources = serde_json::to_vec(&HashMap::from(SOURCES)).map_err(|error| broken(&error))?;
+    let sources = packed().map_err(|error| broken(&error))?;
     let (control, child, tail) = spawn(interpreter).map_err(|error| broken(&error))?;
     keeper().born();
     // A child that ended at once is noticed below.

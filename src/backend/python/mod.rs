@@ -17,6 +17,7 @@ mod passing;
 mod preload;
 mod process;
 mod progress;
+mod recipe;
 mod remote;
 mod replies;
 mod segments;
@@ -33,7 +34,8 @@ use self::{
     host::Host,
     limits::Limits,
     preload::Preload,
-    process::{Launched, Orders, Recipe, Refused, Source, Starting, launch},
+    process::{Launched, Refused, launch},
+    recipe::{Orders, Recipe, Source, Starting},
 };
 pub use self::{keeper::wait_for_workers, shm::sizes};
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};

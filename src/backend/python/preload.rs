@@ -8,7 +8,8 @@ use super::{
     forks::{Forks, Parent, listen, lose},
     keeper::keeper,
     messages::messages_of,
-    process::{Launched, Process, Recipe, Refused, launch},
+    process::{Launched, Process, Refused, launch},
+    recipe::Recipe,
 };
 use crate::error::Error;
 

@@ -33,7 +33,8 @@ use super::{
     connection::{Connection, connect},
     decode::{Answer, Cursor, Verdict, answer, answer_head},
     encode,
-    process::{Launched, Recipe, frame_head},
+    process::{Launched, frame_head},
+    recipe::Recipe,
 };
 use crate::{
     backend::{Done, Executed, Outcome, Remote},

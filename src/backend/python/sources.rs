@@ -1,7 +1,11 @@
 //! The Python files of the backend, as an interpreter is given them.
 
+use std::collections::HashMap;
+
+use flate2::{Compression, write::ZlibEncoder};
+
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 26] = [
+pub(super) const SOURCES: [(&str, &str); 27] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_forks", include_str!("py/forks.py")),
     ("troupe_forked", include_str!("py/forked.py")),
@@ -16,6 +20,7 @@ pub(super) const SOURCES: [(&str, &str); 26] = [
     ("troupe_calls", include_str!("py/calls.py")),
     ("troupe_packing", include_str!("py/packing.py")),
     ("troupe_replies", include_str!("py/replies.py")),
+    ("troupe_awaiting", include_str!("py/awaiting.py")),
     ("troupe_frames", include_str!("py/frames.py")),
     ("troupe_segments", include_str!("py/segments.py")),
     ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
@@ -31,9 +36,27 @@ pub(super) const SOURCES: [(&str, &str); 26] = [
 ];
 
 /// Takes the sources from standard input, a socket: nothing is written to a disk.
-pub(super) const BOOTSTRAP: &str = "import _socket,json\n\
+pub(super) const BOOTSTRAP: &str = "import _socket,json,zlib\n\
     control=_socket.socket(fileno=0)\n\
-    sources=json.loads(control.recv(1<<20))\n\
+    sources=json.loads(zlib.decompress(control.recv(1<<20)))\n\
     control.detach()\n\
     exec(compile(sources['troupe_host'],'<troupe>/troupe_host.py','exec'),\
     {'SOURCES':sources,'__name__':'troupe_host'})";
+
+/// What it reads: one message, which the kernel limits to about 200 KiB, so it is packed.
+pub(super) fn packed() -> std::io::Result<Vec<u8>> {
+    let mut packer = ZlibEncoder::new(Vec::new(), Compression::default());
+    serde_json::to_writer(&mut packer, &HashMap::from(SOURCES))?;
+    packer.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sources_fit_into_one_message() {
+        let size = packed().unwrap().len();
+        assert!(size < 100 << 10, "{size} bytes");
+    }
+}

@@ -7,6 +7,8 @@ from collections import deque
 from threading import Condition
 from time import perf_counter_ns as now
 
+from troupe_awaiting import PUMP, Awaiting, ServerGone
+
 # Kinds of frames, both ways.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
 CHECK, RESPONSE = b"h", b"b"
@@ -32,8 +34,6 @@ PADDING = [b"\0" * (-size % 8) for size in range(8)]
 FRAME_LIMIT = 1 << 30
 # Read at once.
 CHUNK = 1 << 16
-# The key of the thread that reads for coroutines.
-PUMP = "pump"
 # How long to look again for the next frame, where the last ones came that soon: to be woken on
 # another core takes about as long.
 LOOK_NS = 40_000
@@ -41,10 +41,6 @@ LOOK_NS = 40_000
 
 # Longer messages are cut.
 MESSAGE_LIMIT = 8192
-
-
-class ServerGone(Exception):
-    """The server closed the socket."""
 
 
 def padded(data):
@@ -57,7 +53,7 @@ def as_json(value):
     return body + b" " * (-len(body) % 8)
 
 
-class Frames:
+class Frames(Awaiting):
     """Both directions of the socket.
 
     A waiter is known by its key: `None` for the main thread, which waits for executions, `PUMP`, the
@@ -199,61 +195,6 @@ class Frames:
         while found:
             taken.append(found.popleft())
         return taken
-
-    # Coroutines.
-
-    def notify(self, call, callback, loop):
-        """Has `callback` called in the loop of this thread once there is a reply, or never will be."""
-        starts = False
-        with self.mutex:
-            waits = not self.replies.get(call) and not self.is_gone
-            if waits:
-                self.awaiting[call] = (loop, get_ident(), callback)
-                starts = not (self.reader or self.is_pumping)
-                self.is_pumping |= starts
-                if not self.is_reading:
-                    self.wake(PUMP)
-        if not waits:
-            loop.call_soon(callback)
-        elif starts:
-            loop.run_in_executor(None, self.pump)
-
-    async def notified(self, call):
-        """Waits until there is a reply, or never will be."""
-        from asyncio import get_running_loop
-
-        loop = get_running_loop()
-        future = loop.create_future()
-        self.notify(call, lambda: future.done() or future.set_result(None), loop)
-        await future
-
-    def pump(self):
-        """Reads for as long as coroutines wait."""
-
-        def nobody_waits():
-            if self.awaiting:
-                return None
-            self.is_pumping = False
-            return True
-
-        try:
-            self.wait(PUMP, nobody_waits)
-        except ServerGone:
-            self.is_pumping = False
-
-    def tell(self, call):
-        """Has the loop of a coroutine go on with it; under the mutex."""
-        loop, thread, callback = self.awaiting.pop(call)
-        if get_ident() == thread:
-            loop.call_soon(callback)
-        else:
-            try:
-                loop.call_soon_threadsafe(callback)
-            except RuntimeError:
-                # The loop has ended, and its coroutines with it.
-                pass
-        if not self.awaiting:
-            self.wake(PUMP)
 
     def wait(self, key, take):
         """Waits until `take` gives something; reads for all while nobody else does."""

@@ -1,0 +1,66 @@
+"""Coroutines that wait for replies: told by whoever reads the socket, or by a thread that does it."""
+from _thread import get_ident
+
+# The key of the thread that reads for coroutines.
+PUMP = "pump"
+
+
+class ServerGone(Exception):
+    """The server closed the socket."""
+
+
+class Awaiting:
+    """The part of `Frames` that coroutines use."""
+
+    def notify(self, call, callback, loop):
+        """Has `callback` called in the loop of this thread once there is a reply, or never will be."""
+        starts = False
+        with self.mutex:
+            waits = not self.replies.get(call) and not self.is_gone
+            if waits:
+                self.awaiting[call] = (loop, get_ident(), callback)
+                starts = not (self.reader or self.is_pumping)
+                self.is_pumping |= starts
+                if not self.is_reading:
+                    self.wake(PUMP)
+        if not waits:
+            loop.call_soon(callback)
+        elif starts:
+            loop.run_in_executor(None, self.pump)
+
+    async def notified(self, call):
+        """Waits until there is a reply, or never will be."""
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        future = loop.create_future()
+        self.notify(call, lambda: future.done() or future.set_result(None), loop)
+        await future
+
+    def pump(self):
+        """Reads for as long as coroutines wait."""
+
+        def nobody_waits():
+            if self.awaiting:
+                return None
+            self.is_pumping = False
+            return True
+
+        try:
+            self.wait(PUMP, nobody_waits)
+        except ServerGone:
+            self.is_pumping = False
+
+    def tell(self, call):
+        """Has the loop of a coroutine go on with it; under the mutex."""
+        loop, thread, callback = self.awaiting.pop(call)
+        if get_ident() == thread:
+            loop.call_soon(callback)
+        else:
+            try:
+                loop.call_soon_threadsafe(callback)
+            except RuntimeError:
+                # The loop has ended, and its coroutines with it.
+                pass
+        if not self.awaiting:
+            self.wake(PUMP)
