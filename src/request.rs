@@ -58,6 +58,9 @@ pub struct Context {
     pub flags: u32,
     /// Runs before its model is ready, and counts in no statistics or metrics.
     pub is_warmup: bool,
+    /// One of several iterations of what a decoupled step answered: others may still be good, so
+    /// its failure cancels nothing.
+    pub is_iteration: bool,
     /// Shared with the contexts made from this one.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -81,8 +84,14 @@ impl Context {
             correlation,
             flags,
             is_warmup: self.is_warmup,
+            is_iteration: self.is_iteration,
             cancelled: self.cancelled.clone(),
         }
+    }
+    /// The same request seen as one of several iterations; cancelling one cancels all.
+    pub fn in_iterations(&self) -> Context {
+        let same = self.in_sequence(self.correlation.clone(), self.flags);
+        Context { is_iteration: true, ..same }
     }
     /// `[request id: 7] `, as Triton begins its messages about a request.
     pub fn tag(&self) -> String {

@@ -12,6 +12,8 @@ mod check;
 mod classification;
 mod clients;
 mod decoupled;
+mod decoupled_ensemble;
+mod decoupled_windows;
 mod ensemble;
 mod ensemble_load;
 mod ensemble_run;

@@ -66,8 +66,9 @@ pub trait Answer: Send {
         tracing::error!("a response too many was dropped: {:?}", result.err());
     }
 
-    /// There was no response, or none after the last `part`.
-    fn end(self: Box<Self>, now: Instant) {
+    /// There was no response, or none after the last `part`; the request's time was spent so.
+    fn end(self: Box<Self>, timing: Timing, now: Instant) {
+        let _ = timing;
         self.answer(Err(Error::internal("the model ended without a response")), now);
     }
 }
@@ -87,7 +88,7 @@ struct Drain {
 impl Answer for Drain {
     fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
         self.part(result, now);
-        self.end(now);
+        self.end(Timing::default(), now);
     }
 
     fn takes_many(&self) -> bool {
@@ -98,7 +99,7 @@ impl Answer for Drain {
         self.failed = self.failed.take().or(result.err());
     }
 
-    fn end(self: Box<Self>, _: Instant) {
+    fn end(self: Box<Self>, _: Timing, _: Instant) {
         // Whoever waited may have given up.
         let _ = self.ended.send(self.failed.map_or(Ok(()), Err));
     }
@@ -166,7 +167,7 @@ impl Reply {
         if let Some(stats) = &self.stats {
             stats.success(&timing, now.saturating_duration_since(self.since));
         }
-        to.end(now);
+        to.end(timing, now);
     }
 
     /// Sends the answer on.
