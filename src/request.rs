@@ -62,6 +62,9 @@ pub struct Context {
     pub is_warmup: bool,
     /// The model that asks, if it is a model.
     pub caller: Option<Arc<Caller>>,
+    /// One of several iterations of what a decoupled step answered: others may still be good, so
+    /// its failure cancels nothing.
+    pub is_iteration: bool,
     /// Shared with the contexts made from this one.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -86,8 +89,14 @@ impl Context {
             flags,
             is_warmup: self.is_warmup,
             caller: self.caller.clone(),
+            is_iteration: self.is_iteration,
             cancelled: self.cancelled.clone(),
         }
+    }
+    /// The same request seen as one of several iterations; cancelling one cancels all.
+    pub fn in_iterations(&self) -> Context {
+        let same = self.in_sequence(self.correlation.clone(), self.flags);
+        Context { is_iteration: true, ..same }
     }
     /// `[request id: 7] `, as Triton begins its messages about a request.
     pub fn tag(&self) -> String {

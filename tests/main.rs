@@ -19,6 +19,8 @@ mod clients;
 mod coroutines;
 mod custom_metrics;
 mod decoupled;
+mod decoupled_ensemble;
+mod decoupled_windows;
 mod ensemble;
 mod ensemble_load;
 mod ensemble_run;

@@ -164,7 +164,7 @@ pub struct DynamicBatching {
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnsembleConfig {
     pub steps: Vec<StepConfig>,
-    /// Responses of one step in flight per request; 0: no limit.
+    /// Requests of each step in flight, those of all clients together; 0: no limit.
     pub max_inflight_requests: u32,
 }
 
@@ -214,6 +214,15 @@ impl ModelConfig {
     /// Answers by running other models.
     pub fn is_ensemble(&self) -> bool {
         self.ensemble.is_some()
+    }
+
+    /// The same with another `model_transaction_policy.decoupled`, also as clients see it.
+    pub fn with_decoupled(&self, decoupled: bool) -> ModelConfig {
+        let mut config = self.clone();
+        config.decoupled = decoupled;
+        let policy = inference::ModelTransactionPolicy { decoupled };
+        config.proto.model_transaction_policy = Some(policy);
+        config
     }
 
     /// The position of an input in `inputs`.

@@ -25,7 +25,7 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &Options) -> Vec<usiz
     let max_batch_size = config.max_batch_size;
     match &mut config.scheduling_choice {
         Some(SchedulingChoice::EnsembleScheduling(ensemble)) => {
-            // No step is decoupled yet, so neither is the whole: shown, as Triton shows it.
+            // Shown, as Triton shows it; what it says follows from the steps, once they are known.
             config.model_transaction_policy.get_or_insert_default();
             for step in &mut ensemble.step {
                 // Versions start at 1, so 0 was not written.

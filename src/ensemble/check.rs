@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use super::{graph, levels::levels};
 use crate::{
     config::{EnsembleConfig, ModelConfig, Problem, StepConfig},
     tensor::{DataType, shape_text},
@@ -39,10 +40,28 @@ pub fn check(
         found.inputs(step, model);
         found.outputs(step, model);
         let path = format!("ensemble_scheduling.step[{index}]");
-        let texts = found.problems.drain(..);
+        let texts = found.problems.drain(..).chain(too_small(config, model));
         problems.extend(texts.map(|it| config.places.problem(&path, it)));
     }
+    if let Ok(graph) = graph::build(ensemble) {
+        let decoupled: Vec<bool> =
+            models.iter().map(|it| it.is_some_and(|it| it.decoupled)).collect();
+        problems.extend(levels(config, ensemble, &graph, &decoupled).err().into_iter().flatten());
+    }
     problems
+}
+
+/// A decoupled step cannot run a batch in parts, as other steps do.
+fn too_small(config: &ModelConfig, model: &ModelConfig) -> Option<String> {
+    let (all, most) = (config.max_batch_size, model.max_batch_size);
+    let is_too_small = model.decoupled && most != 0 && most < all;
+    is_too_small.then(|| {
+        format!(
+            "ensemble {} allows maximum batch size {all}, but it contains model {} which only \
+             allows maximum batch size to be {most}",
+            config.name, model.name
+        )
+    })
 }
 
 struct Found<'a> {

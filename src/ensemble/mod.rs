@@ -2,8 +2,11 @@
 
 mod batch;
 mod check;
+mod flow;
 pub mod graph;
 mod labels;
+mod levels;
+mod order;
 mod parts;
 mod plan;
 mod run;
@@ -11,6 +14,7 @@ mod sequence;
 mod step;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -19,17 +23,18 @@ use tokio::sync::oneshot;
 
 pub use self::{check::check, labels::labels};
 use self::{
+    flow::Flow,
     plan::Plan,
-    run::Run,
+    run::{Run, To},
     step::{Step, Team},
 };
 use crate::{
-    config::{ModelConfig, Problem},
+    config::{EnsembleConfig, ModelConfig, Problem},
     engines::Engines,
     metrics::Metrics,
     model::{Infer, Model},
     request::{Answer, Reply, Request, Response},
-    statistics::{Statistics, Timing},
+    statistics::Statistics,
 };
 
 /// What an ensemble is made of.
@@ -54,28 +59,16 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
     let Some(ensemble) = &config.ensemble else {
         return Err(vec![format!("model '{}' is no ensemble", config.name)]);
     };
-    let configs: Vec<_> = models.iter().map(|it| Some(&*it.config)).collect();
-    let problems = check(&config, ensemble, &configs);
-    if !problems.is_empty() {
-        return Err(problems.iter().map(told).collect());
-    }
-    let waits_for_itself = |step: usize| {
-        let model = &ensemble.steps[step].model;
-        vec![format!("in ensemble {}, step {step} (model {model}) waits for itself", config.name)]
-    };
-    let graph = graph::build(ensemble).map_err(waits_for_itself)?;
+    let plan = Arc::new(plan(&config, ensemble, models, &metrics)?);
+    announce(&plan, ensemble);
     let step = |index: usize| Step {
         index,
         limit: ensemble.max_inflight_requests,
         in_flight: 0,
         waiting: VecDeque::new(),
+        is_swept: false,
     };
     let steps: Vec<Step> = (0..ensemble.steps.len()).map(step).collect();
-    let measured = models.into_iter().enumerate().map(|(index, model)| {
-        let metrics = metrics.step(&config.name, index, model.name());
-        (model, metrics)
-    });
-    let plan = Arc::new(Plan::new(config.clone(), ensemble, measured.collect(), &graph));
 
     let (started, team) = oneshot::channel();
     // All on one thread: a tensor's way to the neighbour is then a message of half a microsecond.
@@ -86,6 +79,60 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
     let gone = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
     let team = team.await.map_err(gone)?.into();
     Ok(Arc::new(Ensemble { plan, stats, team }))
+}
+
+fn plan(
+    config: &Arc<ModelConfig>,
+    ensemble: &EnsembleConfig,
+    models: Vec<Arc<Model>>,
+    metrics: &Metrics,
+) -> Result<Plan, Vec<String>> {
+    let all_told = |problems: Vec<Problem>| problems.iter().map(told).collect::<Vec<_>>();
+    let configs: Vec<_> = models.iter().map(|it| Some(&*it.config)).collect();
+    let problems = check(config, ensemble, &configs);
+    if !problems.is_empty() {
+        return Err(all_told(problems));
+    }
+    let waits_for_itself = |step: usize| {
+        let model = &ensemble.steps[step].model;
+        vec![format!("in ensemble {}, step {step} (model {model}) waits for itself", config.name)]
+    };
+    let graph = graph::build(ensemble).map_err(waits_for_itself)?;
+    let is_decoupled: Vec<bool> = models.iter().map(|it| it.config.decoupled).collect();
+    let levels = levels::levels(config, ensemble, &graph, &is_decoupled).map_err(all_told)?;
+    let measured = models.into_iter().enumerate().map(|(index, model)| {
+        let metrics = metrics.step(&config.name, index, model.name());
+        (model, metrics)
+    });
+    Ok(Plan::new(config.clone(), ensemble, measured.collect(), (&graph, &levels)))
+}
+
+/// What is worth knowing before the first request.
+fn announce(plan: &Plan, ensemble: &EnsembleConfig) {
+    let (name, limit) = (&plan.config.name, ensemble.max_inflight_requests);
+    if limit != 0 {
+        tracing::info!("Ensemble model '{name}' configured with max_inflight_requests: {limit}");
+    }
+    for step in plan.steps.iter().filter(|it| it.is_reentered) {
+        tracing::warn!(
+            "in ensemble '{name}', model '{}' is decoupled and runs again on its own responses: it \
+             does not wait until they are taken, and they take as much memory as it makes of them",
+            step.model.name()
+        );
+    }
+}
+
+/// The config with `decoupled` as the steps make it, whatever was written: as soon as one of them
+/// is, so is the whole.
+pub fn completed<'a>(
+    config: &Arc<ModelConfig>,
+    mut steps: impl Iterator<Item = &'a ModelConfig>,
+) -> Arc<ModelConfig> {
+    let decoupled = steps.any(|it| it.decoupled);
+    if config.decoupled == decoupled {
+        return config.clone();
+    }
+    Arc::new(config.with_decoupled(decoupled))
 }
 
 /// Triton's text first, then where the step was written.
@@ -104,10 +151,14 @@ struct Ensemble {
 
 impl Infer for Ensemble {
     fn infer(&self, request: Request, reply: Reply) {
+        if !self.plan.decoupled.is_empty() {
+            return Flow::start(self, request, reply);
+        }
         let since = reply.since();
         let counted = Counted { stats: self.stats.clone(), rows: request.counted_rows(), reply };
         let reply = Reply::new_at(counted, since);
-        let (run, ready) = Run::begin(self.plan.clone(), self.team.clone(), request, reply);
+        let (run, ready) =
+            Run::begin(self.plan.clone(), self.team.clone(), request, To::Client(reply));
         step::start(&run, ready);
     }
 }
@@ -125,18 +176,5 @@ impl Answer for Counted {
             self.stats.execution(self.rows, &response.timing, now);
         }
         self.reply.answer_at(result, now);
-    }
-
-    fn takes_many(&self) -> bool {
-        self.reply.takes_many()
-    }
-
-    fn part(&mut self, result: crate::error::Result<Response>, _: Instant) {
-        self.reply.part(result);
-    }
-
-    fn end(self: Box<Self>, now: Instant) {
-        self.stats.execution(self.rows, &Timing::default(), now);
-        self.reply.end(Timing::default());
     }
 }

@@ -1,12 +1,17 @@
 //! Graph to plan: names become slot numbers once, at load, so running a request hashes nothing.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use petgraph::algo::toposort;
 
 use super::graph::Graph;
 use crate::{
     config::{EnsembleConfig, ModelConfig},
+    error::{Error, StepError},
     metrics::StepMetrics,
     model::Model,
     request::Wanted,
@@ -24,10 +29,13 @@ pub(super) struct Plan {
     /// The slot of each output of the config.
     pub(super) outputs: Vec<Slot>,
     pub(super) slots: usize,
+    /// Decoupled steps in the order they run: each reads what follows from the one before.
+    pub(super) decoupled: Vec<usize>,
     /// Steps so that producers come before consumers.
     order: Vec<usize>,
-    /// What runs when all outputs are asked for.
-    whole: Route,
+    /// What runs when all outputs are asked for: one route up to each decoupled step, and one from
+    /// the last of them to the outputs.
+    whole: Vec<Route>,
 }
 
 /// One step, its names resolved.
@@ -39,19 +47,26 @@ pub(super) struct PlannedStep {
     pub(super) outputs: Vec<(usize, Slot)>,
     /// The mapped outputs.
     pub(super) wanted: Wanted,
-    /// Steps that must finish first.
+    /// Its responses are iterations.
+    pub(super) is_decoupled: bool,
+    /// Its model runs again on its own responses: if it had to wait until they are taken, it might
+    /// wait for itself.
+    pub(super) is_reentered: bool,
+    /// How many decoupled steps are behind it.
+    level: usize,
+    /// Steps of its level that must finish first.
     waits_for: u16,
     /// Steps that wait for this one.
     pub(super) unblocks: Vec<usize>,
     pub(super) metrics: StepMetrics,
 }
 
-/// The steps that a set of requested outputs needs, and the counters a run starts with.
+/// The steps of one level that a set of requested outputs needs, and the counters a run starts with.
 #[derive(Clone)]
 pub(super) struct Route {
     /// Which steps run.
     pub(super) live: Arc<[bool]>,
-    /// How many run.
+    /// How many run, a decoupled one at the end included.
     pub(super) steps: usize,
     /// For each step, how many steps must finish first; then for each slot, how many readers are
     /// still to come (the last one takes the tensor, earlier ones share it).
@@ -63,13 +78,15 @@ impl Plan {
         config: Arc<ModelConfig>,
         ensemble: &EnsembleConfig,
         models: Vec<(Arc<Model>, StepMetrics)>,
-        graph: &Graph,
+        (graph, levels): (&Graph, &[usize]),
     ) -> Plan {
         let mut slots = SlotTable::default();
         let inputs = config.inputs.iter().map(|it| slots.of(&it.name)).collect();
         let outputs = config.outputs.iter().map(|it| slots.of(&it.name)).collect();
+        let is_decoupled: Vec<bool> = models.iter().map(|(it, _)| it.config.decoupled).collect();
+        let reentered = reentered(&models, levels);
         let steps = ensemble.steps.iter().zip(models).zip(graph.node_indices());
-        let steps = steps
+        let steps: Vec<PlannedStep> = steps
             .map(|((step, (model, metrics)), node)| {
                 let mut reads = vec![None; model.config.inputs.len()];
                 for (input, tensor) in &step.inputs {
@@ -90,9 +107,15 @@ impl Plan {
                     all.dedup();
                     all
                 };
+                // What a decoupled step made is there when its iteration begins.
+                let of_level = |it: &&usize| !is_decoupled[**it];
                 PlannedStep {
                     wanted: wanted(&model.config, &writes),
-                    waits_for: neighbours(petgraph::Incoming).len() as u16,
+                    is_decoupled: model.config.decoupled,
+                    is_reentered: reentered[graph[node]],
+                    level: levels[graph[node]],
+                    waits_for: neighbours(petgraph::Incoming).iter().filter(of_level).count()
+                        as u16,
                     unblocks: neighbours(petgraph::Outgoing),
                     inputs: reads,
                     outputs: writes,
@@ -102,25 +125,26 @@ impl Plan {
             })
             .collect();
         let order = toposort(graph, None).unwrap_or_default();
-        let order = order.into_iter().map(|node| graph[node]).collect();
-        let whole = Route { live: Arc::default(), steps: 0, counters: Vec::new() };
+        let order: Vec<usize> = order.into_iter().map(|node| graph[node]).collect();
+        let decoupled = order.iter().copied().filter(|it| steps[*it].is_decoupled).collect();
         let slots = slots.by_name.len();
-        let mut plan = Plan { config, steps, inputs, outputs, slots, order, whole };
+        let whole = Vec::new();
+        let mut plan = Plan { config, steps, inputs, outputs, slots, decoupled, order, whole };
         plan.whole = plan.trace(&Wanted::All);
         plan
     }
 
-    /// What to run for these outputs.
-    pub(super) fn route(&self, wanted: &Wanted) -> std::borrow::Cow<'_, Route> {
+    /// What to run for these outputs, one route for each level.
+    pub(super) fn routes(&self, wanted: &Wanted) -> Cow<'_, [Route]> {
         match wanted {
-            Wanted::All => std::borrow::Cow::Borrowed(&self.whole),
-            some => std::borrow::Cow::Owned(self.trace(some)),
+            Wanted::All => Cow::Borrowed(&self.whole),
+            some => Cow::Owned(self.trace(some)),
         }
     }
 
     /// Walks from the wanted outputs back: a step runs when somebody who runs reads one of its
     /// tensors.
-    fn trace(&self, wanted: &Wanted) -> Route {
+    fn trace(&self, wanted: &Wanted) -> Vec<Route> {
         let mut readers = vec![0u16; self.slots];
         for (index, slot) in self.outputs.iter().enumerate() {
             readers[*slot] += u16::from(wanted.has(index));
@@ -133,9 +157,26 @@ impl Plan {
                 step.inputs.iter().flatten().for_each(|slot| readers[*slot] += 1);
             }
         }
-        let steps = live.iter().filter(|it| **it).count();
-        let counters = self.steps.iter().map(|it| it.waits_for).chain(readers).collect();
-        Route { live: live.into(), steps, counters }
+        let counters: Vec<u16> = self.steps.iter().map(|it| it.waits_for).chain(readers).collect();
+        let of_level = |level| {
+            let runs = |(index, step): (usize, &PlannedStep)| live[index] && step.level == level;
+            let live: Arc<[bool]> = self.steps.iter().enumerate().map(runs).collect();
+            let steps = live.iter().filter(|it| **it).count();
+            Route { live, steps, counters: counters.clone() }
+        };
+        (0..=self.decoupled.len()).map(of_level).collect()
+    }
+
+    /// Says where an error happened.
+    pub(super) fn at_step(&self, index: usize, source: Error) -> Error {
+        let model = &self.steps[index].model;
+        Error::Step(Arc::new(StepError {
+            ensemble: self.config.name.clone(),
+            step: index,
+            model: model.name().clone(),
+            version: model.version,
+            source,
+        }))
     }
 }
 
@@ -144,6 +185,26 @@ fn wanted(model: &ModelConfig, writes: &[(usize, Slot)]) -> Wanted {
         return Wanted::All;
     }
     Wanted::Only(writes.iter().map(|(output, _)| *output as u16).collect())
+}
+
+/// For each decoupled step, does a later one run the same model, by itself or within an ensemble?
+fn reentered(models: &[(Arc<Model>, StepMetrics)], levels: &[usize]) -> Vec<bool> {
+    fn collect(model: &Arc<Model>, all: &mut HashSet<*const Model>) {
+        if all.insert(Arc::as_ptr(model)) {
+            model.steps.iter().for_each(|it| collect(it, all));
+        }
+    }
+    let all = |models: &mut dyn Iterator<Item = &Arc<Model>>| {
+        let mut all = HashSet::new();
+        models.for_each(|it| collect(it, &mut all));
+        all
+    };
+    let is_reentered = |((model, _), level): (&(Arc<Model>, StepMetrics), &usize)| {
+        let later = models.iter().zip(levels).filter(|(_, it)| level < *it);
+        let later = all(&mut later.map(|((it, _), _)| it));
+        model.config.decoupled && !later.is_disjoint(&all(&mut [model].into_iter()))
+    };
+    models.iter().zip(levels).map(is_reentered).collect()
 }
 
 #[derive(Default)]

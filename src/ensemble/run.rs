@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use super::{
     batch,
-    plan::{Plan, Slot},
+    flow::Iteration,
+    plan::{Plan, Route, Slot},
     sequence,
     step::Team,
 };
 use crate::{
-    error::{Error, Result, StepError},
-    request::{Context, Reply, Request, Response},
+    error::{Error, Result},
+    request::{Context, Reply, Request, Response, Wanted},
     statistics::Timing,
     tensor::Tensor,
 };
@@ -21,7 +22,14 @@ use crate::{
 /// Positions of steps that can start.
 pub(super) type Ready = SmallVec<[usize; 8]>;
 
-/// Shared by all messages about one request.
+/// Whom the outputs are for.
+pub(super) enum To {
+    Client(Reply),
+    /// For the next decoupled step, or for the client in their turn.
+    Flow(Iteration),
+}
+
+/// Shared by all messages about one request, or about one of its iterations.
 pub(super) struct Run {
     pub(super) plan: Arc<Plan>,
     /// Kept: an actor whose last address is dropped stops, mail or no mail.
@@ -37,10 +45,10 @@ struct State {
     live: Arc<[bool]>,
     /// Steps that have not finished.
     left: usize,
-    wanted: crate::request::Wanted,
+    wanted: Wanted,
     timing: Timing,
     /// Taken by the first failure or by the last step.
-    reply: Option<Reply>,
+    to: Option<To>,
 }
 
 /// A tensor on its way.
@@ -58,42 +66,68 @@ impl Run {
         plan: Arc<Plan>,
         team: Team,
         request: Request,
-        reply: Reply,
+        to: To,
     ) -> (Arc<Run>, Ready) {
         let Request { context, inputs, wanted, batch } = request;
-        let route = plan.route(&wanted).into_owned();
-        let mut slots: Vec<Option<Held>> = Vec::new();
-        slots.resize_with(plan.slots, || None);
-        let steps = plan.steps.len();
-        for (slot, tensor) in plan.inputs.iter().zip(inputs) {
-            // A tensor nobody reads is not kept.
-            if route.counters[steps + slot] != 0 {
-                slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence: None });
-            }
+        let route = plan.routes(&wanted)[0].clone();
+        let held = |tensor| Held { tensor, batch, sequence: None };
+        let slots = lay(&route, plan.slots, plan.inputs.iter().copied().zip(inputs), held);
+        let state = Mutex::new(State::new(slots, route, wanted, to));
+        Run { plan, team, context, state }.ready()
+    }
+
+    /// The same with one response of the decoupled step at `index`: its tensors, the batch size of
+    /// the step's request, and what it said of sequences.
+    pub(super) fn iterate(
+        iteration: Iteration,
+        (response, batch, sequence): (Response, u32, Option<Arc<Context>>),
+        index: usize,
+    ) -> (Arc<Run>, Ready) {
+        let flow = iteration.flow.clone();
+        let route = flow.routes[iteration.level].clone();
+        let held = |tensor| Held { tensor, batch, sequence: sequence.clone() };
+        let mut outputs = response.outputs;
+        let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
+        let writes = &flow.plan.steps[index].outputs;
+        let writes = writes.iter().map(|(output, slot)| (*slot, take(*output)));
+        let slots = lay(&route, flow.plan.slots, writes, held);
+        let to = To::Flow(iteration);
+        let state = Mutex::new(State::new(slots, route, flow.wanted.clone(), to));
+        let (plan, team, context) = (flow.plan.clone(), flow.team.clone(), flow.context.clone());
+        Run { plan, team, context, state }.ready()
+    }
+
+    fn ready(mut self) -> (Arc<Run>, Ready) {
+        let State { counters, live, left, .. } = self.state.get_mut();
+        let steps = 0..self.plan.steps.len();
+        let ready = steps.filter(|it| live[*it] && counters[*it] == 0).collect();
+        if *left == 0 {
+            self.finish(&mut self.state.lock(), Instant::now());
         }
-        let ready: Ready =
-            (0..steps).filter(|it| route.live[*it] && route.counters[*it] == 0).collect();
-        let state = State {
-            slots,
-            counters: route.counters,
-            live: route.live,
-            left: route.steps,
-            wanted,
-            timing: Timing::default(),
-            reply: Some(reply),
-        };
-        let run = Run { plan, team, context, state: Mutex::new(state) };
-        if route.steps == 0 {
-            run.finish(&mut run.state.lock(), Instant::now());
+        (Arc::new(self), ready)
+    }
+
+    /// Whether the tensors it still makes would be of use to nobody.
+    pub(super) fn is_needless(&self) -> bool {
+        self.context.is_cancelled() || !self.state.lock().is_wanted()
+    }
+
+    /// Ends as the request of a decoupled step, the only one left of this iteration.
+    pub(super) fn ask(&self, index: usize) {
+        let Some(request) = self.request(index) else { return };
+        let mut state = self.state.lock();
+        if let Some(To::Flow(iteration)) = state.to.take() {
+            iteration.ask(request, state.timing);
         }
-        (Arc::new(run), ready)
     }
 
     /// The request of a step whose producers have all finished; `None` once the run has failed.
     pub(super) fn request(&self, index: usize) -> Option<Request> {
         let step = &self.plan.steps[index];
         let mut state = self.state.lock();
-        state.reply.as_ref()?;
+        if !state.is_wanted() {
+            return None;
+        }
         let mut inputs = Vec::with_capacity(step.inputs.len());
         let mut sequence = None;
         for (position, slot) in step.inputs.iter().enumerate() {
@@ -131,7 +165,7 @@ impl Run {
         (result, now): (Result<Response>, Instant),
     ) -> Ready {
         let mut state = self.state.lock();
-        if state.reply.is_none() {
+        if state.to.is_none() {
             // A sibling has failed and answered.
             return Ready::new();
         }
@@ -172,24 +206,23 @@ impl Run {
         ready
     }
 
-    /// The first failure answers at once; siblings that have not started are skipped.
+    /// The first failure answers at once, or in its turn; siblings that have not started are
+    /// skipped.
     fn fail(&self, state: &mut State, index: usize, (source, now): (Error, Instant)) {
-        let Some(reply) = state.reply.take() else { return };
-        self.context.cancel();
+        let Some(to) = state.to.take() else { return };
+        if !self.context.is_iteration {
+            self.context.cancel();
+        }
         state.slots.clear();
-        let model = &self.plan.steps[index].model;
-        let at = StepError {
-            ensemble: self.plan.config.name.clone(),
-            step: index,
-            model: model.name().clone(),
-            version: model.version,
-            source,
-        };
-        reply.answer_at(Err(Error::Step(Arc::new(at))), now);
+        let error = self.plan.at_step(index, source);
+        match to {
+            To::Client(reply) => reply.answer_at(Err(error), now),
+            To::Flow(iteration) => iteration.fail(error, now),
+        }
     }
 
     fn finish(&self, state: &mut State, now: Instant) {
-        let Some(reply) = state.reply.take() else { return };
+        let Some(to) = state.to.take() else { return };
         let mut slots = mem::take(&mut state.slots);
         let config = &self.plan.config;
         let mut sequence = None;
@@ -206,9 +239,51 @@ impl Run {
         });
         let outputs = outputs.collect();
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
-        reply.answer_at(
-            Ok(Response { outputs, parameters, timing: state.timing, credit: None }),
-            now,
-        );
+        let response = Response { outputs, parameters, timing: state.timing, credit: None };
+        match to {
+            To::Client(reply) => reply.answer_at(Ok(response), now),
+            To::Flow(iteration) => iteration.answer(response, now),
+        }
     }
+}
+
+impl State {
+    fn new(slots: Vec<Option<Held>>, route: Route, wanted: Wanted, to: To) -> State {
+        State {
+            slots,
+            counters: route.counters,
+            live: route.live,
+            left: route.steps,
+            wanted,
+            timing: Timing::default(),
+            to: Some(to),
+        }
+    }
+
+    /// It has not failed, nor has an iteration before it.
+    fn is_wanted(&self) -> bool {
+        match &self.to {
+            None => false,
+            Some(To::Client(_)) => true,
+            Some(To::Flow(iteration)) => iteration.is_wanted(),
+        }
+    }
+}
+
+/// Tensors in their slots; one that nobody reads is not kept.
+fn lay(
+    route: &Route,
+    slots: usize,
+    tensors: impl Iterator<Item = (Slot, Option<Tensor>)>,
+    held: impl Fn(Tensor) -> Held,
+) -> Vec<Option<Held>> {
+    let mut laid: Vec<Option<Held>> = Vec::new();
+    laid.resize_with(slots, || None);
+    let steps = route.counters.len() - slots;
+    for (slot, tensor) in tensors {
+        if route.counters[steps + slot] != 0 {
+            laid[slot] = tensor.map(&held);
+        }
+    }
+    laid
 }

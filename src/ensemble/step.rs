@@ -1,17 +1,27 @@
 //! The step actor: its window of work in flight, and the way from one step to the next.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use actix::{Actor, Addr, Context, Handler, Message};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
 
 use super::{
     parts::{self, Fit},
+    plan::Plan,
     run::{Ready, Run},
+    turn::Turn,
 };
 use crate::{
     error::{Error, Result},
     request::{Answer, Reply, Response},
+    statistics::Timing,
 };
+
+/// How soon work is let go whose client has gone while it waited for room.
+const SWEEP: Duration = Duration::from_millis(100);
 
 /// The actors of one ensemble, by position.
 pub(super) type Team = Arc<[Addr<Step>]>;
@@ -24,12 +34,29 @@ pub(super) struct Step {
     pub(super) in_flight: u32,
     /// Ready, but the window is full. Nobody's thread waits.
     pub(super) waiting: VecDeque<Work>,
+    /// What waits is looked through now and then.
+    pub(super) is_swept: bool,
 }
 
 /// All inputs of this step are there.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Work(Arc<Run>);
+pub(super) enum Work {
+    /// For a step that answers once.
+    Run(Arc<Run>),
+    /// For a decoupled one.
+    Turn(Box<Turn>),
+}
+
+impl Work {
+    /// Its client has gone, or an earlier iteration failed.
+    fn is_needless(&self) -> bool {
+        match self {
+            Work::Run(run) => run.is_needless(),
+            Work::Turn(turn) => turn.flow.context.is_cancelled(),
+        }
+    }
+}
 
 /// A request has left the window.
 #[derive(Message)]
@@ -39,12 +66,26 @@ struct Left;
 /// Tells steps that they can start.
 pub(super) fn start(run: &Arc<Run>, ready: Ready) {
     for index in ready {
-        run.team[index].do_send(Work(run.clone()));
+        if run.plan.steps[index].is_decoupled {
+            run.ask(index);
+        } else {
+            run.team[index].do_send(Work::Run(run.clone()));
+        }
     }
 }
 
 impl Step {
-    fn run(&mut self, Work(run): Work) {
+    fn work(&mut self, work: Work) {
+        match work {
+            Work::Run(run) => self.run(run),
+            Work::Turn(turn) => {
+                let has_run = turn.run(self.limit != 0);
+                self.in_flight += u32::from(has_run && self.limit != 0);
+            }
+        }
+    }
+
+    fn run(&mut self, run: Arc<Run>) {
         let step = &run.plan.steps[self.index];
         let Some(request) = run.request(self.index) else { return };
         if run.context.is_cancelled() {
@@ -59,18 +100,11 @@ impl Step {
         }
         // Without a limit nobody counts it down.
         self.in_flight += u32::from(self.limit != 0);
-        if !run.context.is_warmup {
-            step.metrics.started();
-        }
         let since = Instant::now();
-        let answer = StepAnswer {
-            index: self.index,
-            batch,
-            since,
-            has_window: self.limit != 0,
-            run: run.clone(),
-        };
-        let reply = Reply::new_at(answer, since);
+        let (has_window, is_measured) = (self.limit != 0, !run.context.is_warmup);
+        let stay = Stay { index: self.index, since, has_window, is_measured };
+        stay.begin(&run.plan);
+        let reply = Reply::new_at(StepAnswer { stay, batch, run: run.clone() }, since);
         match fit {
             Fit::Parts => parts::infer(&step.model, request, reply),
             _ => step.model.infer(request, reply),
@@ -85,11 +119,12 @@ impl Actor for Step {
 impl Handler<Work> for Step {
     type Result = ();
 
-    fn handle(&mut self, work: Work, _: &mut Self::Context) {
+    fn handle(&mut self, work: Work, ctx: &mut Self::Context) {
         if self.limit != 0 && self.limit <= self.in_flight {
             self.waiting.push_back(work);
+            self.sweep_later(ctx);
         } else {
-            self.run(work);
+            self.work(work);
         }
     }
 }
@@ -101,35 +136,81 @@ impl Handler<Left> for Step {
         self.in_flight -= 1;
         while self.in_flight < self.limit {
             let Some(next) = self.waiting.pop_front() else { return };
-            self.run(next);
+            self.work(next);
+        }
+    }
+}
+
+impl Step {
+    fn sweep_later(&mut self, ctx: &mut Context<Self>) {
+        if !self.is_swept {
+            self.is_swept = true;
+            ctx.run_later(SWEEP, Self::sweep);
+        }
+    }
+
+    /// Those whose clients have gone keep credit, and wait for nothing.
+    fn sweep(&mut self, ctx: &mut Context<Self>) {
+        self.is_swept = false;
+        let (gone, waiting) = self.waiting.drain(..).partition(Work::is_needless);
+        self.waiting = waiting;
+        let gone: VecDeque<Work> = gone;
+        gone.into_iter().for_each(|it| self.work(it));
+        if !self.waiting.is_empty() {
+            self.sweep_later(ctx);
+        }
+    }
+}
+
+/// One request at a step's model.
+pub(super) struct Stay {
+    pub(super) index: usize,
+    pub(super) since: Instant,
+    /// It takes room in the window of the step.
+    pub(super) has_window: bool,
+    pub(super) is_measured: bool,
+}
+
+impl Stay {
+    pub(super) fn begin(&self, plan: &Plan) {
+        if self.is_measured {
+            plan.steps[self.index].metrics.started();
+        }
+    }
+
+    /// The model has answered; `timing` is that of a good answer.
+    pub(super) fn end(&self, plan: &Plan, timing: Option<&Timing>, now: Instant) {
+        let metrics = &plan.steps[self.index].metrics;
+        match timing {
+            _ if !self.is_measured => (),
+            Some(timing) => {
+                metrics.finished(timing.queue, now.saturating_duration_since(self.since));
+            }
+            None => metrics.failed(),
+        }
+    }
+
+    /// Makes room, once it is known whether what waits for it is still needed.
+    pub(super) fn leave(&self, team: &Team) {
+        if self.has_window {
+            team[self.index].do_send(Left);
         }
     }
 }
 
 /// Waits for the step's model; then the tensors go straight on, from whatever thread answers.
 struct StepAnswer {
-    index: usize,
+    stay: Stay,
     batch: u32,
-    since: Instant,
-    has_window: bool,
     run: Arc<Run>,
 }
 
 impl Answer for StepAnswer {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
-        let metrics = &self.run.plan.steps[self.index].metrics;
-        match &result {
-            _ if self.run.context.is_warmup => (),
-            Ok(response) => {
-                let took = now.saturating_duration_since(self.since);
-                metrics.finished(response.timing.queue, took);
-            }
-            Err(_) => metrics.failed(),
-        }
-        if self.has_window {
-            self.run.team[self.index].do_send(Left);
-        }
-        let ready = self.run.step_done(self.index, self.batch, (result, now));
+        let Run { plan, team, .. } = &*self.run;
+        self.stay.end(plan, result.as_ref().ok().map(|it| &it.timing), now);
+        let ready = self.run.step_done(self.stay.index, self.batch, (result, now));
+        self.stay.leave(team);
         start(&self.run, ready);
     }
 }

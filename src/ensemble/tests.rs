@@ -1,5 +1,10 @@
 //! Ensembles of native models, run on the actors they run on in the server.
 
+mod decoupled;
+mod fakes;
+mod levels;
+mod windows;
+
 use std::{collections::HashMap, sync::Arc};
 
 use actix_rt::{Arbiter, System};
@@ -79,6 +84,7 @@ impl Stage {
         let of = |step: &crate::config::StepConfig| self.models[&step.model].clone();
         let steps: Vec<Arc<Model>> = ensemble.steps.iter().map(of).collect();
         let stats = Arc::<Statistics>::default();
+        let config = completed(&config, steps.iter().map(|it| &*it.config));
         let setup = Setup {
             config: config.clone(),
             stats: stats.clone(),

@@ -8,6 +8,7 @@ use crate::{
     error::{Error, Result},
     model::Model,
     request::{Answer, Context, Reply, Request, Response},
+    statistics::Timing,
 };
 
 /// The model's answer. Dropping the future before the answer cancels the request.
@@ -83,7 +84,7 @@ impl Answer for Many {
         let _ = self.0.send(Said::Part(result));
     }
 
-    fn end(self: Box<Self>, _: Instant) {
+    fn end(self: Box<Self>, _: Timing, _: Instant) {
         let _ = self.0.send(Said::End);
     }
 }

@@ -52,8 +52,8 @@ impl Answer for Outer {
         }));
     }
 
-    fn end(self: Box<Self>, _: Instant) {
-        self.reply.end(Timing::default());
+    fn end(self: Box<Self>, timing: Timing, _: Instant) {
+        self.reply.end(timing);
     }
 }
 

@@ -42,6 +42,7 @@ pub fn check(settings: &Settings) -> Vec<String> {
             }
         }
     }
+    complete(&mut models);
     let rings = rings(&models);
     for (name, model) in &models {
         model.check_steps(&folders, &models, &mut problems);
@@ -142,6 +143,32 @@ impl Model {
     fn written(&self) -> Option<&ModelConfig> {
         let config = self.config.as_deref()?;
         (!config.inputs.is_empty() && !config.outputs.is_empty()).then_some(config)
+    }
+}
+
+/// Says of each ensemble whether it is decoupled, as soon as that is known of its steps.
+fn complete(models: &mut Models) {
+    let ensembles = models.values_mut().filter(|it| !it.definition.needed().is_empty());
+    for config in ensembles.filter_map(|it| it.config.as_mut()) {
+        *config = ensemble::completed(config, std::iter::empty());
+    }
+    loop {
+        let mut changed = Vec::new();
+        for (name, model) in models.iter() {
+            let Content::Ensemble(_, needed) = &model.definition.content else { continue };
+            let Some(config) = &model.config else { continue };
+            let steps = needed.iter().filter_map(|it| models.get(&it.model)?.config.as_deref());
+            let completed = ensemble::completed(config, steps);
+            if completed.decoupled != config.decoupled {
+                changed.push((name.clone(), completed));
+            }
+        }
+        if changed.is_empty() {
+            return;
+        }
+        for (name, config) in changed {
+            models.entry(name).and_modify(|it| it.config = Some(config));
+        }
     }
 }
 

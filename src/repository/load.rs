@@ -90,8 +90,9 @@ impl Open for Opener {
     fn ensemble(
         &self,
         definition: Arc<Definition>,
-        parts: Parts,
+        mut parts: Parts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+        parts.config = ensemble::completed(&parts.config, parts.steps.iter().map(|it| &*it.config));
         let setup = ensemble::Setup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),

@@ -71,8 +71,9 @@ pub trait Answer: Send {
         tracing::error!("a response too many was dropped: {:?}", result.err());
     }
 
-    /// There was no response, or none after the last `part`.
-    fn end(self: Box<Self>, now: Instant) {
+    /// There was no response, or none after the last `part`; the request's time was spent so.
+    fn end(self: Box<Self>, timing: Timing, now: Instant) {
+        let _ = timing;
         self.answer(Err(Error::internal("the model ended without a response")), now);
     }
 }
@@ -92,7 +93,7 @@ struct Drain {
 impl Answer for Drain {
     fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
         self.part(result, now);
-        self.end(now);
+        self.end(Timing::default(), now);
     }
 
     fn takes_many(&self) -> bool {
@@ -103,7 +104,7 @@ impl Answer for Drain {
         self.failed = self.failed.take().or(result.err());
     }
 
-    fn end(self: Box<Self>, _: Instant) {
+    fn end(self: Box<Self>, _: Timing, _: Instant) {
         // Whoever waited may have given up.
         let _ = self.ended.send(self.failed.map_or(Ok(()), Err));
     }
@@ -172,7 +173,7 @@ impl Reply {
         let Some(to) = self.to.take() else { return };
         let now = Instant::now();
         self.count(&Ok(&timing), now);
-        to.end(now);
+        to.end(timing, now);
     }
 
     /// Says that the request is wrong, before any work on it has begun.

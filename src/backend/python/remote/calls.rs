@@ -28,6 +28,7 @@ use crate::{
     metrics::CopiedBytes,
     model::Model,
     request::{Answer, Caller, Context, Credit, Reply, Request, Response},
+    statistics::Timing,
 };
 
 /// Bytes of a call's responses that its worker has not taken yet; what comes meanwhile waits here,
@@ -103,7 +104,7 @@ impl Answer for Asking {
         self.tell(Said::Part(result));
     }
 
-    fn end(self: Box<Self>, _: Instant) {
+    fn end(self: Box<Self>, _: Timing, _: Instant) {
         self.tell(Said::End);
     }
 }

@@ -1,0 +1,147 @@
+//! A decoupled step's work: one request of each client at a time, and an iteration per response.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{
+    flow::Flow,
+    parts::{self, Fit},
+    run::Run,
+    sequence,
+    step::{self, Stay},
+};
+use crate::{
+    error::{Error, Result},
+    request::{Answer, Credit, Reply, Request, Response},
+    statistics::Timing,
+};
+
+/// An iteration has its turn at the decoupled step that reads it.
+pub(super) struct Turn {
+    pub(super) flow: Arc<Flow>,
+    /// The level that is read; responses begin iterations of the next one.
+    pub(super) level: usize,
+    pub(super) request: Request,
+    /// Given back once the last of the responses was taken.
+    pub(super) credit: Option<Arc<Credit>>,
+    /// No iteration follows.
+    pub(super) is_last: bool,
+}
+
+impl Turn {
+    /// Asks the step's model, unless there is nothing to ask; says whether it did.
+    pub(super) fn run(self, has_window: bool) -> bool {
+        let Turn { flow, level, request, credit, is_last } = self;
+        let index = flow.plan.decoupled[level];
+        let model = flow.plan.steps[index].model.clone();
+        let most = model.config.max_batch_size;
+        let (fit, batch) = parts::fit(most, &request);
+        let is_measured = !flow.context.is_warmup;
+        let stay = Stay { index, since: Instant::now(), has_window, is_measured };
+        let is_cancelled = flow.context.is_cancelled();
+        let told = Responses { flow, level, batch, stay, credit, is_last, has_failed: false };
+        match fit {
+            _ if is_cancelled => told.refuse(Error::cancelled()),
+            Fit::Whole => {
+                told.stay.begin(&told.flow.plan);
+                model.infer(request, Reply::new_at(told, Instant::now()));
+                return true;
+            }
+            // No rows have no responses.
+            Fit::Nothing => told.close((Timing::default(), Instant::now())),
+            Fit::Parts => told.refuse(Error::invalid(format!(
+                "a batch of {batch} rows for model '{}', which takes up to {most} rows at once; as \
+                 it is decoupled, what it responds to parts of a batch cannot be put together",
+                model.name()
+            ))),
+        }
+        false
+    }
+}
+
+/// Waits for the responses of a decoupled step's model.
+struct Responses {
+    flow: Arc<Flow>,
+    level: usize,
+    batch: u32,
+    stay: Stay,
+    credit: Option<Arc<Credit>>,
+    is_last: bool,
+    has_failed: bool,
+}
+
+impl Responses {
+    /// Begins an iteration, on whatever thread this is.
+    fn tell(&self, result: Result<Response>, is_last: bool, now: Instant) {
+        let Responses { flow, level, .. } = self;
+        if result.is_ok() && flow.context.is_cancelled() {
+            return;
+        }
+        let result = result.and_then(|response| {
+            let sequence = sequence::of_step(&flow.context, &response.parameters)?;
+            Ok((response, sequence))
+        });
+        match result {
+            Ok((mut response, sequence)) => {
+                let own = response.credit.take();
+                let is_reentered = flow.plan.steps[self.stay.index].is_reentered;
+                let credit = together(own.filter(|_| !is_reentered), &self.credit);
+                let iteration = flow.begin(level + 1, is_last, credit);
+                let Some(iteration) = iteration else { return };
+                let made = (response, self.batch, sequence);
+                let (run, ready) = Run::iterate(iteration, made, self.stay.index);
+                step::start(&run, ready);
+            }
+            Err(source) => {
+                flow.fail(level + 1, flow.plan.at_step(self.stay.index, source), now);
+            }
+        }
+    }
+
+    /// There will be no more responses to this request.
+    fn close(&self, spent: (Timing, Instant)) {
+        self.flow.step_ended(self.level, self.is_last, spent);
+    }
+
+    fn refuse(&self, error: Error) {
+        let now = Instant::now();
+        self.tell(Err(error), true, now);
+        self.close((Timing::default(), now));
+    }
+
+    fn measure(&self, timing: Option<&Timing>, now: Instant) {
+        let timing = timing.filter(|_| !self.has_failed);
+        self.stay.end(&self.flow.plan, timing, now);
+    }
+}
+
+impl Answer for Responses {
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
+        let timing = result.as_ref().ok().map(|it| it.timing);
+        self.measure(timing.as_ref(), now);
+        self.tell(result, self.is_last, now);
+        self.stay.leave(&self.flow.team);
+        self.close((timing.unwrap_or_default(), now));
+    }
+
+    fn takes_many(&self) -> bool {
+        true
+    }
+
+    fn part(&mut self, result: Result<Response>, now: Instant) {
+        self.has_failed |= result.is_err();
+        self.tell(result, false, now);
+    }
+
+    fn end(self: Box<Self>, timing: Timing, now: Instant) {
+        self.measure(Some(&timing), now);
+        self.stay.leave(&self.flow.team);
+        self.close((timing, now));
+    }
+}
+
+/// Gives both back once the last response was taken.
+fn together(own: Option<Arc<Credit>>, turns: &Option<Arc<Credit>>) -> Option<Arc<Credit>> {
+    let Some(turns) = turns.clone() else { return own };
+    let Some(own) = own else { return Some(turns) };
+    Some(Credit::new(move || drop((own, turns))))
+}
