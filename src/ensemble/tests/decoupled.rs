@@ -29,7 +29,7 @@ fn iterations_run_side_by_side_and_answer_in_their_order() {
         assert!(client.has_heard_nothing());
         all.pop_back().unwrap().answer(10);
         assert_eq!(client.take(4).await, ["10", "20", "30", "end"]);
-        client.is_over().await;
+        client.ends().await;
         let stats = &stage.models["chain"].stats;
         assert_eq!((stats.success.count(), stage.executions("chain")), (1, 1));
     });
@@ -42,7 +42,7 @@ fn there_may_be_no_response_and_the_last_may_carry_the_end() {
         let mut client = stage.stream("chain", 1);
         makes.next().await.end();
         assert_eq!(client.next().await, "end");
-        client.is_over().await;
+        client.ends().await;
         let mut client = stage.stream("chain", 1);
         let mut made = makes.next().await;
         made.part(1);
@@ -51,7 +51,7 @@ fn there_may_be_no_response_and_the_last_may_carry_the_end() {
         all.pop_back().unwrap().echo();
         all.pop_back().unwrap().echo();
         assert_eq!(client.take(2).await, ["1", "last 2"]);
-        client.is_over().await;
+        client.ends().await;
     });
 }
 
@@ -94,7 +94,7 @@ fn a_failed_iteration_is_the_last_one_told() {
         assert!(client.context.is_cancelled() && reads.is_idle());
         made.part(6);
         made.end();
-        client.is_over().await;
+        client.ends().await;
         let stats = &stage.models["chain"].stats;
         assert_eq!((stats.success.count(), stats.fail.count()), (0, 1));
         assert_eq!(stage.executions("chain"), 0);
@@ -115,7 +115,7 @@ fn an_error_among_the_responses_ends_the_request() {
         let error = "last in ensemble 'chain', step 0 (model 'makes' version 1): stumbled";
         assert_eq!(client.take(2).await, ["1", error]);
         assert!(reads.is_idle());
-        client.is_over().await;
+        client.ends().await;
         let mut client = stage.stream("chain", 7);
         makes.next().await.fail("no");
         let error = "last in ensemble 'chain', step 0 (model 'makes' version 1): no";
@@ -155,7 +155,7 @@ fn credit_is_held_until_the_client_has_the_response() {
         made.counted_part(4, &held);
         all.pop_front().unwrap().echo();
         made.end();
-        client.is_over().await;
+        client.ends().await;
         held.becomes(0).await;
     });
 }
@@ -196,7 +196,7 @@ fn decoupled_steps_in_a_row_answer_in_the_order_of_both() {
         assert!(held.is(2));
         client.taken.clear();
         assert!(held.is(0));
-        client.is_over().await;
+        client.ends().await;
     });
 }
 
@@ -220,7 +220,7 @@ fn after_a_failure_later_decoupled_steps_are_not_asked_again() {
         once.end();
         made.part(4);
         made.end();
-        client.is_over().await;
+        client.ends().await;
         assert!(again.is_idle());
     });
 }
@@ -248,7 +248,7 @@ fn a_decoupled_ensemble_can_be_a_step() {
         all.pop_back().unwrap().answer(100);
         let error = "last in ensemble 'outer', step 1 (model 'after' version 1): no twenty";
         assert_eq!(client.take(2).await, ["100", error]);
-        client.is_over().await;
+        client.ends().await;
     });
 }
 

@@ -216,7 +216,7 @@ impl Client {
     }
 
     /// Nothing comes after the end.
-    pub(super) async fn is_over(mut self) {
+    pub(super) async fn ends(mut self) {
         assert!(self.told.recv().await.is_none());
     }
 }

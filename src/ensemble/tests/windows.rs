@@ -82,7 +82,7 @@ fn failures_leave_the_window_open() {
             }
             assert!(client.next().await.starts_with("last in ensemble 'limited', step "));
             made.end();
-            client.is_over().await;
+            client.ends().await;
         }
         let mut client = stage.stream("limited", 1);
         makes.next().await.answer(5);
@@ -108,7 +108,7 @@ fn who_waits_for_room_is_let_go_when_its_client_leaves() {
         let told = leaves.next().await;
         assert!(told.ends_with("request has been cancelled"), "{told}");
         given_up.end();
-        leaves.is_over().await;
+        leaves.ends().await;
         held.becomes(0).await;
         kept.end();
         open.drain(..).for_each(Open::echo);
@@ -131,7 +131,7 @@ fn later_work_of_a_failed_request_is_let_go() {
         assert!(client.next().await.ends_with("no"));
         client.taken.clear();
         made.end();
-        client.is_over().await;
+        client.ends().await;
         held.becomes(0).await;
         assert!(reads.is_idle());
     });
