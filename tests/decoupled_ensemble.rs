@@ -225,7 +225,7 @@ fn tensors_of_different_decoupled_models_do_not_meet() {
     assert_eq!(server.state("good"), "READY");
     let on_disk = repository();
     let folder = on_disk.models().display().to_string();
-    let ended = troupe(&["check", &format!("--model-repository={folder}")]);
+    let ended = troupe(&["check", &folder]);
     assert_ne!(ended.code, Some(0));
     for (ensemble, model) in wrong {
         assert!(ended.output.contains(&text(ensemble, model)), "{}", ended.output);
