@@ -59,8 +59,8 @@ async fn ask(arguments: &Infer) -> Result<String, String> {
     let config = config.into_inner().config.unwrap_or_default();
     let mut request = with(request(arguments, &config)?, &headers);
     if let Some(limit) = arguments.timeout {
-        // The server need not work for nobody.
-        request.set_timeout(limit);
+        // The server need not work for nobody; a second more, so that it is us who say what happened.
+        request.set_timeout(limit + Duration::from_secs(1));
     }
     let answer = client.model_infer(request).await.map_err(told)?.into_inner();
     match (arguments.json, arguments.full) {
