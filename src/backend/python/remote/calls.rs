@@ -153,6 +153,7 @@ impl Link {
         let flight = self.in_flight.iter().find(|it| it.sequence == head.group.0);
         let group = flight.and_then(|it| it.groups.get(head.group.1 as usize)?.requests.as_deref());
         let asked = asked(&head, frame, group.unwrap_or_default(), &mut connection.segments)?;
+        // Whatever has no group runs beside `execute`, and the instance can go on.
         let waits = group.is_some() && !connection.overlaps;
         let name = self.fixed.config.name.clone();
         let caller = |model: &Model| {
