@@ -331,6 +331,43 @@ fn a_thread_that_outlives_execute_calls() {
 }
 
 #[test]
+fn coroutines_may_call_their_own_model() {
+    const COUNTS_DOWN: &str = "
+        class TritonPythonModel:
+            async def execute(self, requests):
+                return [await self.answer(it.inputs()[0].as_numpy()[0]) for it in requests]
+
+            async def answer(self, number):
+                if number == 0:
+                    return pb_utils.InferenceResponse([pb_utils.Tensor('y', np.zeros(1, 'f4'))])
+                x = pb_utils.Tensor('x', np.array([number - 1], np.float32))
+                return await pb_utils.InferenceRequest(
+                    model_name='NAME', inputs=[x], requested_output_names=['y']).async_exec()";
+    let counts_down = |of: &str| python(FLOATS, &COUNTS_DOWN.replace("NAME", of));
+    let narrow = counts_down("narrow").parameter("MAX_CONCURRENT_EXECUTIONS", "3");
+    let passes = "
+        ask = lambda it: pb_utils.InferenceRequest(
+            model_name='between', inputs=it.inputs(), requested_output_names=['y'])
+        return [ask(it).exec() for it in requests]";
+    let repository = Repository::new()
+        .with("wide", counts_down("wide"))
+        .with("narrow", narrow)
+        .with("between", counts_down("passes"))
+        .with("passes", execute(FLOATS, passes));
+    let server = Server::start(repository);
+    let ask = |model: &str, depth: f32| server.infer(model, &http::floats(&[("x", &[depth])]));
+    assert_eq!(ask("wide", 40.0).numbers("y"), [0.0]);
+    ask("wide", 100.0).refuses(501, "calls are nested more than 64 deep");
+    assert_eq!(ask("narrow", 2.0).numbers("y"), [0.0]);
+    ask("narrow", 3.0)
+        .refuses(501, "model 'narrow' would wait for itself: 'narrow' calls 'narrow'");
+    let circle =
+        "model 'passes' would wait for itself: 'passes' calls 'between', which calls 'passes'";
+    ask("passes", 3.0).refuses(501, circle);
+    assert_eq!(ask("passes", 0.0).numbers("y"), [0.0]);
+}
+
+#[test]
 fn an_alarm_ends_a_call() {
     let mut repository = repository();
     let gate = Gate::new(&repository, "gate");

@@ -16,18 +16,18 @@ pub struct Caller {
     pub version: i64,
     /// The model it called.
     pub asked: Arc<str>,
-    /// What made the call does nothing else until it is answered. Not so a coroutine or a thread
-    /// that outlives `execute`: their model can go on serving meanwhile.
-    pub waits: bool,
+    /// When so many executions of the model wait, nobody is left to answer for it: one, unless they
+    /// are coroutines. There is no end to what holds nobody up: a thread that outlives `execute`.
+    pub room: usize,
     /// Whose calls it executed then: several if they came in one group.
     above: Vec<Arc<Caller>>,
     depth: usize,
 }
 
 impl Caller {
-    /// `name` version `version` calls `asked`, and waits for it.
+    /// `name` version `version` calls `asked`, and does nothing else until it is answered.
     pub fn new(name: Arc<str>, version: i64, asked: Arc<str>) -> Caller {
-        Caller { name, version, asked, waits: true, above: Vec::new(), depth: 1 }
+        Caller { name, version, asked, room: 1, above: Vec::new(), depth: 1 }
     }
 
     /// The call was made for these requests.
@@ -46,17 +46,30 @@ impl Caller {
         if DEEPEST < self.depth {
             return Some(format!("calls are nested more than {DEEPEST} deep"));
         }
+        let is_same = |it: &Caller| (&*it.name, it.version) == (name, version);
+        let mut all = Vec::new();
+        self.collect(&mut all);
+        let waiting = all.iter().filter(|it| is_same(it));
+        if waiting.clone().all(|it| waiting.clone().count() < it.room) {
+            return None;
+        }
         let mut path = Vec::new();
-        let found = self.find((name, version), &mut path, &mut Vec::new());
-        found.then(|| {
-            format!("model '{name}' would wait for itself: {}", told(path.iter().rev(), name))
-        })
+        self.find(&is_same, &mut path, &mut Vec::new());
+        Some(format!("model '{name}' would wait for itself: {}", told(path.iter().rev(), name)))
+    }
+
+    /// This one and all above it, each once: they all wait for the same answer.
+    fn collect<'a>(&'a self, all: &mut Vec<&'a Caller>) {
+        if !all.iter().any(|it| ptr::eq(*it, self)) {
+            all.push(self);
+            self.above.iter().for_each(|it| it.collect(all));
+        }
     }
 
     /// Leaves the way to the model in `path`, innermost first.
     fn find<'a>(
         &'a self,
-        model: (&str, i64),
+        is_it: &impl Fn(&Caller) -> bool,
         path: &mut Vec<&'a Caller>,
         seen: &mut Vec<*const Caller>,
     ) -> bool {
@@ -65,8 +78,7 @@ impl Caller {
         }
         seen.push(self);
         path.push(self);
-        let is_it = self.waits && (&*self.name, self.version) == model;
-        let found = is_it || self.above.iter().any(|it| it.find(model, path, seen));
+        let found = is_it(self) || self.above.iter().any(|it| it.find(is_it, path, seen));
         if !found {
             path.pop();
         }
@@ -136,8 +148,24 @@ mod tests {
     }
 
     #[test]
+    fn coroutines_may_wait_for_their_own_model_as_far_as_there_is_room() {
+        let a = || Caller { room: 3, ..caller("a", "a") };
+        let two = a().executing(&[request(a()), request(caller("b", "a"))]);
+        check(&two, "a", None);
+        let three = a().executing(&[request(two)]);
+        check(&three, "a", Some("model 'a' would wait for itself: 'a' calls 'a'"));
+        check(
+            &three,
+            "b",
+            Some(
+                "model 'b' would wait for itself: 'b' calls 'a', which calls 'a', which calls 'a', which runs 'b'",
+            ),
+        );
+    }
+
+    #[test]
     fn who_goes_on_serving_waits_for_nobody() {
-        let a = Caller { waits: false, ..caller("a", "b") };
+        let a = Caller { room: usize::MAX, ..caller("a", "b") };
         let b = caller("b", "a").executing(&[request(a)]);
         check(&b, "a", None);
         check(&b, "b", Some("model 'b' would wait for itself: 'b' calls 'a', which runs 'b'"));
@@ -162,9 +190,9 @@ mod tests {
 
     #[test]
     fn endless_calls_end() {
-        let mut last = Caller { waits: false, ..caller("a", "a") };
+        let mut last = Caller { room: usize::MAX, ..caller("a", "a") };
         for _ in 1..DEEPEST {
-            last = Caller { waits: false, ..caller("a", "a") }.executing(&[request(last)]);
+            last = Caller { room: usize::MAX, ..caller("a", "a") }.executing(&[request(last)]);
             check(&last, "a", None);
         }
         let last = caller("a", "b").executing(&[request(last)]);

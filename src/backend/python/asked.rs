@@ -162,3 +162,101 @@ fn context(extra: Extra) -> Result<Context> {
         ..Context::default()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn segments() -> Segments {
+        let (passing, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        Segments::new(passing.into(), Metrics::new().copied_bytes("m").into())
+    }
+
+    fn padded(text: &str) -> Vec<u8> {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    /// As `calls.py` writes it: two inputs of the model `other`, one of them a string.
+    fn frame(place: u32) -> Bytes {
+        let extra =
+            r#"{"id":"7","correlation_id":"s","flags":1,"timeout":9,"parameters":"{\"a\":1}"}"#;
+        let mut head = Vec::new();
+        head.extend(3i64.to_le_bytes());
+        head.extend([5u16, 1].iter().flat_map(|it| it.to_le_bytes()));
+        head.extend(4u32.to_le_bytes());
+        head.extend(padded("other"));
+        head.extend([2, 0, b'y', b'1', 0, 0, 0, 0]);
+        for (name, dtype, place, size, dim) in
+            [("x", DataType::Fp32, 0, 8u64, 2i64), ("text", DataType::Bytes, place, 6, 1)]
+        {
+            head.extend((name.len() as u16).to_le_bytes());
+            head.extend([dtype.to_proto() as u8, 1]);
+            head.extend(u32::to_le_bytes(place));
+            head.extend(size.to_le_bytes());
+            head.extend(dim.to_le_bytes());
+            head.extend(padded(name));
+        }
+        let mut frame = vec![0; 8];
+        frame.extend(11u64.to_le_bytes());
+        for number in [1, 2, TAKES_MANY | EXTRA, head.len() as u32] {
+            frame.extend(number.to_le_bytes());
+        }
+        frame.extend(2u64.to_le_bytes());
+        frame.extend(head);
+        frame.extend([1f32, 2.0].iter().flat_map(|it| it.to_le_bytes()));
+        frame.extend([2, 0, 0, 0, b'h', b'i', 0, 0]);
+        if place != 0 {
+            frame.extend(0u64.to_le_bytes());
+        }
+        frame.extend((extra.len() as u64).to_le_bytes());
+        frame.extend(padded(extra));
+        frame.into()
+    }
+
+    fn read(frame: &Bytes) -> Result<Asked<'_>, String> {
+        let head = call_head(&mut Cursor::new(frame))?;
+        asked(&head, frame, &[], &mut segments())
+    }
+
+    #[test]
+    fn a_call_is_read_as_it_was_written() {
+        let frame = frame(0);
+        let head = call_head(&mut Cursor::new(&frame)).unwrap();
+        assert_eq!((head.call, head.group, head.takes_many), (11, (1, 2), true));
+        let asked = read(&frame).unwrap();
+        assert_eq!((&*asked.model, asked.version, &*asked.wanted[0]), ("other", Some(3), "y1"));
+        let tensors = asked.inputs.iter().map(|(name, it)| (&**name, it.shape(), it.data().len()));
+        assert_eq!(tensors.collect::<Vec<_>>(), [("x", &[2][..], 8), ("text", &[1], 6)]);
+        let context = context(asked.extra.unwrap()).unwrap();
+        assert_eq!((&*context.id, context.flags, context.timeout_us), ("7", 1, 9));
+        assert_eq!(context.correlation, Correlation::Text("s".into()));
+        assert_eq!(context.parameters.len(), 1);
+    }
+
+    #[test]
+    fn memory_the_worker_has_not_is_refused() {
+        for place in 1..5 {
+            let error = read(&frame(place)).err().unwrap();
+            assert!(error.starts_with("memory 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_no_panic() {
+        let whole = frame(0);
+        for end in (0..whole.len()).step_by(8) {
+            assert!(read(&whole.slice(..end)).is_err(), "{end}");
+        }
+        for at in 8..whole.len() {
+            for byte in [0, 1, 127, 255] {
+                let mut frame = whole.to_vec();
+                frame[at] = byte;
+                // Some of them make sense.
+                let _ = read(&frame.into());
+            }
+        }
+    }
+}

@@ -31,8 +31,6 @@ pub(super) struct Connection {
     /// What the socket did not take yet; a task writes it.
     unsent: Rc<RefCell<BytesMut>>,
     pub(super) segments: Segments,
-    /// While one `execute` waits for an answer, others run.
-    pub(super) overlaps: bool,
     pub(super) progress: Progress,
     /// Groups it was given so far.
     pub(super) given: u64,
@@ -44,7 +42,7 @@ pub(super) type Voice = (OwnedReadHalf, Arc<Words>);
 /// Puts the socket of a ready worker on the runtime of the current thread; from now on its frames
 /// are read by whoever has the reader.
 pub(super) fn connect(launched: Launched) -> Result<(Connection, Voice)> {
-    let Launched { mut process, stream, passing, ready, progress } = launched;
+    let Launched { mut process, stream, passing, progress, .. } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
     let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
@@ -55,7 +53,6 @@ pub(super) fn connect(launched: Launched) -> Result<(Connection, Voice)> {
         writer: Rc::new(writer),
         unsent: Rc::default(),
         segments: Segments::new(passing, words.copied.clone()),
-        overlaps: ready.is_async,
         progress,
         given: 0,
     };

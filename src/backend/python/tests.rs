@@ -26,6 +26,7 @@ use crate::{
 
 mod answers;
 mod calls;
+mod calls_many;
 mod coroutines;
 mod crashes;
 mod environments;

@@ -23,8 +23,6 @@ LOAD, UNLOAD, IS_READY = 1, 2, 3
 TELL = 256 << 10
 # Heads kept.
 CACHE_LIMIT = 1024
-# What a request says of itself if its maker says nothing.
-PLAIN = {"id": "", "correlation_id": 0, "flags": 0, "timeout": 0, "parameters": "{}"}
 LIMITS = {"correlation_id": 1 << 64, "flags": 1 << 32, "timeout": 1 << 64}
 
 
@@ -70,16 +68,16 @@ class Calls:
         worker, frames = self.worker, self.frames
         if worker.stage != "execute":
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        name, version = request.model_name(), request.model_version()
-        made = request._made
-        wanted = made[0] if made else tuple(request.requested_output_names())
-        model = self.models.get((name, version, wanted)) or self.model(name, version, wanted)
+        key = request._made
+        if key is None:
+            names = tuple(request.requested_output_names())
+            key = (names, worker.model_name, worker.model_version)
+        model = self.models.get(key) or self.model(key)
         flags = TAKES_MANY if decoupled else 0
-        extra = request._more()
         text = b""
-        if extra and extra != PLAIN:
+        if request._extra:
             flags |= EXTRA
-            text = extra_text(extra)
+            text = extra_text(request._more())
         heads, bodies, taken = self.packer.tensors(request._inputs, shares)
         if text:
             bodies += (NUMBER.pack(len(text)), padded(text))
@@ -91,26 +89,29 @@ class Calls:
                 f"The request is {total} bytes long without the tensors in shared memory, at most "
                 f"{FRAME_LIMIT} can be sent."
             )
+        frames.has_called = True
         call = frames.next_call()
-        sequence, group = self.group()
+        is_main = get_ident() == frames.main
+        sequence, group = self.group(is_main)
         begin = CALL_HEAD.pack(total, CALL, call, sequence, group, flags, len(head))
-        if frames.out and get_ident() == frames.main:
+        if is_main and frames.out:
             # Whom we call may wait for an answer that is held back.
             frames.flush()
         frames.send((begin, NUMBER.pack(len(request._inputs)), head, body))
         return call
 
-    def group(self):
+    def group(self, is_main):
         """The group in work, for which the call is made. Only a thread of a decoupled model may
         as well work for a request of any other."""
         worker = self.worker
         group = worker.place.get() if worker.is_async else worker.group
-        if group is None or worker.is_decoupled and get_ident() != self.frames.main:
+        if group is None or not is_main and worker.is_decoupled:
             return NOBODY
         return group
 
-    def model(self, name, version, wanted):
+    def model(self, key):
         """How calls of a model begin."""
+        wanted, name, version = key
         if isinstance(version, bool) or not isinstance(version, int):
             raise TritonModelException(
                 f"The model version must be an integer, found type '{type(version)}'."
@@ -122,7 +123,7 @@ class Calls:
         head = MODEL_HEAD.pack(version, len(model), len(wanted), len(names))
         if CACHE_LIMIT < len(self.models):
             self.models.clear()
-        head = self.models[(name, version, wanted)] = head + padded(model) + padded(names)
+        head = self.models[key] = head + padded(model) + padded(names)
         return head
 
     def forget(self, call):
@@ -226,7 +227,11 @@ class ResponseIterator:
         if not self._is_done:
             frames = self._calls.frames
             call = self._call
-            response = self._take(frames.wait(call, lambda: frames.take_reply(call)))
+            frame = frames.take_reply(call)
+            if frame is None:
+                self._tell()
+                frame = frames.wait(call, lambda: frames.take_reply(call))
+            response = self._take(frame)
             if response is not None:
                 return response
         raise StopIteration
@@ -241,6 +246,7 @@ class ResponseIterator:
             if frame is None:
                 if frames.is_gone:
                     raise ServerGone
+                self._tell()
                 await frames.notified(self._call)
                 continue
             response = self._take(frame)
@@ -259,9 +265,15 @@ class ResponseIterator:
         self._parts += 1
         self._bytes += len(raw) + (held_bytes(response) if response is not None else 0)
         if TELL <= self._bytes:
+            self._tell()
+        return response
+
+    def _tell(self):
+        """What was taken is told now and then, and always before waiting for more: whoever makes
+        the responses may wait for that."""
+        if self._parts:
             self._calls.signal(TAKEN, self._call, self._parts)
             self._parts = self._bytes = 0
-        return response
 
     def cancel(self):
         """Tells the model that nobody needs the rest; what it still sends comes."""

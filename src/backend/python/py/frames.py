@@ -4,6 +4,7 @@ import struct
 from _socket import MSG_DONTWAIT
 from _thread import allocate_lock, get_ident
 from collections import deque
+from itertools import count
 from threading import Condition
 from time import perf_counter_ns as now
 
@@ -91,7 +92,9 @@ class Frames(Awaiting):
         # Takes back a segment of ours; set by the segments.
         self.release = None
         self.discard = None
-        self.calls = 0
+        self.calls = count(1)
+        # This model asks others.
+        self.has_called = False
         self.rest = b""
         self.out = []
         self.kept = []
@@ -166,10 +169,9 @@ class Frames(Awaiting):
 
     def next_call(self):
         """The number of a new call to the server."""
-        with self.mutex:
-            self.calls += 1
-            self.replies[self.calls] = deque()
-            return self.calls
+        call = next(self.calls)
+        self.replies[call] = deque()
+        return call
 
     def reply(self, call):
         """Waits for the only reply to a call."""

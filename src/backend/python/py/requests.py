@@ -87,22 +87,29 @@ class InferenceRequest:
         trace=None,
         parameters=None,
     ):
-        for tensor in inputs or ():
-            if tensor is None:
-                raise TritonModelException(
-                    f"Input tensor for request with id '{request_id}' and model name "
-                    f"'{model_name}' should not be empty."
-                )
+        inputs = list(inputs) if inputs else []
+        for tensor in inputs:
             if not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException(
+                        f"Input tensor for request with id '{request_id}' and model name "
+                        f"'{model_name}' should not be empty."
+                    )
                 raise TypeError(
                     f"Input tensors must be pb_utils.Tensor, found type '{type(tensor)}'."
                 )
-        for name in requested_output_names or ():
-            if not name:
-                raise TritonModelException(
-                    f"Requested output name for request with id '{request_id}' and model name "
-                    f"'{model_name}' should not be empty."
-                )
+        names = tuple(requested_output_names) if requested_output_names else ()
+        if not all(names):
+            raise TritonModelException(
+                f"Requested output name for request with id '{request_id}' and model name "
+                f"'{model_name}' should not be empty."
+            )
+        self._inputs = inputs
+        self._head = self._extra = self._group = self._sender = None
+        self._has_sender = self._is_later = self._is_abandoned = False
+        self._release = RELEASE_ALL
+        self._trace = trace
+        self._made = (names, model_name, model_version)
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
         if trace is not None and not isinstance(trace, InferenceTrace):
@@ -114,21 +121,14 @@ class InferenceRequest:
             )
         if parameters:
             check_parameters(parameters)
-        self._inputs = list(inputs or ())
-        self._head = None
-        self._extra = {
-            "id": request_id,
-            "correlation_id": correlation_id,
-            "flags": flags,
-            "timeout": timeout,
-            "parameters": json.dumps(parameters) if parameters else "{}",
-        }
-        self._group = None
-        self._sender = None
-        self._has_sender = self._is_later = self._is_abandoned = False
-        self._release = RELEASE_ALL
-        self._trace = trace
-        self._made = (tuple(requested_output_names or ()), model_name, model_version)
+        if request_id or correlation_id or flags or timeout or parameters:
+            self._extra = {
+                "id": request_id,
+                "correlation_id": correlation_id,
+                "flags": flags,
+                "timeout": timeout,
+                "parameters": json.dumps(parameters) if parameters else "{}",
+            }
 
     def inputs(self):
         return self._inputs

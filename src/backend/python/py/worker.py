@@ -200,7 +200,7 @@ class Worker:
             size += 48 + len(held) + len(body)
             time = after
             # Whom the model calls may wait for an answer, and it for them.
-            if hold_ns < time - last or HOLD_BYTES < size or frames.calls:
+            if hold_ns < time - last or HOLD_BYTES < size or frames.has_called:
                 frames.flush()
                 time = last = now()
                 size = 0

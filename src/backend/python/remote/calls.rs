@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{HashMap, VecDeque},
+    num::NonZeroUsize,
     rc::Weak,
     sync::Arc,
     time::Instant,
@@ -154,11 +155,13 @@ impl Link {
         let flight = self.in_flight.iter().find(|it| it.sequence == head.group.0);
         let group = flight.and_then(|it| it.groups.get(head.group.1 as usize)?.requests.as_deref());
         let asked = asked(&head, frame, group.unwrap_or_default(), &mut connection.segments)?;
-        let waits = group.is_some() && !connection.overlaps;
+        // Whatever has no group runs beside `execute`.
+        let room = self.fixed.concurrency.map_or(1, NonZeroUsize::get);
+        let room = if group.is_some() { room } else { usize::MAX };
         let name = self.fixed.config.name.clone();
         let caller = |model: &Model| {
             let mut caller = Caller::new(name, self.fixed.version, model.name().clone());
-            caller.waits = waits;
+            caller.room = room;
             caller.executing(group.unwrap_or_default())
         };
         let found = self.find(&asked, head.takes_many);

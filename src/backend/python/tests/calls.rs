@@ -1,6 +1,6 @@
 //! Calls to other models: what lies where, for how long, and how much of it.
 
-use std::sync::{Weak, atomic::AtomicUsize};
+use std::sync::Weak;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     error::Error,
     model::{self, Infer, Lookup, Overrides, Parts, Wish},
-    request::{Credit, Reply},
+    request::Reply,
     tensor::Lease,
 };
 
@@ -62,7 +62,7 @@ def out(array):
 ";
 
 /// A model whose `execute` has this body, and what the other one does.
-fn calling(body: &str, other: impl Fn(Request, Reply) + Send + Sync + 'static) -> Model {
+pub(super) fn calling(body: &str, other: impl Fn(Request, Reply) + Send + Sync + 'static) -> Model {
     let body: String = dedent(body).lines().map(|it| format!("        {it}\n")).collect();
     let source = format!(
         "{TOOLS}\nclass TritonPythonModel:\n    kept = []\n    def execute(self, requests):\n{body}"
@@ -93,7 +93,7 @@ fn large(fill: f32) -> Tensor {
     Tensor::in_segment(FP32, Shape::from_slice(&[(SIZE / 4) as i64]), &lease, 0..SIZE).unwrap()
 }
 
-fn response(tensor: Tensor) -> Response {
+pub(super) fn response(tensor: Tensor) -> Response {
     Response { outputs: vec![Some(tensor)], ..Response::default() }
 }
 
@@ -219,90 +219,6 @@ async fn memory_is_held_exactly_as_long_as_arrays_refer_to_it() {
 }
 
 #[actix_rt::test]
-async fn an_iterator_that_takes_nothing_is_sent_no_more_than_its_window() {
-    const PARTS: usize = 40;
-    let back = Arc::new(AtomicUsize::new(0));
-    let given = back.clone();
-    let other = move |_: Request, mut reply: Reply| {
-        for number in 0..PARTS {
-            let back = given.clone();
-            let credit = Credit::new(move || {
-                back.fetch_add(1, Ordering::Relaxed);
-            });
-            let tensor = fp32(&[1 << 14], &[number as f32; 1 << 14]);
-            reply.part(Ok(Response { credit: Some(credit), ..response(tensor) }));
-        }
-        reply.end(Default::default());
-    };
-    // Each has 64 KiB: 16 of them fill the window, and each quarter that is taken is told.
-    let body = "
-        if not self.kept:
-            self.kept.append(call(np.zeros(1, 'f4'), True))
-            call(np.zeros(1, 'f4'), True)
-        frames = pb_utils._requests.worker.frames
-        got = [next(self.kept[0], None) for _ in range(int(requests[0].inputs()[0].as_numpy()[0]))]
-        ys = [it.output_tensors()[0].as_numpy()[0] for it in got if it]
-        waiting = frames.replies.get(self.kept[0]._call, ())
-        return [out(np.array([len(waiting), *ys], 'f4'))]";
-    let model = calling(body, other);
-    let mut remote = model.open();
-    let mut next = 0.0;
-    for (takes, comes) in [(0, 0), (1, 1), (3, 3), (12, 12), (40, 24), (1, 0)] {
-        let answer = output(&mut *remote, request(vec![fp32(&[1], &[takes as f32])])).await;
-        let said = floats(&answer);
-        assert!(said[0] <= 16.0, "{said:?}");
-        for value in &said[1..] {
-            assert_eq!(*value, next);
-            next += 1.0;
-        }
-        assert_eq!(said.len() - 1, comes);
-    }
-    // All of this one, and all of the one that was let go of at once.
-    assert_eq!(back.load(Ordering::Relaxed), 2 * PARTS);
-}
-
-/// A request that nobody answers.
-type Asked = (Arc<Context>, Reply);
-
-#[actix_rt::test]
-async fn a_call_that_is_let_go_of_is_cancelled_and_so_is_that_of_a_worker_that_dies() {
-    let contexts: Arc<Mutex<Vec<Asked>>> = Arc::default();
-    let asked = contexts.clone();
-    let other = move |request: Request, reply: Reply| {
-        asked.lock().push((request.context.clone(), reply));
-    };
-    let body = "
-        what = requests[0].inputs()[0].as_numpy()[0]
-        self.kept.append(call(np.zeros(1, 'f4'), True))
-        if what == 1:
-            self.kept[0].cancel()
-        if what == 2:
-            self.kept.clear()
-        if what == 3:
-            import os
-            os.kill(os.getpid(), 9)
-        return [out(np.zeros(1, 'f4'))]";
-    let model = calling(body, other);
-    let mut remote = model.open();
-    for (what, cancelled) in [
-        (0, vec![false]),
-        (1, vec![true, false]),
-        (2, vec![true; 3]),
-        (0, vec![true, true, true, false]),
-        (3, vec![true; 5]),
-    ] {
-        let answer = ask(&mut *remote, request(vec![fp32(&[1], &[what as f32])])).await;
-        assert_eq!(answer.is_ok(), what != 3);
-        let is_cancelled = |it: &Asked| it.0.is_cancelled();
-        assert_eq!(contexts.lock().iter().map(is_cancelled).collect::<Vec<_>>(), cancelled);
-    }
-    // An answer to the dead worker's call is none to the next one's.
-    let answer = ask(&mut *remote, request(vec![fp32(&[1], &[0.0])]));
-    contexts.lock().clear();
-    assert!(answer.await.is_ok() || !contexts.lock().is_empty());
-}
-
-#[actix_rt::test]
 async fn who_calls_is_known_to_the_one_that_is_called() {
     let callers: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = callers.clone();
@@ -327,25 +243,6 @@ async fn who_calls_is_known_to_the_one_that_is_called() {
     output(&mut *remote, input).await;
     let expected = r#"[Some("model 'm' would wait for itself: 'm' calls 'other', which runs 'm'"), Some("model 'first' would wait for itself: 'first' calls 'm', which calls 'other', which runs 'first'")]"#;
     assert_eq!(*callers.lock(), [expected, expected]);
-}
-
-#[actix_rt::test]
-async fn large_outputs_that_lie_elsewhere_are_placed_in_shared_memory_in_order() {
-    let sizes = [1 << 10, 1 << 19, 4, 1 << 13, 1 << 20, 5];
-    let other = move |_: Request, mut reply: Reply| {
-        for size in sizes {
-            reply.part(Ok(response(fp32(&[size as i64], &vec![size as f32; size]))));
-        }
-        reply.end(Default::default());
-    };
-    let body = "
-        got = [it.output_tensors()[0].as_numpy() for it in call(np.zeros(1, 'f4'), True)]
-        assert all((it == it.size).all() for it in got)
-        return [out(np.array([it.size for it in got], 'f4'))]";
-    let model = calling(body, other);
-    let mut remote = model.open();
-    let got = output(&mut *remote, request(vec![fp32(&[1], &[0.0])])).await;
-    assert_eq!(floats(&got), sizes.map(|it| it as f32));
 }
 
 #[actix_rt::test]
