@@ -1,0 +1,156 @@
+//! One server from start to end: doors open, models load, requests run, everything ends.
+
+mod doors;
+mod end;
+mod summary;
+
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix_rt::System;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use self::{
+    doors::Doors,
+    end::{LAST_GRACE, end},
+    summary::loaded,
+};
+use crate::{
+    backend::{self, gpus, python},
+    config,
+    engines::Engines,
+    gateway::{
+        Gate, http,
+        settings::{Lifecycle, Settings},
+    },
+    metrics::Metrics,
+    options::{ControlMode, Serve},
+    repository::{self, Mode},
+    tensor::SegmentPool,
+};
+
+/// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
+pub fn run(options: Serve) -> ExitCode {
+    let system = System::new();
+    let code = system.block_on(async {
+        match serve(options).await {
+            Ok(code) => code,
+            Err(error) => {
+                tracing::error!("{error}");
+                ExitCode::FAILURE
+            }
+        }
+    });
+    // Dropping the runtime would wait for whatever still blocks one of its threads.
+    std::mem::forget(system);
+    code
+}
+
+async fn serve(options: Serve) -> Result<ExitCode, String> {
+    let mut told = Told::new()?;
+    for flag in options.without_effect.given() {
+        tracing::warn!("{flag} has no effect here");
+    }
+    for (backend, key) in options.backend_settings().into_keys() {
+        if !backend::SETTINGS.contains(&(&*backend, &*key)) {
+            let name = if backend.is_empty() { key } else { format!("{backend},{key}") };
+            tracing::warn!("--backend-config={name} has no effect here");
+        }
+    }
+    let mut settings_of_models = settings(&options);
+    let sizes = python::sizes(&settings_of_models.backend).map_err(|error| error.to_string())?;
+    SegmentPool::configure_shared(sizes);
+    let metrics = Metrics::new();
+    settings_of_models.backend.metrics = metrics.clone();
+    let door = http::Door::default();
+    let mut doors = Doors::default();
+    let engines = Engines::new(doors.open_http(&options, &door).await?);
+    let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
+    let gate = Gate {
+        repository: started.repository,
+        settings: Settings {
+            server_id: options.id.clone(),
+            max_input_size: options.doors.http_max_input_size,
+            strict_readiness: options.strict_readiness,
+            segments: SegmentPool::shared().clone(),
+        },
+        lifecycle: Arc::new(Lifecycle::default()),
+    };
+    if 0 < options.stall_warning_secs {
+        let limit = Duration::from_secs(options.stall_warning_secs.into());
+        actix_rt::spawn(repository::watch(gate.repository.catalog.clone(), limit));
+    }
+    let _ = door.set(gate.clone());
+    doors.open_others(&options, &gate, (&engines, &metrics))?;
+    doors.announce();
+
+    let loaded = tokio::select! {
+        summary = started.initial => loaded(&summary, &options),
+        () = told.wait() => {
+            python::wait_for_workers(Instant::now());
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    // A model that failed leaves the others serving; without a repository there are none.
+    gate.lifecycle.started(settings(&options).repositories.iter().any(|it| it.is_dir()));
+    if !loaded && options.exit_on_error {
+        tracing::error!("error: creating server: Internal - failed to load all models");
+        python::wait_for_workers(Instant::now() + LAST_GRACE);
+        return Ok(ExitCode::FAILURE);
+    }
+
+    told.wait().await;
+    tokio::select! {
+        code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
+        () = told.wait() => {
+            tracing::warn!("told to end again: not waiting any longer");
+            python::wait_for_workers(Instant::now());
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Told(Signal, Signal);
+
+impl Told {
+    fn new() -> Result<Told, String> {
+        let on = |kind| signal(kind).map_err(|error| format!("cannot watch signals: {error}"));
+        Ok(Told(on(SignalKind::terminate())?, on(SignalKind::interrupt())?))
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => (),
+            _ = self.1.recv() => (),
+        }
+    }
+}
+
+fn settings(options: &Serve) -> repository::Settings {
+    let mut repositories = options.model_repository.clone();
+    if repositories.is_empty() {
+        repositories.push("model_repository".into());
+    }
+    repository::Settings {
+        repositories,
+        mode: match options.model_control_mode {
+            ControlMode::None => Mode::None,
+            ControlMode::Explicit => Mode::Explicit,
+        },
+        load_models: options.load_model.clone(),
+        auto_complete: options.auto_complete(),
+        threads: options.model_load_thread_count as usize,
+        retry_count: options.model_load_retry_count,
+        backend: backend::Settings {
+            options: options.backend_settings(),
+            provision: options.provision,
+            ..backend::Settings::default()
+        },
+        config: config::Options { gpus: gpus::usable },
+        ..repository::Settings::default()
+    }
+}

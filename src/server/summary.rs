@@ -1,0 +1,50 @@
+//! What people at a terminal see once the first load is through.
+
+use super::settings;
+use crate::{
+    gateway::describe,
+    options::{ControlMode, Serve},
+    repository::{self, Summary},
+    table::table,
+};
+
+/// Prints the tables. `false` when something failed.
+pub(super) fn loaded(summary: &Summary, options: &Serve) -> bool {
+    let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let row =
+        |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
+    let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
+    print(&table(&["Model", "Version", "Status"], &rows));
+    print(&table(&["Option", "Value"], &option_rows(options)));
+    summary.is_ok
+}
+
+fn option_rows(options: &Serve) -> Vec<Vec<String>> {
+    let mut rows = vec![
+        ("server_id".to_owned(), options.id.clone()),
+        ("server_version".to_owned(), describe::VERSION.to_owned()),
+        ("troupe_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    for (index, path) in settings(options).repositories.iter().enumerate() {
+        rows.push((format!("model_repository_path[{index}]"), path.display().to_string()));
+    }
+    let mode = match options.model_control_mode {
+        ControlMode::None => "MODE_NONE",
+        ControlMode::Explicit => "MODE_EXPLICIT",
+    };
+    rows.push(("model_control_mode".to_owned(), mode.to_owned()));
+    for (index, model) in options.load_model.iter().enumerate() {
+        rows.push((format!("startup_models_{index}"), model.clone()));
+    }
+    let number = |it: bool| u8::from(it).to_string();
+    rows.push(("strict_model_config".to_owned(), number(!options.auto_complete())));
+    rows.push(("strict_readiness".to_owned(), number(options.strict_readiness)));
+    rows.push(("exit_timeout".to_owned(), options.exit_timeout_secs.to_string()));
+    rows.push(("provision".to_owned(), number(options.provision)));
+    rows.into_iter().map(|(name, value)| vec![name, value]).collect()
+}
+
+/// For people at a terminal; the log has the same facts line by line.
+fn print(text: &str) {
+    eprintln!("\n{}", text.trim_end());
+}
