@@ -10,6 +10,7 @@ mod mismatch;
 pub mod named;
 pub mod settings;
 pub mod status;
+mod watch;
 
 use std::sync::Arc;
 
