@@ -1,6 +1,9 @@
 //! What a model answers: one response, or of a decoupled model any number, and then the end.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
@@ -144,8 +147,15 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.ticket = Some(Ticket::new(stats));
+        self.ticket = Some(Ticket::new(stats, self.since));
         self
+    }
+
+    /// Work on the request began only then: its first response took the time from there.
+    pub fn begun(&mut self, now: Instant) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.begun(now);
+        }
     }
 
     /// When the request reached the model.
@@ -160,11 +170,14 @@ impl Reply {
 
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, result: Result<Response>) {
+        let now = Instant::now();
         if let Some(ticket) = &mut self.ticket {
+            let elapsed = now.saturating_duration_since(self.since);
             ticket.moved();
+            ticket.responded((elapsed, now), output_time(&result));
         }
         if let Some(to) = &mut self.to {
-            to.part(result, Instant::now());
+            to.part(result, now);
         }
     }
 
@@ -172,6 +185,9 @@ impl Reply {
     pub fn end(mut self, timing: Timing) {
         let Some(to) = self.to.take() else { return };
         let now = Instant::now();
+        if let Some(ticket) = &self.ticket {
+            ticket.ended(now);
+        }
         self.count(&Ok(&timing), now);
         to.end(timing, now);
     }
@@ -196,6 +212,10 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
+        if let Some(ticket) = &mut self.ticket {
+            let elapsed = now.saturating_duration_since(self.since);
+            ticket.responded((elapsed, now), output_time(&result));
+        }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
     }
@@ -217,4 +237,9 @@ impl Drop for Reply {
             self.send(Err(stopped), Instant::now());
         }
     }
+}
+
+/// What taking a response out of its model took.
+fn output_time(result: &Result<Response>) -> std::result::Result<Duration, &Error> {
+    result.as_ref().map(|it| it.timing.compute_output)
 }
