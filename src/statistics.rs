@@ -1,5 +1,9 @@
 //! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
 
+mod ages;
+mod histogram;
+mod quantiles;
+mod responses;
 mod under_way;
 
 use std::{
@@ -13,7 +17,13 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub use self::under_way::{Oldest, Ticket, UnderWay};
+pub use self::{
+    ages::{Ages, Came},
+    histogram::{Histogram, Snapshot},
+    quantiles::Quantiles,
+    responses::{Count, Fate, ResponseTotal, Responses},
+    under_way::{Oldest, Ticket, UnderWay},
+};
 use crate::error::ErrorKind;
 
 /// Where the time of a request went.
@@ -24,6 +34,13 @@ pub struct Timing {
     pub compute_input: Duration,
     pub compute_infer: Duration,
     pub compute_output: Duration,
+}
+
+impl Timing {
+    /// Time in an execution.
+    pub fn compute(&self) -> Duration {
+        self.compute_input + self.compute_infer + self.compute_output
+    }
 }
 
 impl std::ops::AddAssign for Timing {
@@ -103,6 +120,43 @@ impl Reason {
     }
 }
 
+/// What is counted only where somebody asked for it.
+#[derive(Debug, Default)]
+pub struct Extra {
+    /// Whole milliseconds from each request to its first response.
+    pub first_response: Option<Histogram>,
+    /// Quantiles of the times of requests that went well.
+    pub summaries: Option<Box<Summaries>>,
+    /// Of models that may give any number of responses.
+    pub responses: Option<Responses>,
+}
+
+/// Quantiles of microseconds.
+#[derive(Debug, Default)]
+#[allow(missing_docs, reason = "the names are those of the statistics extension")]
+pub struct Summaries {
+    pub request: Quantiles,
+    pub queue: Quantiles,
+    pub compute_input: Quantiles,
+    pub compute_infer: Quantiles,
+    pub compute_output: Quantiles,
+}
+
+impl Summaries {
+    fn observe(&self, timing: &Timing, elapsed: Duration) {
+        let now = Instant::now();
+        for (quantiles, time) in [
+            (&self.request, elapsed),
+            (&self.queue, timing.queue),
+            (&self.compute_input, timing.compute_input),
+            (&self.compute_infer, timing.compute_infer),
+            (&self.compute_output, timing.compute_output),
+        ] {
+            quantiles.observe(time.as_micros() as u64, now);
+        }
+    }
+}
+
 /// Counters of one version of a model, from its load to its end.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "the names are those of the statistics extension")]
@@ -121,6 +175,10 @@ pub struct Statistics {
     pub pending: AtomicU64,
     /// Requests that are not answered.
     pub under_way: UnderWay,
+    /// Nanoseconds its load took.
+    load: AtomicU64,
+    /// Only where somebody asked for it.
+    pub extra: Extra,
     failures: [AtomicU64; 4],
     /// Executions of up to so many rows less one: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],
@@ -138,6 +196,21 @@ struct BatchCounters {
 }
 
 impl Statistics {
+    /// Counts these beside what is always counted.
+    pub fn new(extra: Extra) -> Statistics {
+        Statistics { extra, ..Statistics::default() }
+    }
+
+    /// The load took so long.
+    pub fn loaded(&self, took: Duration) {
+        self.load.store(took.as_nanos() as u64, Relaxed);
+    }
+
+    /// How long the load took; zero before its end.
+    pub fn load(&self) -> Duration {
+        Duration::from_nanos(self.load.load(Relaxed))
+    }
+
     /// A request was answered after `elapsed`.
     pub fn success(&self, timing: &Timing, elapsed: Duration) {
         self.success.add(elapsed);
@@ -145,6 +218,9 @@ impl Statistics {
         self.compute_input.add(timing.compute_input);
         self.compute_infer.add(timing.compute_infer);
         self.compute_output.add(timing.compute_output);
+        if let Some(summaries) = &self.extra.summaries {
+            summaries.observe(timing, elapsed);
+        }
     }
 
     /// A request failed after `elapsed`.
@@ -207,13 +283,18 @@ impl Statistics {
     }
 }
 
-/// A moment as the wall clock had it; the wall clock is asked once, for it costs as much as a hop.
+/// A moment, and what the wall clock said then: it is asked once, for it costs as much as a hop.
+static BEGIN: LazyLock<(Instant, Duration)> = LazyLock::new(|| {
+    (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+});
+
 fn milliseconds(moment: Instant) -> u64 {
-    static BEGIN: LazyLock<(Instant, Duration)> = LazyLock::new(|| {
-        (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-    });
-    let (begin, wall) = *BEGIN;
-    (wall + moment.saturating_duration_since(begin)).as_millis() as u64
+    (BEGIN.1 + since_begin(moment)).as_millis() as u64
+}
+
+/// Since a moment that is the same for all.
+fn since_begin(moment: Instant) -> Duration {
+    moment.saturating_duration_since(BEGIN.0)
 }
 
 /// The time since `start`, and now: for a row of intervals without gaps.

@@ -15,6 +15,22 @@ pub fn usable() -> Option<&'static [i32]> {
     FOUND.get_or_init(found).as_deref()
 }
 
+/// What the driver calls a GPU, as other tools print it: `GPU-` and the digits of its UUID. Slow the
+/// first time on a machine that has one.
+pub fn uuid(gpu: i32) -> Option<&'static str> {
+    static FOUND: OnceLock<Vec<(i32, String)>> = OnceLock::new();
+    let all = || usable().into_iter().flatten().filter_map(|it| Some((*it, read_uuid(*it)?)));
+    let found = FOUND.get_or_init(|| all().collect());
+    found.iter().find(|(it, _)| *it == gpu).map(|(_, uuid)| &**uuid)
+}
+
+fn read_uuid(gpu: i32) -> Option<String> {
+    let uuid = device::get(gpu).and_then(device::get_uuid).ok()?;
+    let hex: String = uuid.bytes.iter().map(|it| format!("{:02x}", *it as u8)).collect();
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    Some(format!("GPU-{}", parts.join("-")))
+}
+
 #[allow(unsafe_code, reason = "looks whether libcuda can be loaded")]
 fn found() -> Option<Vec<i32>> {
     // SAFETY: loading libcuda runs nothing but its own constructors. Without it cudarc panics.

@@ -46,6 +46,8 @@ pub struct ModelConfig {
     pub warmup: Vec<Warmup>,
     pub decoupled: bool,
     pub metric_tags: BTreeMap<String, String>,
+    /// `model_metrics`: bounds of the histogram of the time to the first response, in milliseconds.
+    pub first_response_bounds: Option<Vec<f64>>,
     /// Where each field stood, for problems found later.
     pub places: Places,
     /// The same in protobuf, with the defaults filled in: what clients see.

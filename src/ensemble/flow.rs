@@ -96,7 +96,7 @@ impl Flow {
         let request = Request { context, ..request };
         let (plan, team) = (plan.clone(), team.clone());
         let (run, ready) = Run::begin(plan, team, request, To::Flow(iteration));
-        step::start(&run, ready);
+        step::start(&run, ready, Instant::now());
     }
 
     /// One more iteration of a level; `None` where nothing more is wanted.
@@ -160,7 +160,8 @@ impl Flow {
                     Ok(Done::Asks(request, credit)) => {
                         this.is_busy = true;
                         let index = self.plan.decoupled[level];
-                        let turn = Turn { flow: self.clone(), level, request, credit, is_last };
+                        let (flow, ready) = (self.clone(), now);
+                        let turn = Turn { flow, level, request, credit, is_last, ready };
                         self.team[index].do_send(Work::Turn(Box::new(turn)));
                         continue;
                     }
@@ -192,6 +193,9 @@ impl Flow {
         let timing = state.timing;
         state.levels.iter_mut().for_each(|it| it.order.close());
         if outcome.is_ok() {
+            if !self.context.is_warmup {
+                self.plan.metrics.answered(now.saturating_duration_since(reply.since()));
+            }
             self.stats.execution(self.rows, &timing, now);
         }
         match outcome {

@@ -104,7 +104,8 @@ fn plan(
         let metrics = metrics.step(&config.name, index, model.name());
         (model, metrics)
     });
-    Ok(Plan::new(config.clone(), ensemble, measured.collect(), (&graph, &levels)))
+    let measured = (metrics.ensemble(&config.name), measured.collect());
+    Ok(Plan::new(config.clone(), ensemble, measured, (&graph, &levels)))
 }
 
 /// What is worth knowing before the first request.
@@ -159,7 +160,7 @@ impl Infer for Ensemble {
         let reply = Reply::new_at(counted, since);
         let (run, ready) =
             Run::begin(self.plan.clone(), self.team.clone(), request, To::Client(reply));
-        step::start(&run, ready);
+        step::start(&run, ready, since);
     }
 }
 

@@ -12,7 +12,7 @@ use super::graph::Graph;
 use crate::{
     config::{EnsembleConfig, ModelConfig},
     error::{Error, StepError},
-    metrics::StepMetrics,
+    metrics::{EnsembleMetrics, StepMetrics},
     model::Model,
     request::Wanted,
 };
@@ -36,6 +36,7 @@ pub(super) struct Plan {
     /// What runs when all outputs are asked for: one route up to each decoupled step, and one from
     /// the last of them to the outputs.
     whole: Vec<Route>,
+    pub(super) metrics: EnsembleMetrics,
 }
 
 /// One step, its names resolved.
@@ -77,7 +78,7 @@ impl Plan {
     pub(super) fn new(
         config: Arc<ModelConfig>,
         ensemble: &EnsembleConfig,
-        models: Vec<(Arc<Model>, StepMetrics)>,
+        (metrics, models): (EnsembleMetrics, Vec<(Arc<Model>, StepMetrics)>),
         (graph, levels): (&Graph, &[usize]),
     ) -> Plan {
         let mut slots = SlotTable::default();
@@ -129,7 +130,8 @@ impl Plan {
         let decoupled = order.iter().copied().filter(|it| steps[*it].is_decoupled).collect();
         let slots = slots.by_name.len();
         let whole = Vec::new();
-        let mut plan = Plan { config, steps, inputs, outputs, slots, decoupled, order, whole };
+        let mut plan =
+            Plan { config, steps, inputs, outputs, slots, decoupled, order, whole, metrics };
         plan.whole = plan.trace(&Wanted::All);
         plan
     }

@@ -1,9 +1,13 @@
 //! One request on its way through a plan: its tensors and counters, carried from step to step.
 
-use std::{mem, sync::Arc, time::Instant};
+use std::{
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     batch,
@@ -47,6 +51,9 @@ struct State {
     left: usize,
     wanted: Wanted,
     timing: Timing,
+    /// For each step, how long the steps were busy without which it could not start; empty where
+    /// nobody looks.
+    busy: SmallVec<[Duration; 8]>,
     /// Taken by the first failure or by the last step.
     to: Option<To>,
 }
@@ -72,8 +79,11 @@ impl Run {
         let route = plan.routes(&wanted)[0].clone();
         let held = |tensor| Held { tensor, batch, sequence: None };
         let slots = lay(&route, plan.slots, plan.inputs.iter().copied().zip(inputs), held);
-        let state = Mutex::new(State::new(slots, route, wanted, to));
-        Run { plan, team, context, state }.ready()
+        let mut state = State::new(slots, route, wanted, to);
+        if plan.metrics.is_on() && !context.is_warmup {
+            state.busy = smallvec![Duration::ZERO; plan.steps.len()];
+        }
+        Run { plan, team, context, state: Mutex::new(state) }.ready()
     }
 
     /// The same with one response of the decoupled step at `index`: its tensors, the batch size of
@@ -102,7 +112,7 @@ impl Run {
         let steps = 0..self.plan.steps.len();
         let ready = steps.filter(|it| live[*it] && counters[*it] == 0).collect();
         if *left == 0 {
-            self.finish(&mut self.state.lock(), Instant::now());
+            self.finish(&mut self.state.lock(), Duration::ZERO, Instant::now());
         }
         (Arc::new(self), ready)
     }
@@ -157,11 +167,12 @@ impl Run {
         Some(Held { tensor, batch: held.batch, sequence })
     }
 
-    /// Takes in what a step answered. Says which steps can start now.
+    /// Takes in what a step answered to a batch, after it was busy so long. Says which steps can start
+    /// now.
     pub(super) fn step_done(
         &self,
         index: usize,
-        batch: u32,
+        (batch, busy): (u32, Duration),
         (result, now): (Result<Response>, Instant),
     ) -> Ready {
         let mut state = self.state.lock();
@@ -192,14 +203,18 @@ impl Run {
             }
         }
         state.left -= 1;
+        let busy = busy + state.busy.get(index).copied().unwrap_or_default();
         if state.left == 0 {
-            self.finish(&mut state, now);
+            self.finish(&mut state, busy, now);
             return Ready::new();
         }
         let mut ready = Ready::new();
         for &next in &step.unblocks {
             state.counters[next] -= 1;
             if state.counters[next] == 0 && state.live[next] {
+                if let Some(before) = state.busy.get_mut(next) {
+                    *before = busy;
+                }
                 ready.push(next);
             }
         }
@@ -221,7 +236,8 @@ impl Run {
         }
     }
 
-    fn finish(&self, state: &mut State, now: Instant) {
+    /// The last step has ended; `busy` is how long the steps were that it and all waited for.
+    fn finish(&self, state: &mut State, busy: Duration, now: Instant) {
         let Some(to) = state.to.take() else { return };
         let mut slots = mem::take(&mut state.slots);
         let config = &self.plan.config;
@@ -241,7 +257,13 @@ impl Run {
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
         let response = Response { outputs, parameters, timing: state.timing, credit: None };
         match to {
-            To::Client(reply) => reply.answer_at(Ok(response), now),
+            To::Client(reply) => {
+                if !self.context.is_warmup {
+                    let whole = now.saturating_duration_since(reply.since());
+                    self.plan.metrics.answered_with(whole, busy);
+                }
+                reply.answer_at(Ok(response), now);
+            }
             To::Flow(iteration) => iteration.answer(response, now),
         }
     }
@@ -256,6 +278,7 @@ impl State {
             left: route.steps,
             wanted,
             timing: Timing::default(),
+            busy: SmallVec::new(),
             to: Some(to),
         }
     }

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    metrics::{Spent, StepMetrics, Waiting},
     request::{Answer, Reply, Response},
-    statistics::Timing,
+    statistics::{Came, Timing},
 };
 
 /// How soon work is let go whose client has gone while it waited for room.
@@ -33,7 +34,7 @@ pub(super) struct Step {
     pub(super) limit: u32,
     pub(super) in_flight: u32,
     /// Ready, but the window is full. Nobody's thread waits.
-    pub(super) waiting: VecDeque<Work>,
+    pub(super) waiting: VecDeque<Late>,
     /// What waits is looked through now and then.
     pub(super) is_swept: bool,
 }
@@ -42,8 +43,8 @@ pub(super) struct Step {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) enum Work {
-    /// For a step that answers once.
-    Run(Arc<Run>),
+    /// For a step that answers once; its inputs are there since then.
+    Run(Arc<Run>, Instant),
     /// For a decoupled one.
     Turn(Box<Turn>),
 }
@@ -52,10 +53,26 @@ impl Work {
     /// Its client has gone, or an earlier iteration failed.
     fn is_needless(&self) -> bool {
         match self {
-            Work::Run(run) => run.is_needless(),
+            Work::Run(run, _) => run.is_needless(),
             Work::Turn(turn) => turn.flow.context.is_cancelled(),
         }
     }
+
+    fn metrics(&self, index: usize) -> &StepMetrics {
+        let plan = match self {
+            Work::Run(run, _) => &run.plan,
+            Work::Turn(turn) => &turn.flow.plan,
+        };
+        &plan.steps[index].metrics
+    }
+}
+
+/// Work that waits for room.
+pub(super) struct Late {
+    work: Work,
+    since: Instant,
+    /// Held for its drop.
+    _counted: Waiting,
 }
 
 /// A request has left the window.
@@ -63,40 +80,42 @@ impl Work {
 #[rtype(result = "()")]
 struct Left;
 
-/// Tells steps that they can start.
-pub(super) fn start(run: &Arc<Run>, ready: Ready) {
+/// Tells steps that they can start, as their inputs are there `now`.
+pub(super) fn start(run: &Arc<Run>, ready: Ready, now: Instant) {
     for index in ready {
         if run.plan.steps[index].is_decoupled {
             run.ask(index);
         } else {
-            run.team[index].do_send(Work::Run(run.clone()));
+            run.team[index].do_send(Work::Run(run.clone(), now));
         }
     }
 }
 
 impl Step {
-    fn work(&mut self, work: Work) {
+    fn work(&mut self, work: Work, waited: Duration) {
         match work {
-            Work::Run(run) => self.run(run),
+            Work::Run(run, ready) => self.run(run, ready, waited),
             Work::Turn(turn) => {
-                let has_run = turn.run(self.limit != 0);
+                let has_run = turn.run(self.limit != 0, waited);
                 self.in_flight += u32::from(has_run && self.limit != 0);
             }
         }
     }
 
-    fn run(&mut self, run: Arc<Run>) {
+    fn run(&mut self, run: Arc<Run>, ready: Instant, waited: Duration) {
         let step = &run.plan.steps[self.index];
         let Some(mut request) = run.request(self.index) else { return };
         if run.context.is_cancelled() {
-            run.step_done(self.index, 0, (Err(Error::cancelled()), Instant::now()));
+            let spent = (0, Duration::ZERO);
+            run.step_done(self.index, spent, (Err(Error::cancelled()), Instant::now()));
             return;
         }
         let (fit, batch) = parts::fit(step.model.config.max_batch_size, &request);
         if fit == Fit::Nothing {
             let empty = parts::empty(&step.model.config);
-            let ready = run.step_done(self.index, batch, (empty, Instant::now()));
-            return start(&run, ready);
+            let now = Instant::now();
+            let ready = run.step_done(self.index, (batch, Duration::ZERO), (empty, now));
+            return start(&run, ready, now);
         }
         if let Some(span) = &request.context.span {
             request.context = Arc::new(request.context.under(span.at_step(self.index)));
@@ -105,8 +124,9 @@ impl Step {
         self.in_flight += u32::from(self.limit != 0);
         let since = Instant::now();
         let (has_window, is_measured) = (self.limit != 0, !run.context.is_warmup);
-        let stay = Stay { index: self.index, since, has_window, is_measured };
-        stay.begin(&run.plan);
+        let came = None;
+        let mut stay = Stay { index: self.index, ready, waited, has_window, is_measured, came };
+        stay.begin(&run.plan, since);
         let reply = Reply::new_at(StepAnswer { stay, batch, run: run.clone() }, since);
         match fit {
             Fit::Parts => parts::infer(&step.model, request, reply),
@@ -124,10 +144,11 @@ impl Handler<Work> for Step {
 
     fn handle(&mut self, work: Work, ctx: &mut Self::Context) {
         if self.limit != 0 && self.limit <= self.in_flight {
-            self.waiting.push_back(work);
+            let (since, counted) = (Instant::now(), work.metrics(self.index).waits());
+            self.waiting.push_back(Late { work, since, _counted: counted });
             self.sweep_later(ctx);
         } else {
-            self.work(work);
+            self.work(work, Duration::ZERO);
         }
     }
 }
@@ -139,7 +160,7 @@ impl Handler<Left> for Step {
         self.in_flight -= 1;
         while self.in_flight < self.limit {
             let Some(next) = self.waiting.pop_front() else { return };
-            self.work(next);
+            self.work(next.work, next.since.elapsed());
         }
     }
 }
@@ -155,10 +176,11 @@ impl Step {
     /// Those whose clients have gone keep credit, and wait for nothing.
     fn sweep(&mut self, ctx: &mut Context<Self>) {
         self.is_swept = false;
-        let (gone, waiting) = self.waiting.drain(..).partition(Work::is_needless);
+        let is_needless = |it: &Late| it.work.is_needless();
+        let (gone, waiting) = self.waiting.drain(..).partition(is_needless);
         self.waiting = waiting;
-        let gone: VecDeque<Work> = gone;
-        gone.into_iter().for_each(|it| self.work(it));
+        let gone: VecDeque<Late> = gone;
+        gone.into_iter().for_each(|it| self.work(it.work, it.since.elapsed()));
         if !self.waiting.is_empty() {
             self.sweep_later(ctx);
         }
@@ -168,29 +190,39 @@ impl Step {
 /// One request at a step's model.
 pub(super) struct Stay {
     pub(super) index: usize,
-    pub(super) since: Instant,
+    /// Its inputs were there.
+    pub(super) ready: Instant,
+    /// For room in the window.
+    pub(super) waited: Duration,
     /// It takes room in the window of the step.
     pub(super) has_window: bool,
     pub(super) is_measured: bool,
+    /// Where it is counted.
+    pub(super) came: Option<Came>,
 }
 
 impl Stay {
-    pub(super) fn begin(&self, plan: &Plan) {
+    pub(super) fn begin(&mut self, plan: &Plan, now: Instant) {
         if self.is_measured {
-            plan.steps[self.index].metrics.started();
+            self.came = plan.steps[self.index].metrics.started(now);
         }
     }
 
-    /// The model has answered; `timing` is that of a good answer.
-    pub(super) fn end(&self, plan: &Plan, timing: Option<&Timing>, now: Instant) {
+    /// The model has answered; `timing` is that of a good answer. Says how long the step was busy,
+    /// waiting for its model or in it, if anybody looks.
+    pub(super) fn end(&self, plan: &Plan, timing: Option<&Timing>, now: Instant) -> Duration {
         let metrics = &plan.steps[self.index].metrics;
-        match timing {
-            _ if !self.is_measured => (),
-            Some(timing) => {
-                metrics.finished(timing.queue, now.saturating_duration_since(self.since));
-            }
-            None => metrics.failed(),
+        let Some(timing) = timing else {
+            metrics.failed(self.came);
+            return Duration::ZERO;
+        };
+        if self.came.is_none() {
+            return Duration::ZERO;
         }
+        let whole = now.saturating_duration_since(self.ready);
+        let spent = Spent::of(whole, self.waited + timing.queue, timing.compute());
+        metrics.finished(self.came, &spent);
+        spent.queue + spent.compute
     }
 
     /// Makes room, once it is known whether what waits for it is still needed.
@@ -211,9 +243,9 @@ struct StepAnswer {
 impl Answer for StepAnswer {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let Run { plan, team, .. } = &*self.run;
-        self.stay.end(plan, result.as_ref().ok().map(|it| &it.timing), now);
-        let ready = self.run.step_done(self.stay.index, self.batch, (result, now));
+        let busy = self.stay.end(plan, result.as_ref().ok().map(|it| &it.timing), now);
+        let ready = self.run.step_done(self.stay.index, (self.batch, busy), (result, now));
         self.stay.leave(team);
-        start(&self.run, ready);
+        start(&self.run, ready, now);
     }
 }

@@ -1,6 +1,9 @@
 //! A decoupled step's work: one request of each client at a time, and an iteration per response.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     flow::Flow,
@@ -25,25 +28,29 @@ pub(super) struct Turn {
     pub(super) credit: Option<Arc<Credit>>,
     /// No iteration follows.
     pub(super) is_last: bool,
+    /// Its inputs were there.
+    pub(super) ready: Instant,
 }
 
 impl Turn {
-    /// Asks the step's model, unless there is nothing to ask; says whether it did.
-    pub(super) fn run(self, has_window: bool) -> bool {
-        let Turn { flow, level, request, credit, is_last } = self;
+    /// Asks the step's model, unless there is nothing to ask; says whether it did. It has waited so
+    /// long for room in the window.
+    pub(super) fn run(self, has_window: bool, waited: Duration) -> bool {
+        let Turn { flow, level, request, credit, is_last, ready } = self;
         let index = flow.plan.decoupled[level];
         let model = flow.plan.steps[index].model.clone();
         let most = model.config.max_batch_size;
         let (fit, batch) = parts::fit(most, &request);
         let is_measured = !flow.context.is_warmup;
-        let stay = Stay { index, since: Instant::now(), has_window, is_measured };
+        let stay = Stay { index, ready, waited, has_window, is_measured, came: None };
         let is_cancelled = flow.context.is_cancelled();
-        let told = Responses { flow, level, batch, stay, credit, is_last, has_failed: false };
+        let mut told = Responses { flow, level, batch, stay, credit, is_last, has_failed: false };
         match fit {
             _ if is_cancelled => told.refuse(Error::cancelled()),
             Fit::Whole => {
-                told.stay.begin(&told.flow.plan);
-                model.infer(request, Reply::new_at(told, Instant::now()));
+                let now = Instant::now();
+                told.stay.begin(&told.flow.plan, now);
+                model.infer(request, Reply::new_at(told, now));
                 return true;
             }
             // No rows have no responses.
@@ -89,7 +96,7 @@ impl Responses {
                 let Some(iteration) = iteration else { return };
                 let made = (response, self.batch, sequence);
                 let (run, ready) = Run::iterate(iteration, made, self.stay.index);
-                step::start(&run, ready);
+                step::start(&run, ready, now);
             }
             Err(source) => {
                 flow.fail(level + 1, flow.plan.at_step(self.stay.index, source), now);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Gate;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     model::Model,
     repository::{Entry, State},
-    statistics::{BatchTotal, Statistics, Total},
+    statistics::{BatchTotal, Count, ResponseTotal, Responses, Statistics, Total},
 };
 
 /// The release of Triton whose behaviour this server follows: clients look at the major number.
@@ -169,6 +169,27 @@ pub struct BatchStatistics {
     pub compute_output: Duration,
 }
 
+/// Responses of one position, of a model that may give any number of them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct ResponseStatistics {
+    pub compute_infer: Duration,
+    pub compute_output: Duration,
+    pub success: Duration,
+    pub fail: Duration,
+    pub empty_response: Duration,
+    pub cancel: Duration,
+}
+
+/// Memory a model says it uses; no backend of ours knows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are the protocol's")]
+pub struct MemoryUsage {
+    pub r#type: String,
+    pub id: i64,
+    pub byte_size: u64,
+}
+
 /// Everything counted about one version of a model.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the names are the protocol's")]
@@ -179,7 +200,19 @@ pub struct ModelStatistics {
     pub inference_count: u64,
     pub execution_count: u64,
     pub inference_stats: InferStatistics,
+    /// By position: the first response to a request comes first.
+    #[serde(serialize_with = "by_position")]
+    pub response_stats: Vec<ResponseStatistics>,
     pub batch_stats: Vec<BatchStatistics>,
+    pub memory_usage: Vec<MemoryUsage>,
+}
+
+/// The protocol has an object where we have a list.
+fn by_position<S: Serializer>(
+    all: &[ResponseStatistics],
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_map(all.iter().enumerate().map(|(index, it)| (index.to_string(), it)))
 }
 
 /// Statistics of all ready models (`""`), of a model's ready versions, or of one version.
@@ -211,6 +244,8 @@ fn statistics_of(model: &Model) -> ModelStatistics {
         inference_count: stats.inference_count.load(Relaxed),
         execution_count: stats.execution_count.load(Relaxed),
         inference_stats: infer_statistics(stats),
+        response_stats: stats.extra.responses.iter().flat_map(response_statistics).collect(),
+        memory_usage: Vec::new(),
         batch_stats: stats.batches().into_iter().map(batch_statistics).collect(),
     }
 }
@@ -227,6 +262,19 @@ fn infer_statistics(stats: &Statistics) -> InferStatistics {
         cache_hit: Duration::default(),
         cache_miss: Duration::default(),
     }
+}
+
+fn response_statistics(responses: &Responses) -> Vec<ResponseStatistics> {
+    let of = |it: Count| Duration { count: it.count, ns: it.ns };
+    let response = |it: ResponseTotal| ResponseStatistics {
+        compute_infer: of(it.compute_infer),
+        compute_output: of(it.compute_output),
+        success: of(it.success),
+        fail: of(it.fail),
+        empty_response: of(it.empty_response),
+        cancel: of(it.cancel),
+    };
+    responses.totals().into_iter().map(response).collect()
 }
 
 fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {

@@ -13,7 +13,7 @@ use prometheus::proto::{Metric, MetricFamily, MetricType};
 
 use self::value::Value;
 pub use self::value::{Change, Kind};
-use super::label;
+use super::page::label;
 use crate::error::{Error, Result};
 
 /// Metrics a family may have: labels taken from what clients send must not fill the memory.

@@ -28,12 +28,6 @@ pub struct WithoutEffect {
     #[arg(long, hide = true)]
     pub grpc_max_response_pool_size: Option<String>,
     #[arg(long, hide = true)]
-    pub metrics_interval_ms: Option<String>,
-    #[arg(long, hide = true)]
-    pub allow_gpu_metrics: Option<String>,
-    #[arg(long, hide = true)]
-    pub allow_cpu_metrics: Option<String>,
-    #[arg(long, hide = true)]
     pub enable_peer_access: Option<String>,
 }
 
@@ -51,9 +45,6 @@ impl WithoutEffect {
             ("--grpc-infer-thread-count", self.grpc_infer_thread_count.is_some()),
             ("--grpc-infer-allocation-pool-size", self.grpc_infer_allocation_pool_size.is_some()),
             ("--grpc-max-response-pool-size", self.grpc_max_response_pool_size.is_some()),
-            ("--metrics-interval-ms", self.metrics_interval_ms.is_some()),
-            ("--allow-gpu-metrics", self.allow_gpu_metrics.is_some()),
-            ("--allow-cpu-metrics", self.allow_cpu_metrics.is_some()),
             ("--enable-peer-access", self.enable_peer_access.is_some()),
         ];
         all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
@@ -88,7 +79,6 @@ pub const NOT_YET: &[&str] = &[
     "http-restricted-api",
     "log-file",
     "log-format",
-    "metrics-config",
     "model-config-name",
     "model-load-gpu-limit",
     "model-namespacing",

@@ -2,6 +2,7 @@
 
 mod compatibility;
 mod infer;
+mod metrics;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -10,6 +11,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub use self::{
     compatibility::{NOT_YET, WithoutEffect, not_yet},
     infer::Infer,
+    metrics::{Metrics, MetricsSetting},
 };
 
 /// `--http-max-input-size`, unless it is given: Triton's.
@@ -123,6 +125,9 @@ pub struct Serve {
     /// Where to listen, and how.
     #[command(flatten)]
     pub doors: Doors,
+    /// What is measured, and how it is shown.
+    #[command(flatten)]
+    pub metrics: Metrics,
     /// What to log.
     #[command(flatten)]
     pub log: Log,

@@ -1,6 +1,6 @@
 //! Brings one version of a model up: complete its config, check it, open it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
@@ -61,6 +61,7 @@ impl Open for Opener {
         permit: OwnedSemaphorePermit,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
+        let (metrics, begun) = (self.metrics.clone(), Instant::now());
         Box::pin(async move {
             let name = definition.name.clone();
             let read = definition.clone();
@@ -68,7 +69,7 @@ impl Open for Opener {
             let Prepared { config, labels, backend, samples } = prepared.map_err(|_| {
                 Error::internal(format!("the backend of '{name}' panicked while it loaded"))
             })??;
-            let parts = parts(config, version);
+            let parts = counted(parts(config, version), &metrics);
             let answers = batcher::start(batcher::Setup {
                 config: parts.config.clone(),
                 stats: parts.stats.clone(),
@@ -83,6 +84,7 @@ impl Open for Opener {
             if definition.is_override {
                 answers = Arc::new(WithFiles { answers, _files: definition });
             }
+            parts.stats.loaded(begun.elapsed());
             Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
         })
     }
@@ -92,7 +94,9 @@ impl Open for Opener {
         definition: Arc<Definition>,
         mut parts: Parts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
+        let begun = Instant::now();
         parts.config = ensemble::completed(&parts.config, parts.steps.iter().map(|it| &*it.config));
+        let parts = counted(parts, &self.metrics);
         let setup = ensemble::Setup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),
@@ -108,6 +112,7 @@ impl Open for Opener {
             let labels = ensemble::labels(&parts.config, own, &parts.steps);
             let answers = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
+            parts.stats.loaded(begun.elapsed());
             Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
         })
     }
@@ -125,6 +130,13 @@ struct Prepared {
 pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> Parts {
     let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
     Parts { config, version, stats, health, steps: Vec::new() }
+}
+
+/// The same, counting what the command line and the config ask for.
+fn counted(parts: Parts, metrics: &Metrics) -> Parts {
+    let config = &parts.config;
+    let stats = metrics.statistics(config.first_response_bounds.as_deref(), config.decoupled);
+    Parts { stats, ..parts }
 }
 
 /// The finished config of one version, what opens it and what warms it up. Blocks.

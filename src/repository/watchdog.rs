@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(lines, expected, "after {seconds} s");
         };
         check(0, &[]);
-        let ticket = Ticket::new(model.stats.clone());
+        let ticket = Ticket::new(model.stats.clone(), Instant::now());
         check(5, &[]);
         let told = "model 'm' version 3: its oldest request has not moved for 10 s (1 not answered, \
                     0 of them not executed yet)";
@@ -114,7 +114,7 @@ mod tests {
         check(15, &[]);
         drop(ticket);
         check(20, &[]);
-        let _ticket = Ticket::new(model.stats.clone());
+        let _ticket = Ticket::new(model.stats.clone(), Instant::now());
         check(25, &[]);
         check(30, &[told]);
     }

@@ -1,6 +1,9 @@
 //! What a model answers: one response, or of a decoupled model any number, and then the end.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
@@ -147,7 +150,7 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.ticket = Some(Ticket::new(stats));
+        self.ticket = Some(Ticket::new(stats, self.since));
         self
     }
 
@@ -155,6 +158,13 @@ impl Reply {
     pub fn noted(mut self, visit: Open) -> Reply {
         self.visit = Some(Box::new(visit));
         self
+    }
+
+    /// Work on the request began only then: its first response took the time from there.
+    pub fn begun(&mut self, now: Instant) {
+        if let Some(ticket) = &mut self.ticket {
+            ticket.begun(now);
+        }
     }
 
     /// When the request reached the model.
@@ -169,10 +179,12 @@ impl Reply {
 
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, result: Result<Response>) {
-        if let Some(ticket) = &mut self.ticket {
-            ticket.moved();
-        }
         let now = Instant::now();
+        if let Some(ticket) = &mut self.ticket {
+            let elapsed = now.saturating_duration_since(self.since);
+            ticket.moved();
+            ticket.responded((elapsed, now), output_time(&result));
+        }
         if let Some(visit) = &self.visit {
             if let Ok(response) = &result {
                 visit.outputs(&response.outputs);
@@ -188,6 +200,9 @@ impl Reply {
     pub fn end(mut self, timing: Timing) {
         let Some(to) = self.to.take() else { return };
         let now = Instant::now();
+        if let Some(ticket) = &self.ticket {
+            ticket.ended(now);
+        }
         self.count(&Ok(&timing), now);
         to.end(timing, now);
     }
@@ -215,6 +230,10 @@ impl Reply {
         if let (Some(visit), Ok(response)) = (&self.visit, &result) {
             visit.outputs(&response.outputs);
         }
+        if let Some(ticket) = &mut self.ticket {
+            let elapsed = now.saturating_duration_since(self.since);
+            ticket.responded((elapsed, now), output_time(&result));
+        }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
     }
@@ -239,4 +258,9 @@ impl Drop for Reply {
             self.send(Err(stopped), Instant::now());
         }
     }
+}
+
+/// What taking a response out of its model took.
+fn output_time(result: &Result<Response>) -> std::result::Result<Duration, &Error> {
+    result.as_ref().map(|it| it.timing.compute_output)
 }

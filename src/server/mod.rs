@@ -2,6 +2,7 @@
 
 mod doors;
 mod end;
+mod machine;
 mod summary;
 
 use std::{
@@ -26,7 +27,6 @@ use crate::{
         Gate, http,
         settings::{Lifecycle, Settings},
     },
-    metrics::Metrics,
     options::{ControlMode, Serve},
     repository::{self, Mode},
     tensor::SegmentPool,
@@ -63,7 +63,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     let mut settings_of_models = settings(&options);
     let sizes = python::sizes(&settings_of_models.backend).map_err(|error| error.to_string())?;
     SegmentPool::configure_shared(sizes);
-    let metrics = Metrics::new();
+    let metrics = machine::metrics(&options);
     settings_of_models.backend.metrics = metrics.clone();
     let door = http::Door::default();
     let mut doors = Doors::default();

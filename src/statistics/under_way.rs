@@ -5,12 +5,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 
-use super::Statistics;
+use super::{Fate, Statistics};
+use crate::error::{Error, ErrorKind};
 
 /// Spans of time told apart.
 const SPANS: usize = 8;
@@ -59,22 +60,67 @@ impl UnderWay {
     }
 }
 
-/// Counts one request as under way until it is dropped.
+/// Counts one request as under way until it is dropped, and its responses.
 pub struct Ticket {
     stats: Arc<Statistics>,
     span: usize,
+    /// Responses so far.
+    responses: usize,
+    /// When work on the next response began.
+    begun: Instant,
 }
 
 impl Ticket {
-    /// For a request that has come.
-    pub fn new(stats: Arc<Statistics>) -> Ticket {
+    /// For a request that came at `since`.
+    pub fn new(stats: Arc<Statistics>, since: Instant) -> Ticket {
         let span = stats.under_way.enter();
-        Ticket { stats, span }
+        Ticket { stats, span, responses: 0, begun: since }
+    }
+
+    /// Work on the request began only then.
+    pub fn begun(&mut self, now: Instant) {
+        self.begun = now;
     }
 
     /// Where the request counts.
     pub fn stats(&self) -> &Statistics {
         &self.stats
+    }
+
+    /// A response is ready `elapsed` after its request came; `output` is what taking it out of the
+    /// model took, the error is what it says instead of tensors.
+    pub fn responded(
+        &mut self,
+        (elapsed, now): (Duration, Instant),
+        result: std::result::Result<Duration, &Error>,
+    ) {
+        let extra = &self.stats.extra;
+        if self.responses == 0
+            && let Some(histogram) = &extra.first_response
+        {
+            histogram.observe(elapsed.as_millis() as u64);
+        }
+        if let Some(responses) = &extra.responses {
+            let whole = now.saturating_duration_since(self.begun);
+            let (fate, output) = match result {
+                Ok(output) => (Fate::Success, output.min(whole)),
+                Err(error) if error.kind() == ErrorKind::Cancelled => {
+                    (Fate::Cancel, Duration::ZERO)
+                }
+                Err(_) => (Fate::Fail, Duration::ZERO),
+            };
+            responses.add(self.responses, fate, (whole - output, output));
+            self.begun = now;
+        }
+        self.responses += 1;
+    }
+
+    /// There is no further response.
+    pub fn ended(&self, now: Instant) {
+        if let Some(responses) = &self.stats.extra.responses {
+            let whole = now.saturating_duration_since(self.begun);
+            responses.add(self.responses, Fate::Empty, (whole, Duration::ZERO));
+        }
     }
 
     /// The request has given a response, and goes on.
@@ -109,10 +155,10 @@ mod tests {
             assert_eq!(stats.under_way.turn(at(seconds)), expected, "after {seconds} s");
         };
         check(0, None);
-        let first = Ticket::new(stats.clone());
+        let first = Ticket::new(stats.clone(), begin);
         check(1, Some((0, 1)));
-        let mut second = Ticket::new(stats.clone());
-        let third = Ticket::new(stats.clone());
+        let mut second = Ticket::new(stats.clone(), begin);
+        let third = Ticket::new(stats.clone(), begin);
         check(2, Some((0, 3)));
         drop(first);
         check(3, Some((1, 2)));
@@ -131,7 +177,7 @@ mod tests {
         let mut stuck = Vec::new();
         for second in 0..40 {
             stats.under_way.turn(begin + Duration::from_secs(second));
-            stuck.push(Ticket::new(stats.clone()));
+            stuck.push(Ticket::new(stats.clone(), begin));
         }
         let oldest = stats.under_way.turn(begin + Duration::from_secs(40));
         assert_eq!(oldest, Some(Oldest { since: begin, count: 40 }));

@@ -4,6 +4,7 @@ mod batch_io;
 mod ensemble;
 mod flow;
 mod instances;
+mod metrics;
 mod refused;
 mod tensors;
 mod warmup;
@@ -73,6 +74,7 @@ pub(super) fn check(
         true => Vec::new(),
         false => instances::groups(&proto, auto, options, &mut report),
     };
+    let first_response_bounds = metrics::first_response_bounds(&proto, &mut report);
     refused::fields(&proto, &mut report);
     let ensemble =
         if is_ensemble { ensemble::check(&proto, &conflicts, &mut report) } else { None };
@@ -97,6 +99,7 @@ pub(super) fn check(
         warmup,
         decoupled: proto.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         metric_tags: proto.metric_tags.clone(),
+        first_response_bounds,
         places,
         proto,
     })

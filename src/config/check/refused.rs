@@ -15,7 +15,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
         ("model_operations", asks(config.model_operations.as_ref())),
         ("model_repository_agents", asks(config.model_repository_agents.as_ref())),
         ("response_cache", asks(config.response_cache.as_ref())),
-        ("model_metrics", asks(config.model_metrics.as_ref())),
     ];
     refuse("", &asked, report);
     match &config.scheduling_choice {

@@ -305,7 +305,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
         ("response_cache { enable: true }", "response_cache"),
         ("model_repository_agents { agents { name: 'x' } }", "model_repository_agents"),
         ("model_operations { op_library_filename: 'x' }", "model_operations"),
-        ("model_metrics { metric_control { } }", "model_metrics"),
         ("optimization { graph { level: 1 } }", "optimization.graph"),
         ("optimization { cuda { graphs: true } }", "optimization.cuda"),
         (

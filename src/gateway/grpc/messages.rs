@@ -2,12 +2,13 @@
 
 use crate::{
     gateway::describe::{
-        BatchStatistics, Duration, IndexEntry, InferStatistics, ModelMetadata, ModelStatistics,
-        ServerMetadata, TensorMetadata,
+        BatchStatistics, Duration, IndexEntry, InferStatistics, MemoryUsage, ModelMetadata,
+        ModelStatistics, ResponseStatistics, ServerMetadata, TensorMetadata,
     },
     proto::inference::{
-        self, InferBatchStatistics, ModelMetadataResponse, ServerMetadataResponse,
-        StatisticDuration, model_metadata_response, repository_index_response::ModelIndex,
+        self, InferBatchStatistics, InferResponseStatistics, ModelMetadataResponse,
+        ServerMetadataResponse, StatisticDuration, model_metadata_response,
+        repository_index_response::ModelIndex,
     },
 };
 
@@ -58,9 +59,28 @@ pub(super) fn statistics(it: ModelStatistics) -> inference::ModelStatistics {
         inference_count: it.inference_count,
         execution_count: it.execution_count,
         inference_stats: Some(infer_statistics(it.inference_stats)),
+        response_stats: (0..)
+            .map(|it: usize| it.to_string())
+            .zip(it.response_stats.into_iter().map(response))
+            .collect(),
         batch_stats: it.batch_stats.into_iter().map(batch).collect(),
-        ..inference::ModelStatistics::default()
+        memory_usage: it.memory_usage.into_iter().map(memory).collect(),
     }
+}
+
+fn response(it: ResponseStatistics) -> InferResponseStatistics {
+    InferResponseStatistics {
+        compute_infer: duration(it.compute_infer),
+        compute_output: duration(it.compute_output),
+        success: duration(it.success),
+        fail: duration(it.fail),
+        empty_response: duration(it.empty_response),
+        cancel: duration(it.cancel),
+    }
+}
+
+fn memory(it: MemoryUsage) -> inference::MemoryUsage {
+    inference::MemoryUsage { r#type: it.r#type, id: it.id, byte_size: it.byte_size }
 }
 
 fn infer_statistics(it: InferStatistics) -> inference::InferStatistics {

@@ -1,6 +1,10 @@
 //! What a scrape reads, as text and over a socket.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
@@ -14,10 +18,11 @@ use crate::{
     config::{Options, read_text},
     error::{Error, Result},
     gateway::settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
-    model::{Infer, Parts},
-    repository::{Control, Entry, Overrides, Repository, State, Version},
+    metrics::Latencies,
+    model::{Infer, Model, Parts},
+    repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
     request::{Reply, Request, Response},
-    statistics::Timing,
+    statistics::{Statistics, Timing},
     tensor::SegmentPool,
 };
 
@@ -44,12 +49,23 @@ const MODEL: &str = r#"
     output { name: "x" data_type: TYPE_INT32 dims: 1 }
 "#;
 
+const COMPUTE_INPUT: &str =
+    "Cumulative compute input duration in microseconds (does not include cached requests)";
+const COMPUTE_INFER: &str =
+    "Cumulative compute inference duration in microseconds (does not include cached requests)";
+const COMPUTE_OUTPUT: &str = "Cumulative inference compute output duration in microseconds (does not \
+                              include cached requests)";
+
 fn model() -> Arc<Model> {
+    counting(Arc::default())
+}
+
+fn counting(stats: Arc<Statistics>) -> Arc<Model> {
     let config = read_text(MODEL, "config.pbtxt").unwrap().finish(&Options::default());
     let parts = Parts {
         config: Arc::new(config.unwrap()),
         version: 2,
-        stats: Arc::default(),
+        stats,
         health: Arc::default(),
         steps: Vec::new(),
     };
@@ -73,6 +89,7 @@ fn use_it(model: &Model) {
     let (reply, _) = Reply::channel();
     reply.counted(model.stats.clone()).answer(Err::<Response, _>(Error::cancelled()));
     model.stats.pending.store(1, Relaxed);
+    model.stats.loaded(Duration::from_secs(3));
 }
 
 #[test]
@@ -82,15 +99,46 @@ fn counters_have_tritons_names_labels_and_texts() {
     let text = render(&catalog(&model), &Metrics::new(), 0).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (name, kind, help, value) in [
-        ("nv_inference_request_success", "counter", COUNTERS[0].help, 1),
-        ("nv_inference_count", "counter", COUNTERS[1].help, 3),
-        ("nv_inference_exec_count", "counter", COUNTERS[2].help, 1),
-        ("nv_inference_request_duration_us", "counter", COUNTERS[3].help, 20),
-        ("nv_inference_queue_duration_us", "counter", COUNTERS[4].help, 1),
-        ("nv_inference_compute_input_duration_us", "counter", COUNTERS[5].help, 2),
-        ("nv_inference_compute_infer_duration_us", "counter", COUNTERS[6].help, 3),
-        ("nv_inference_compute_output_duration_us", "counter", COUNTERS[7].help, 4),
-        (PENDING.0, "gauge", PENDING.1, 1),
+        (
+            "nv_inference_request_success",
+            "counter",
+            "Number of successful inference requests, all batch sizes",
+            1,
+        ),
+        (
+            "nv_inference_count",
+            "counter",
+            "Number of inferences performed (does not include cached requests)",
+            3,
+        ),
+        (
+            "nv_inference_exec_count",
+            "counter",
+            "Number of model executions performed (does not include cached requests)",
+            1,
+        ),
+        (
+            "nv_inference_request_duration_us",
+            "counter",
+            "Cumulative inference request duration in microseconds (includes cached requests)",
+            20,
+        ),
+        (
+            "nv_inference_queue_duration_us",
+            "counter",
+            "Cumulative inference queuing duration in microseconds (includes cached requests)",
+            1,
+        ),
+        ("nv_inference_compute_input_duration_us", "counter", COMPUTE_INPUT, 2),
+        ("nv_inference_compute_infer_duration_us", "counter", COMPUTE_INFER, 3),
+        ("nv_inference_compute_output_duration_us", "counter", COMPUTE_OUTPUT, 4),
+        (
+            "nv_inference_pending_request_count",
+            "gauge",
+            "Instantaneous number of pending requests awaiting execution per-model.",
+            1,
+        ),
+        ("nv_model_load_duration_secs", "gauge", "Model load time in seconds", 3),
     ] {
         let expected =
             format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}\n");
@@ -105,6 +153,74 @@ fn counters_have_tritons_names_labels_and_texts() {
             &format!("nv_inference_request_failure{{{labels},reason=\"{reason}\"}} {count}\n");
     }
     assert!(text.contains(&failures), "no\n{failures}in\n{text}");
+}
+
+#[test]
+fn histograms_and_summaries_are_there_if_asked_for() {
+    let latencies = Latencies {
+        counters: false,
+        histograms: true,
+        summaries: true,
+        quantiles: vec![0.5, 0.99],
+    };
+    let metrics = Metrics::with(latencies);
+    let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false));
+    use_it(&model);
+    let text = render(&catalog(&model), &metrics, 0).unwrap();
+    let labels = r#"_te_am="a\"b",model="m",version="2""#;
+    let summary = |name: &str, help: &str, value: u64| {
+        format!(
+            "# HELP {name} {help}\n# TYPE {name} summary\n\
+             {name}{{{labels},quantile=\"0.5\"}} {value}\n\
+             {name}{{{labels},quantile=\"0.99\"}} {value}\n\
+             {name}_sum{{{labels}}} {value}\n{name}_count{{{labels}}} 1\n"
+        )
+    };
+    let name = "nv_inference_first_response_histogram_ms";
+    let histogram = format!(
+        "# HELP {name} Duration from request to first response in milliseconds\n\
+         # TYPE {name} histogram\n\
+         {name}_bucket{{{labels},le=\"10\"}} 1\n{name}_bucket{{{labels},le=\"20\"}} 1\n\
+         {name}_bucket{{{labels},le=\"+Inf\"}} 1\n\
+         {name}_sum{{{labels}}} 0\n{name}_count{{{labels}}} 1\n"
+    );
+    let request =
+        "Summary of inference request duration in microseconds (includes cached requests)";
+    let queue = "Summary of inference queuing duration in microseconds (includes cached requests)";
+    for expected in [
+        summary("nv_inference_request_summary_us", request, 20),
+        summary("nv_inference_queue_summary_us", queue, 1),
+        summary("nv_inference_compute_input_summary_us", COMPUTE_INPUT, 2),
+        summary("nv_inference_compute_infer_summary_us", COMPUTE_INFER, 3),
+        summary("nv_inference_compute_output_summary_us", COMPUTE_OUTPUT, 4),
+        histogram,
+    ] {
+        assert!(text.contains(&expected), "no\n{expected}in\n{text}");
+    }
+    assert!(text.contains("nv_inference_request_success{"), "{text}");
+    assert!(!text.contains("_duration_us"), "{text}");
+}
+
+#[test]
+fn sizes_of_executions_are_a_histogram() {
+    let model = model();
+    for rows in [1, 2, 2, 5, 300] {
+        model.stats.execution(rows, &Timing::default(), std::time::Instant::now());
+    }
+    let text = render(&catalog(&model), &Metrics::new(), 0).unwrap();
+    let labels = r#"_te_am="a\"b",model="m",version="2""#;
+    for (line, value) in [
+        ("le=\"1\"", 1),
+        ("le=\"2\"", 3),
+        ("le=\"4\"", 3),
+        ("le=\"8\"", 4),
+        ("le=\"256\"", 4),
+        ("le=\"+Inf\"", 5),
+    ] {
+        let line = format!("troupe_inference_batch_size_bucket{{{labels},{line}}} {value}\n");
+        assert!(text.contains(&line), "no {line}in\n{text}");
+    }
+    assert!(text.contains(&format!("troupe_inference_batch_size_sum{{{labels}}} 310\n")));
 }
 
 #[test]
@@ -131,10 +247,11 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
     let ensemble = Arc::new(Model::new(parts, Arc::new(Nobody)));
     let metrics = Metrics::new();
     let series = metrics.step("e", 0, "m");
-    series.started();
+    series.started(std::time::Instant::now());
+    let _waits = series.waits();
     let text = render(&catalog(&ensemble), &metrics, 7).unwrap();
     for line in [
-        r#"troupe_ensemble_step_queue_depth{ensemble="e",step="0",model="m"} 1"#,
+        r#"troupe_ensemble_step_queue_depth{ensemble="e",model="m",step="0"} 2"#,
         r#"troupe_ensemble_step_in_flight{ensemble="e",model="m",step="0"} 1"#,
         "troupe_python_shared_memory_bytes 7",
     ] {
@@ -178,6 +295,6 @@ async fn the_endpoint_answers_get_and_nothing_else() {
     catalog.store(Arc::default());
     let answer = ask(addresses[0], "GET /metrics").await;
     assert!(answer.ends_with("\ntroupe_python_shared_memory_bytes 0\n"), "{answer}");
-    assert!(!answer.contains("nv_"), "{answer}");
+    assert!(!answer.contains("nv_inference"), "{answer}");
     gateway.send(Stop).await.unwrap();
 }

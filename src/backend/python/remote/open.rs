@@ -75,7 +75,8 @@ impl Open {
         let (group, index) = (key.1 as usize, key.2 as usize);
         let request = flight.groups.get(group).and_then(|it| it.requests.as_ref()?.get(index));
         let Some(request) = request else { return };
-        let Some(reply) = flight.done.detach(group, index) else { return };
+        let Some(mut reply) = flight.done.detach(group, index) else { return };
+        reply.begun(flight.begun);
         let queue = flight.begun.saturating_duration_since(reply.since());
         let (request, begun, returned) = (request.clone(), flight.begun, Arc::default());
         self.requests.insert(key, OpenRequest { request, reply, begun, queue, returned });
@@ -137,6 +138,7 @@ impl Link {
         }
         let State::Up(connection) = &mut self.state else { return Ok(()) };
         let config = &self.fixed.config;
+        let read = Instant::now();
         let response = if flags & HAS_RESPONSE == 0 {
             None
         } else {
@@ -148,7 +150,9 @@ impl Link {
         let is_final = flags & FINAL != 0 || !config.decoupled;
         if !is_final {
             let credit = self.open.credit(key, size);
-            let response = response.map(|it| it.map(|it| Response { credit: Some(credit), ..it }));
+            let timing = Timing { compute_output: read.elapsed(), ..Timing::default() };
+            let with_credit = |it| Response { credit: Some(credit), timing, ..it };
+            let response = response.map(|it| it.map(with_credit));
             if let (Some(open), Some(response)) = (self.open.requests.get_mut(&key), response) {
                 open.reply.part(response);
             }

@@ -1,0 +1,224 @@
+//! What is counted about each model, under Triton's names.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
+
+use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
+
+use crate::{
+    backend::gpus,
+    config::InstanceKind,
+    metrics::{Latencies, page},
+    model::Model,
+    repository::Catalog,
+    statistics::{Quantiles, Reason, Snapshot, Statistics, Summaries, Total},
+};
+
+/// A family of series, one for each ready model.
+struct Row {
+    name: &'static str,
+    help: &'static str,
+    /// A sum of microseconds; those can be turned off.
+    is_latency: bool,
+    value: fn(&Statistics) -> u64,
+}
+
+const COUNTERS: [Row; 8] = [
+    Row {
+        name: "nv_inference_request_success",
+        help: "Number of successful inference requests, all batch sizes",
+        is_latency: false,
+        value: |it| it.success.count(),
+    },
+    Row {
+        name: "nv_inference_count",
+        help: "Number of inferences performed (does not include cached requests)",
+        is_latency: false,
+        value: |it| it.inference_count.load(Relaxed),
+    },
+    Row {
+        name: "nv_inference_exec_count",
+        help: "Number of model executions performed (does not include cached requests)",
+        is_latency: false,
+        value: |it| it.execution_count.load(Relaxed),
+    },
+    Row {
+        name: "nv_inference_request_duration_us",
+        help: "Cumulative inference request duration in microseconds (includes cached requests)",
+        is_latency: true,
+        value: |it| it.success.ns() / 1000,
+    },
+    Row {
+        name: "nv_inference_queue_duration_us",
+        help: "Cumulative inference queuing duration in microseconds (includes cached requests)",
+        is_latency: true,
+        value: |it| it.queue.ns() / 1000,
+    },
+    Row {
+        name: "nv_inference_compute_input_duration_us",
+        help: "Cumulative compute input duration in microseconds (does not include cached requests)",
+        is_latency: true,
+        value: |it| it.compute_input.ns() / 1000,
+    },
+    Row {
+        name: "nv_inference_compute_infer_duration_us",
+        help: "Cumulative compute inference duration in microseconds (does not include cached \
+               requests)",
+        is_latency: true,
+        value: |it| it.compute_infer.ns() / 1000,
+    },
+    Row {
+        name: "nv_inference_compute_output_duration_us",
+        help: "Cumulative inference compute output duration in microseconds (does not include \
+               cached requests)",
+        is_latency: true,
+        value: |it| it.compute_output.ns() / 1000,
+    },
+];
+
+const FAILURES: (&str, &str) =
+    ("nv_inference_request_failure", "Number of failed inference requests, all batch sizes");
+
+const PENDING: (&str, &str) = (
+    "nv_inference_pending_request_count",
+    "Instantaneous number of pending requests awaiting execution per-model.",
+);
+
+const LOAD: (&str, &str) = ("nv_model_load_duration_secs", "Model load time in seconds");
+
+const FIRST_RESPONSE: (&str, &str) = (
+    "nv_inference_first_response_histogram_ms",
+    "Duration from request to first response in milliseconds",
+);
+
+const BATCHES: (&str, &str) =
+    ("troupe_inference_batch_size", "Rows of the executions of a model, warm-up left out");
+
+/// Upper bounds of rows; the sizes themselves are in the statistics extension.
+const SIZES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+struct Summary {
+    name: &'static str,
+    help: &'static str,
+    quantiles: fn(&Summaries) -> &Quantiles,
+    total: fn(&Statistics) -> &Total,
+}
+
+const SUMMARIES: [Summary; 5] = [
+    Summary {
+        name: "nv_inference_request_summary_us",
+        help: "Summary of inference request duration in microseconds (includes cached requests)",
+        quantiles: |it| &it.request,
+        total: |it| &it.success,
+    },
+    Summary {
+        name: "nv_inference_queue_summary_us",
+        help: "Summary of inference queuing duration in microseconds (includes cached requests)",
+        quantiles: |it| &it.queue,
+        total: |it| &it.queue,
+    },
+    Summary {
+        name: "nv_inference_compute_input_summary_us",
+        help: COUNTERS[5].help,
+        quantiles: |it| &it.compute_input,
+        total: |it| &it.compute_input,
+    },
+    Summary {
+        name: "nv_inference_compute_infer_summary_us",
+        help: COUNTERS[6].help,
+        quantiles: |it| &it.compute_infer,
+        total: |it| &it.compute_infer,
+    },
+    Summary {
+        name: "nv_inference_compute_output_summary_us",
+        help: COUNTERS[7].help,
+        quantiles: |it| &it.compute_output,
+        total: |it| &it.compute_output,
+    },
+];
+
+type Labels = Vec<LabelPair>;
+
+/// Their families, those without series included.
+pub(super) fn families(catalog: &Catalog, latencies: &Latencies) -> Vec<MetricFamily> {
+    let models: Vec<_> = catalog.ready_models().map(|it| (labels(it), &*it.stats)).collect();
+    let of_each = |name, kind, metric: &dyn Fn(Labels, &Statistics) -> Option<Metric>| {
+        let series = models.iter().filter_map(|(labels, it)| metric(labels.clone(), it));
+        page::family(name, kind, series)
+    };
+    let mut families = Vec::new();
+    for row in COUNTERS.iter().filter(|it| latencies.counters || !it.is_latency) {
+        let value = |labels, stats: &_| Some(page::counter(labels, (row.value)(stats) as f64));
+        families.push(of_each((row.name, row.help), MetricType::COUNTER, &value));
+    }
+    let failures = models.iter().flat_map(|(labels, it)| failures(labels, it));
+    families.insert(1, page::family(FAILURES, MetricType::COUNTER, failures));
+    let gauge = |name, value: fn(&Statistics) -> f64| {
+        of_each(name, MetricType::GAUGE, &|labels, it| Some(page::gauge(labels, value(it))))
+    };
+    families.push(gauge(PENDING, |it| it.pending.load(Relaxed) as f64));
+    families.push(gauge(LOAD, |it| it.load().as_secs_f64()));
+    families.push(of_each(FIRST_RESPONSE, MetricType::HISTOGRAM, &|labels, it| {
+        Some(page::histogram(labels, &it.extra.first_response.as_ref()?.snapshot()))
+    }));
+    families.extend(SUMMARIES.iter().map(|row| {
+        let now = std::time::Instant::now();
+        of_each((row.name, row.help), MetricType::SUMMARY, &|labels, it| {
+            let summaries = it.extra.summaries.as_ref()?;
+            let ranks = &latencies.quantiles;
+            let values = (row.quantiles)(summaries).at(ranks, now);
+            let total = (row.total)(it);
+            let all = (total.count(), (total.ns() / 1000) as f64);
+            Some(page::summary(labels, ranks.iter().copied().zip(values), all))
+        })
+    }));
+    families.push(of_each(BATCHES, MetricType::HISTOGRAM, &|labels, it| {
+        Some(page::histogram(labels, &batches(it)))
+    }));
+    families
+}
+
+fn labels(model: &Model) -> Labels {
+    let mut labels = BTreeMap::from([
+        ("model".to_owned(), model.name().to_string()),
+        ("version".to_owned(), model.version.to_string()),
+    ]);
+    for (key, value) in &model.config.metric_tags {
+        let key = key.chars().map(|it| if it.is_ascii_alphanumeric() { it } else { '_' });
+        labels.insert(format!("_{}", key.collect::<String>()), value.clone());
+    }
+    if let Some(uuid) = only_gpu(model).and_then(gpus::uuid) {
+        labels.insert("gpu_uuid".to_owned(), uuid.to_owned());
+    }
+    page::labels(labels.iter().map(|(name, value)| (&**name, &**value)))
+}
+
+/// The GPU that all instances of a model are on: what is counted is counted for all of them.
+fn only_gpu(model: &Model) -> Option<i32> {
+    let groups = &model.config.instance_groups;
+    let gpu = *groups.first()?.gpus.first()?;
+    let is_there = |it: &crate::config::InstanceGroup| {
+        it.kind == InstanceKind::Gpu && it.gpus.iter().all(|it| *it == gpu)
+    };
+    groups.iter().all(is_there).then_some(gpu)
+}
+
+fn failures(labels: &[LabelPair], stats: &Statistics) -> [Metric; 4] {
+    Reason::ALL.map(|reason| {
+        let mut labels = labels.to_vec();
+        labels.push(page::label("reason", reason.label()));
+        page::counter(labels, stats.failures(reason) as f64)
+    })
+}
+
+fn batches(stats: &Statistics) -> Snapshot {
+    let sizes = stats.batches();
+    let up_to = |most: u32| -> u64 {
+        sizes.iter().filter(|(rows, _)| *rows <= most).map(|(_, it)| it.count).sum()
+    };
+    let rows = sizes.iter().map(|(rows, it)| u64::from(*rows) * it.count).sum::<u64>();
+    Snapshot {
+        buckets: SIZES.iter().map(|it| (f64::from(*it), up_to(*it))).collect(),
+        count: up_to(u32::MAX),
+        sum: rows as f64,
+    }
+}

@@ -1,0 +1,37 @@
+//! Everything there is to tell at one moment, as text.
+
+use prometheus::{TextEncoder, proto::MetricType};
+
+use super::{models, steps};
+use crate::{
+    metrics::{Metrics, page},
+    repository::Catalog,
+};
+
+const PINNED_TOTAL: (&str, &str) =
+    ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes");
+const PINNED_USED: (&str, &str) =
+    ("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes");
+const MEMORY: (&str, &str) = (
+    "troupe_python_shared_memory_bytes",
+    "Bytes of shared memory for tensors, in use or kept for reuse, of the server and its workers",
+);
+
+/// The page; `memory` are the bytes of shared memory.
+pub(super) fn render(
+    catalog: &Catalog,
+    metrics: &Metrics,
+    memory: usize,
+) -> prometheus::Result<String> {
+    let mut families = models::families(catalog, metrics.latencies());
+    families.extend(steps::families(catalog, metrics));
+    // There is no such pool: tensors lie in memory that is shared, not pinned.
+    let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, memory)];
+    families.extend(values.map(|(name, value)| {
+        page::family(name, MetricType::GAUGE, [page::gauge(Vec::new(), value as f64)])
+    }));
+    families.extend(metrics.gather());
+    // The encoder refuses families without series.
+    families.retain(|it| !it.get_metric().is_empty());
+    TextEncoder::new().encode_to_string(&families)
+}

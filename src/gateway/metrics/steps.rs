@@ -1,0 +1,50 @@
+//! How many requests wait for each step of an ensemble.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use prometheus::proto::{MetricFamily, MetricType};
+
+use crate::{
+    config::StepConfig,
+    metrics::{Metrics, page, step_labels},
+    model::Model,
+    repository::Catalog,
+};
+
+const QUEUE_DEPTH: (&str, &str) = (
+    "troupe_ensemble_step_queue_depth",
+    "Requests that wait for room in an ensemble's step, or in the queue of the model it runs, which \
+     others may ask too",
+);
+
+/// Versions of an ensemble share the series of a step.
+type Key<'a> = (&'a str, usize, &'a str);
+
+/// One gauge per step.
+pub(super) fn families(catalog: &Catalog, metrics: &Metrics) -> Vec<MetricFamily> {
+    let mut depths: BTreeMap<Key<'_>, u64> = BTreeMap::new();
+    for model in catalog.ready_models() {
+        for (index, step) in model.config.ensemble.iter().flat_map(|it| &it.steps).enumerate() {
+            let Some(runs) = running(model, index, step) else { continue };
+            // The queue is one and the same for versions that run the same version of the model.
+            let pending = runs.stats.pending.load(Relaxed);
+            let depth = depths.entry((model.name(), index, &step.model)).or_default();
+            *depth = pending.max(*depth);
+        }
+    }
+    let series = depths.into_iter().map(|((ensemble, index, model), pending)| {
+        let depth = pending + metrics.waiting(ensemble, index, model);
+        page::gauge(step_labels(ensemble, index, model), depth as f64)
+    });
+    vec![page::family(QUEUE_DEPTH, MetricType::GAUGE, series)]
+}
+
+/// The model a step runs.
+fn running<'a>(ensemble: &'a Model, index: usize, step: &StepConfig) -> Option<&'a Arc<Model>> {
+    let runs = |it: &&Arc<Model>| **it.name() == *step.model;
+    let at_its_place = ensemble.steps.get(index).filter(runs);
+    at_its_place.or_else(|| ensemble.steps.iter().find(runs))
+}

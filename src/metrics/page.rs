@@ -1,0 +1,91 @@
+//! Prometheus's messages, made of numbers.
+
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType, Quantile,
+    Summary,
+};
+
+use crate::statistics::Snapshot;
+
+/// A label as a family holds it.
+pub fn label(name: &str, value: &str) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(name.to_owned());
+    pair.set_value(value.to_owned());
+    pair
+}
+
+/// Labels as a family holds them.
+pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<LabelPair> {
+    pairs.into_iter().map(|(name, value)| label(name, value)).collect()
+}
+
+/// A number that only grows.
+pub fn counter(labels: Vec<LabelPair>, value: f64) -> Metric {
+    let mut counter = Counter::default();
+    counter.set_value(value);
+    let mut metric = Metric::from_label(labels);
+    metric.set_counter(counter);
+    metric
+}
+
+/// A number that grows and shrinks.
+pub fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    let mut metric = Metric::from_label(labels);
+    metric.set_gauge(gauge);
+    metric
+}
+
+/// Counts by size; the encoder adds the infinite bound.
+pub fn histogram(labels: Vec<LabelPair>, snapshot: &Snapshot) -> Metric {
+    let bucket = |(bound, count): &(f64, u64)| {
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(*bound);
+        bucket.set_cumulative_count(*count);
+        bucket
+    };
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(snapshot.buckets.iter().map(bucket).collect());
+    histogram.set_sample_sum(snapshot.sum);
+    histogram.set_sample_count(snapshot.count);
+    let mut metric = Metric::from_label(labels);
+    metric.set_histogram(histogram);
+    metric
+}
+
+/// Quantiles as pairs of rank and value, and how many values there were, and their sum.
+pub fn summary(
+    labels: Vec<LabelPair>,
+    quantiles: impl IntoIterator<Item = (f64, f64)>,
+    (count, sum): (u64, f64),
+) -> Metric {
+    let quantile = |(rank, value)| {
+        let mut quantile = Quantile::default();
+        quantile.set_quantile(rank);
+        quantile.set_value(value);
+        quantile
+    };
+    let mut summary = Summary::default();
+    summary.set_quantile(quantiles.into_iter().map(quantile).collect());
+    summary.set_sample_count(count);
+    summary.set_sample_sum(sum);
+    let mut metric = Metric::from_label(labels);
+    metric.set_summary(summary);
+    metric
+}
+
+/// A family with its name and help.
+pub fn family(
+    (name, help): (&str, &str),
+    kind: MetricType,
+    series: impl IntoIterator<Item = Metric>,
+) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(series.into_iter().collect());
+    family
+}

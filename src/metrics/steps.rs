@@ -1,0 +1,320 @@
+//! Series of ensembles and of their steps: where the time of their requests goes.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
+
+use super::{
+    Metrics, page,
+    table::{Entry, Table},
+};
+use crate::statistics::{Ages, Came, Histogram};
+
+/// Upper bounds in seconds: steps take from microseconds to seconds.
+const BUCKETS: [f64; 19] = [
+    1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5,
+    1.0, 2.5, 5.0, 10.0,
+];
+
+/// Ensemble, position, model.
+type Key = (String, usize, String);
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Steps {
+    ensembles: Table<String, EnsembleSeries>,
+    steps: Table<Key, StepSeries>,
+}
+
+/// Series of one step of one ensemble; clones share them, and so do versions of the ensemble.
+///
+/// The series end with the last clone. Every `started` is followed by one `finished` or `failed`.
+/// Nothing is counted when metrics are off.
+#[derive(Clone)]
+pub struct StepMetrics(Option<Arc<Entry<Key, StepSeries>>>);
+
+/// Series of a whole ensemble, shared in the same way.
+#[derive(Clone)]
+pub struct EnsembleMetrics(Option<Arc<Entry<String, EnsembleSeries>>>);
+
+struct StepSeries {
+    duration: Histogram,
+    queue: Histogram,
+    compute: Histogram,
+    edge: Histogram,
+    /// Requests at the step's model.
+    under_way: Ages,
+    /// Requests that wait for room in the step's window.
+    waiting: AtomicU64,
+    failures: AtomicU64,
+}
+
+struct EnsembleSeries {
+    request: Histogram,
+    overhead: Histogram,
+}
+
+/// Where the time of a step went, from the moment its inputs were there to its answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Waiting for room in the step's window, and in the queue of its model.
+    pub queue: Duration,
+    /// In an execution of the model: its input, itself, its output.
+    pub compute: Duration,
+    /// All the rest: tensors on their way between steps, and into the model and out of it.
+    pub edge: Duration,
+}
+
+impl Spent {
+    /// What is neither queue nor compute of `whole`, the time of the step, is its edge. Times of
+    /// executions beside each other, which are longer together, are scaled to fit.
+    pub fn of(whole: Duration, queue: Duration, compute: Duration) -> Spent {
+        let known = queue + compute;
+        if known <= whole {
+            return Spent { queue, compute, edge: whole - known };
+        }
+        let queue = whole.mul_f64(queue.as_secs_f64() / known.as_secs_f64()).min(whole);
+        Spent { queue, compute: whole - queue, edge: Duration::ZERO }
+    }
+
+    fn whole(&self) -> Duration {
+        self.queue + self.compute + self.edge
+    }
+}
+
+/// A request waits for room in a step's window until this is dropped.
+pub struct Waiting(Option<Arc<Entry<Key, StepSeries>>>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(series) = &self.0 {
+            series.waiting.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Metrics {
+    /// The series of step `step`, a position in the ensemble's config, which runs `model`.
+    pub fn step(&self, ensemble: &str, step: usize, model: &str) -> StepMetrics {
+        let key = (ensemble.to_owned(), step, model.to_owned());
+        StepMetrics(self.is_on().then(|| self.0.steps.steps.open(key, StepSeries::default)))
+    }
+
+    /// The series of a whole ensemble.
+    pub fn ensemble(&self, name: &str) -> EnsembleMetrics {
+        let series = || self.0.steps.ensembles.open(name.to_owned(), EnsembleSeries::default);
+        EnsembleMetrics(self.is_on().then(series))
+    }
+
+    /// Requests that wait for room in the window of a step.
+    pub fn waiting(&self, ensemble: &str, step: usize, model: &str) -> u64 {
+        let key = (ensemble.to_owned(), step, model.to_owned());
+        self.0.steps.steps.get(&key).map_or(0, |it| it.waiting.load(Relaxed))
+    }
+}
+
+impl StepMetrics {
+    /// Does anybody look?
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A request was handed to the step's model.
+    pub fn started(&self, now: Instant) -> Option<Came> {
+        self.0.as_ref().map(|it| it.under_way.enter(now))
+    }
+
+    /// The model answered; `came` is what `started` said.
+    pub fn finished(&self, came: Option<Came>, spent: &Spent) {
+        let (Some(series), Some(came)) = (&self.0, came) else { return };
+        series.under_way.leave(came);
+        series.duration.observe(ns(spent.whole()));
+        series.queue.observe(ns(spent.queue));
+        series.compute.observe(ns(spent.compute));
+        series.edge.observe(ns(spent.edge));
+    }
+
+    /// The model failed, or was told to stop.
+    pub fn failed(&self, came: Option<Came>) {
+        let (Some(series), Some(came)) = (&self.0, came) else { return };
+        series.under_way.leave(came);
+        series.failures.fetch_add(1, Relaxed);
+    }
+
+    /// A request that is ready finds no room in the step's window.
+    pub fn waits(&self) -> Waiting {
+        if let Some(series) = &self.0 {
+            series.waiting.fetch_add(1, Relaxed);
+        }
+        Waiting(self.0.clone())
+    }
+}
+
+impl EnsembleMetrics {
+    /// Does anybody look?
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// A request was answered after `whole`.
+    pub fn answered(&self, whole: Duration) {
+        if let Some(series) = &self.0 {
+            series.request.observe(ns(whole));
+        }
+    }
+
+    /// The same where it is known how long the steps took that nothing could go on without:
+    /// `busy` is their time in queues and executions.
+    pub fn answered_with(&self, whole: Duration, busy: Duration) {
+        if let Some(series) = &self.0 {
+            series.request.observe(ns(whole));
+            series.overhead.observe(ns(whole.saturating_sub(busy)));
+        }
+    }
+}
+
+fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// The labels of a step, also for gauges that are read elsewhere.
+pub fn step_labels(ensemble: &str, step: usize, model: &str) -> Vec<LabelPair> {
+    page::labels([("ensemble", ensemble), ("model", model), ("step", &*step.to_string())])
+}
+
+impl Default for StepSeries {
+    fn default() -> StepSeries {
+        let histogram = || Histogram::new(&BUCKETS, 1e9);
+        StepSeries {
+            duration: histogram(),
+            queue: histogram(),
+            compute: histogram(),
+            edge: histogram(),
+            under_way: Ages::default(),
+            waiting: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for EnsembleSeries {
+    fn default() -> EnsembleSeries {
+        let histogram = || Histogram::new(&BUCKETS, 1e9);
+        EnsembleSeries { request: histogram(), overhead: histogram() }
+    }
+}
+
+type Of<T, V> = fn(&V) -> &T;
+
+const ENSEMBLE_HISTOGRAMS: [((&str, &str), Of<Histogram, EnsembleSeries>); 2] = [
+    (
+        (
+            "troupe_ensemble_request_seconds",
+            "Time from the arrival of an ensemble's request to its last response",
+        ),
+        |it| &it.request,
+    ),
+    (
+        (
+            "troupe_ensemble_overhead_seconds",
+            "Part of the time of an ensemble's request that no queue or execution of the steps it \
+             waited for explains; of ensembles whose steps answer once",
+        ),
+        |it| &it.overhead,
+    ),
+];
+
+const STEP_HISTOGRAMS: [((&str, &str), Of<Histogram, StepSeries>); 4] = [
+    (
+        (
+            "troupe_ensemble_step_duration_seconds",
+            "Time from the moment the inputs of an ensemble's step are there to its answer: the sum \
+             of queue, compute and edge",
+        ),
+        |it| &it.duration,
+    ),
+    (
+        (
+            "troupe_ensemble_step_queue_seconds",
+            "Time requests of an ensemble's step waited for room in the step and in the queue of \
+             its model",
+        ),
+        |it| &it.queue,
+    ),
+    (
+        (
+            "troupe_ensemble_step_compute_seconds",
+            "Time requests of an ensemble's step were in an execution of its model: input, model \
+             and output",
+        ),
+        |it| &it.compute,
+    ),
+    (
+        (
+            "troupe_ensemble_step_edge_seconds",
+            "Time requests of an ensemble's step were on their way: tensors from step to step, and \
+             into the model and out of it",
+        ),
+        |it| &it.edge,
+    ),
+];
+
+impl Steps {
+    /// Their families at this moment, those without series included.
+    pub(super) fn gather(&self) -> Vec<MetricFamily> {
+        let now = Instant::now();
+        let ensembles = self.ensembles.all();
+        let steps: Vec<_> =
+            self.steps.all().into_iter().map(|it| (labels_of(&it.key), it)).collect();
+        let mut families = Vec::new();
+        for (name, of) in ENSEMBLE_HISTOGRAMS {
+            let series = ensembles.iter().map(|it| {
+                page::histogram(page::labels([("ensemble", &*it.key)]), &of(it).snapshot())
+            });
+            families.push(page::family(name, MetricType::HISTOGRAM, series));
+        }
+        for (name, of) in STEP_HISTOGRAMS {
+            let series = steps
+                .iter()
+                .map(|(labels, it)| page::histogram(labels.clone(), &of(it).snapshot()));
+            families.push(page::family(name, MetricType::HISTOGRAM, series));
+        }
+        let gauge = |name, value: &dyn Fn(&StepSeries) -> f64| {
+            let series = steps.iter().map(|(labels, it)| page::gauge(labels.clone(), value(it)));
+            page::family(name, MetricType::GAUGE, series)
+        };
+        let in_flight = (
+            "troupe_ensemble_step_in_flight",
+            "Requests handed to the model of an ensemble's step and not answered yet",
+        );
+        families.push(gauge(in_flight, &|it| it.under_way.count() as f64));
+        let oldest = (
+            "troupe_ensemble_step_oldest_seconds",
+            "Age of the oldest request that was handed to the model of an ensemble's step and is \
+             not answered yet",
+        );
+        families.push(gauge(oldest, &|it| it.under_way.oldest(now).as_secs_f64()));
+        let failures = (
+            "troupe_ensemble_step_failures_total",
+            "Requests the model of an ensemble's step failed",
+        );
+        let failed = |(labels, it): &(Vec<LabelPair>, Arc<Entry<Key, StepSeries>>)| -> Metric {
+            page::counter(labels.clone(), it.failures.load(Relaxed) as f64)
+        };
+        families.push(page::family(failures, MetricType::COUNTER, steps.iter().map(failed)));
+        families
+    }
+}
+
+fn labels_of((ensemble, step, model): &Key) -> Vec<LabelPair> {
+    step_labels(ensemble, *step, model)
+}
+
+#[cfg(test)]
+mod tests;

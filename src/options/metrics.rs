@@ -1,0 +1,80 @@
+//! What is measured, and how it is shown.
+
+use clap::{ArgAction, Args};
+
+use super::switch;
+
+/// What is measured, and how it is shown.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Metrics")]
+pub struct Metrics {
+    /// Show what the GPUs do, where there are some
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_gpu_metrics: bool,
+    /// Show what the CPU and the memory do
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_cpu_metrics: bool,
+    /// Milliseconds from one look at GPUs and CPU to the next
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub metrics_interval_ms: u64,
+    /// `<setting>=<value>`, may be given more than once: `counter_latencies` (true),
+    /// `histogram_latencies` and `summary_latencies` (false), and
+    /// `summary_quantiles=<quantile>:<error>,…`
+    #[arg(long, value_parser = setting)]
+    pub metrics_config: Vec<MetricsSetting>,
+}
+
+/// One `--metrics-config`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MetricsSetting {
+    /// Sums of microseconds are shown.
+    CounterLatencies(bool),
+    /// The time to the first response is shown by size.
+    HistogramLatencies(bool),
+    /// Quantiles are shown.
+    SummaryLatencies(bool),
+    /// Which ones, as it was written.
+    SummaryQuantiles(String),
+    /// Something that is not known here.
+    Other(String),
+}
+
+fn setting(text: &str) -> Result<MetricsSetting, String> {
+    let format = || format!("--metrics-config option format is <setting>=<value>. Got {text}");
+    let (name, value) = text.split_once('=').ok_or_else(format)?;
+    if name.contains(',') {
+        return Err(format());
+    }
+    Ok(match name {
+        "counter_latencies" => MetricsSetting::CounterLatencies(switch(value)?),
+        "histogram_latencies" => MetricsSetting::HistogramLatencies(switch(value)?),
+        "summary_latencies" => MetricsSetting::SummaryLatencies(switch(value)?),
+        "summary_quantiles" => MetricsSetting::SummaryQuantiles(value.to_owned()),
+        _ => MetricsSetting::Other(text.to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_or_refused() {
+        use MetricsSetting::*;
+        let told = |text: &str| format!("expected true or false, got `{text}`");
+        let format =
+            |text| Err(format!("--metrics-config option format is <setting>=<value>. Got {text}"));
+        for (text, expected) in [
+            ("counter_latencies=false", Ok(CounterLatencies(false))),
+            ("histogram_latencies=true", Ok(HistogramLatencies(true))),
+            ("summary_latencies=TRUE", Ok(SummaryLatencies(true))),
+            ("summary_quantiles=0.5:0.1", Ok(SummaryQuantiles("0.5:0.1".to_owned()))),
+            ("other=1", Ok(Other("other=1".to_owned()))),
+            ("summary_latencies=x", Err(told("x"))),
+            ("summary_latencies", format("summary_latencies")),
+            ("a,b=c", format("a,b=c")),
+        ] {
+            assert_eq!(setting(text), expected);
+        }
+    }
+}
