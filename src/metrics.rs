@@ -3,6 +3,7 @@
 
 mod copies;
 mod families;
+pub mod live;
 
 use std::{
     collections::HashMap,

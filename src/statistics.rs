@@ -1,5 +1,8 @@
 //! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
 
+mod durations;
+pub mod recent;
+pub mod ring;
 mod under_way;
 
 use std::{
@@ -13,7 +16,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub use self::under_way::{Oldest, Ticket, UnderWay};
+pub use self::{
+    recent::Recent,
+    under_way::{Oldest, Ticket, UnderWay},
+};
 use crate::error::ErrorKind;
 
 /// Where the time of a request went.
@@ -121,6 +127,8 @@ pub struct Statistics {
     pub pending: AtomicU64,
     /// Requests that are not answered.
     pub under_way: UnderWay,
+    /// The last minute of the same.
+    pub recent: Recent,
     failures: [AtomicU64; 4],
     /// Executions of up to so many rows less one: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],
@@ -162,6 +170,8 @@ impl Statistics {
         self.inference_count.fetch_add(u64::from(rows), Relaxed);
         self.execution_count.fetch_add(1, Relaxed);
         self.last_inference.store(milliseconds(now), Relaxed);
+        let took = timing.compute_input + timing.compute_infer + timing.compute_output;
+        self.recent.worked(took, now);
         let [input, infer, output] =
             [timing.compute_input, timing.compute_infer, timing.compute_output]
                 .map(|it| it.as_nanos() as u64);

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
+    metrics::live::Live,
     request::{Answer, Reply, Response},
     statistics::Timing,
 };
@@ -36,6 +37,7 @@ pub(super) struct Step {
     pub(super) waiting: VecDeque<Work>,
     /// What waits is looked through now and then.
     pub(super) is_swept: bool,
+    pub(super) live: Arc<Live>,
 }
 
 /// All inputs of this step are there.
@@ -122,6 +124,7 @@ impl Handler<Work> for Step {
     fn handle(&mut self, work: Work, ctx: &mut Self::Context) {
         if self.limit != 0 && self.limit <= self.in_flight {
             self.waiting.push_back(work);
+            self.live.steps[self.index].holds_back(self.waiting.len());
             self.sweep_later(ctx);
         } else {
             self.work(work);
@@ -136,6 +139,7 @@ impl Handler<Left> for Step {
         self.in_flight -= 1;
         while self.in_flight < self.limit {
             let Some(next) = self.waiting.pop_front() else { return };
+            self.live.steps[self.index].holds_back(self.waiting.len());
             self.work(next);
         }
     }
@@ -154,6 +158,7 @@ impl Step {
         self.is_swept = false;
         let (gone, waiting) = self.waiting.drain(..).partition(Work::is_needless);
         self.waiting = waiting;
+        self.live.steps[self.index].holds_back(self.waiting.len());
         let gone: VecDeque<Work> = gone;
         gone.into_iter().for_each(|it| self.work(it));
         if !self.waiting.is_empty() {
@@ -175,6 +180,7 @@ impl Stay {
     pub(super) fn begin(&self, plan: &Plan) {
         if self.is_measured {
             plan.steps[self.index].metrics.started();
+            plan.live.steps[self.index].began();
         }
     }
 
@@ -187,6 +193,14 @@ impl Stay {
                 metrics.finished(timing.queue, now.saturating_duration_since(self.since));
             }
             None => metrics.failed(),
+        }
+    }
+
+    /// The same for the live picture, which also tells how requests failed.
+    pub(super) fn tell(&self, plan: &Plan, error: Option<&Error>, now: Instant) {
+        if self.is_measured {
+            let elapsed = now.saturating_duration_since(self.since);
+            plan.live.steps[self.index].ended(error, elapsed, now);
         }
     }
 
@@ -209,6 +223,7 @@ impl Answer for StepAnswer {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let Run { plan, team, .. } = &*self.run;
         self.stay.end(plan, result.as_ref().ok().map(|it| &it.timing), now);
+        self.stay.tell(plan, result.as_ref().err(), now);
         let ready = self.run.step_done(self.stay.index, self.batch, (result, now));
         self.stay.leave(team);
         start(&self.run, ready);

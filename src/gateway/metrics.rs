@@ -14,7 +14,7 @@ use prometheus::{
     proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
 };
 
-use super::Gate;
+use super::{Gate, dashboard};
 use crate::{
     metrics::{Metrics, label, step_labels},
     model::Model,
@@ -105,9 +105,13 @@ impl MetricsGateway {
         addresses: &[SocketAddr],
     ) -> io::Result<(Addr<MetricsGateway>, Vec<SocketAddr>)> {
         let source = Data::new((gate.clone(), metrics.clone()));
+        let pages = gate.clone();
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
-            App::new().app_data(source.clone()).service(methods)
+            App::new()
+                .app_data(source.clone())
+                .service(methods)
+                .configure(|app| dashboard::configure(app, &pages))
         })
         .workers(1)
         .disable_signals();

@@ -1,6 +1,7 @@
 //! The command line: Triton's flags, and a few of ours.
 
 mod compatibility;
+mod dashboard;
 mod infer;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -9,6 +10,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
     compatibility::{NOT_YET, WithoutEffect, not_yet},
+    dashboard::Dashboard,
     infer::Infer,
 };
 
@@ -59,6 +61,8 @@ pub enum Command {
 pub enum GraphFormat {
     /// Source for Graphviz.
     Dot,
+    /// Source for Mermaid.
+    Mermaid,
     /// A picture.
     Svg,
 }
@@ -123,6 +127,9 @@ pub struct Serve {
     /// Where to listen, and how.
     #[command(flatten)]
     pub doors: Doors,
+    /// The page of live graphs.
+    #[command(flatten)]
+    pub dashboard: Dashboard,
     /// What to log.
     #[command(flatten)]
     pub log: Log,
