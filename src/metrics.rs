@@ -3,6 +3,7 @@
 
 mod copies;
 mod families;
+pub mod live;
 mod machine;
 pub mod page;
 mod settings;

@@ -1,9 +1,12 @@
 //! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
 
 mod ages;
+mod durations;
 mod histogram;
 mod quantiles;
+pub mod recent;
 mod responses;
+pub mod ring;
 mod under_way;
 
 use std::{
@@ -21,6 +24,7 @@ pub use self::{
     ages::{Ages, Came},
     histogram::{Histogram, Snapshot},
     quantiles::Quantiles,
+    recent::Recent,
     responses::{Count, Fate, ResponseTotal, Responses},
     under_way::{Oldest, Ticket, UnderWay},
 };
@@ -179,6 +183,8 @@ pub struct Statistics {
     load: AtomicU64,
     /// Only where somebody asked for it.
     pub extra: Extra,
+    /// The last minute of the same.
+    pub recent: Recent,
     failures: [AtomicU64; 4],
     /// Executions of up to so many rows less one: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],
@@ -238,6 +244,8 @@ impl Statistics {
         self.inference_count.fetch_add(u64::from(rows), Relaxed);
         self.execution_count.fetch_add(1, Relaxed);
         self.last_inference.store(milliseconds(now), Relaxed);
+        let took = timing.compute_input + timing.compute_infer + timing.compute_output;
+        self.recent.worked(took, now);
         let [input, infer, output] =
             [timing.compute_input, timing.compute_infer, timing.compute_output]
                 .map(|it| it.as_nanos() as u64);

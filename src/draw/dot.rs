@@ -2,6 +2,8 @@
 
 use super::{
     picture::{Kind, Node, Picture},
+    shown::Cell,
+    step::Health,
     text::{escaped, short},
 };
 
@@ -24,7 +26,13 @@ pub(super) fn write(picture: &Picture) -> String {
         }
     }
     for flow in &picture.flows {
-        let (from, label) = (flow.from, quoted(&short(&flow.tensor)));
+        let (from, mut label) = (flow.from, quoted(&short(&flow.tensor)));
+        if let Some(live) = &flow.live {
+            label += &format!("\\n{}", quoted(&live.note));
+            if !live.rate.is_empty() {
+                label += &format!("\\n{}", live.rate);
+            }
+        }
         for to in &flow.to {
             lines.push(format!(
                 "  n{}:o{}:e -> n{}:i{}:w [label=\"{label}\"]",
@@ -47,12 +55,35 @@ fn node(index: usize, it: &Node) -> String {
                 let (input, output) = (cell("i", row, &it.inputs), cell("o", row, &it.outputs));
                 format!("<tr>{input}{output}</tr>")
             });
-            title + &rows.collect::<String>()
+            title + &rows.collect::<String>() + &numbers(it)
         }
         Kind::Input => format!("<tr><td port=\"o0\"><b>{name}</b> {note}</td></tr>"),
         Kind::Output => format!("<tr><td port=\"i0\"><b>{name}</b> {note}</td></tr>"),
     };
-    format!("  n{index} [label=<<{table}>{rows}</table>>]")
+    let live = it.live.as_ref();
+    let colour = live.and_then(|it| colour(it.health)).unwrap_or_default();
+    let link = live.and_then(|it| it.link.as_ref());
+    let link = link.map(|it| format!(" URL=\"{}\"", quoted(it))).unwrap_or_default();
+    format!("  n{index} [label=<<{table}{colour}>{rows}</table>>{link}]")
+}
+
+fn numbers(it: &Node) -> String {
+    let cells = it.live.iter().flat_map(|it| it.cells.chunks(2));
+    let row = |pair: &[Cell]| {
+        let cells = pair.iter().map(|it| format!("<td>{} {}</td>", it.label, escaped(&it.value)));
+        format!("<tr>{}</tr>", cells.collect::<String>())
+    };
+    cells.map(row).collect()
+}
+
+fn colour(health: Health) -> Option<String> {
+    let colour = match health {
+        Health::Unavailable | Health::Failing => "#dc2626",
+        Health::Saturated => "#d97706",
+        Health::Working => "#16a34a",
+        Health::Idle => return None,
+    };
+    Some(format!(" color=\"{colour}\""))
 }
 
 fn cell(side: &str, row: usize, names: &[String]) -> String {

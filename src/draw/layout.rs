@@ -6,21 +6,11 @@
 use std::{collections::HashMap, iter::repeat_n};
 
 use super::{
+    form::Form,
     order::{self, Columns, End, Link},
-    picture::{Kind, Node, Picture},
-    text::{short, width},
+    picture::Picture,
 };
 
-/// Sizes of fonts.
-pub(super) const TITLE: f64 = 13.0;
-pub(super) const SMALL: f64 = 11.0;
-/// Of a step's node: its upper part, then one row per port.
-pub(super) const HEADER: f64 = 28.0;
-pub(super) const ROW: f64 = 22.0;
-/// Between a node's edge and its text.
-pub(super) const PAD: f64 = 10.0;
-
-const CLIENT_HEIGHT: f64 = 42.0;
 const LANE_HEIGHT: f64 = 12.0;
 const MARGIN: f64 = 20.0;
 const BETWEEN: f64 = 20.0;
@@ -28,6 +18,7 @@ const BETWEEN: f64 = 20.0;
 const SWEEPS: usize = 40;
 
 /// Where everything is.
+#[derive(Debug, PartialEq)]
 pub(super) struct Layout {
     pub(super) width: f64,
     pub(super) height: f64,
@@ -58,7 +49,7 @@ pub(super) struct Line {
     pub(super) arrives: bool,
 }
 
-/// The name of a tensor, beside the port that writes it.
+/// The name of a tensor, beside the port that writes it; where its ways begin, from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Label {
     pub(super) flow: usize,
@@ -75,6 +66,7 @@ struct Item {
 
 /// A picture cut into columns: items that are nodes come first, by the numbers of the nodes.
 struct Cut {
+    form: Form,
     items: Vec<Item>,
     columns: Columns,
     gaps: Vec<Vec<Link>>,
@@ -88,8 +80,8 @@ struct Column {
 }
 
 impl Layout {
-    pub(super) fn of(picture: &Picture) -> Layout {
-        let mut cut = Cut::of(picture);
+    pub(super) fn of(picture: &Picture, form: Form) -> Layout {
+        let mut cut = Cut::of(picture, form);
         cut.columns = order::improve(cut.columns, &cut.gaps, cut.items.len());
         cut.settle();
         let columns = cut.across(picture);
@@ -101,54 +93,48 @@ impl Layout {
                 nodes[*item] = Rectangle { x, y, width, height };
             }
         }
-        let labels = labelled(picture).map(|flow| {
+        let labels = cut.labelled(picture).map(|flow| {
             let from = picture.flows[flow].from;
-            let (node, below) = (&nodes[from.of], below(&picture.nodes[from.of], from.row));
-            Label { flow, at: (node.x + node.width + 9.0, node.y + below - 5.0) }
+            let (node, port) = (&nodes[from.of], form.port(picture, from.of, from.row, true));
+            let (along, across) = form.beside();
+            Label { flow, at: (node.x + node.width + along, node.y + port + across) }
         });
+        let labels = labels.collect();
         let height = cut.items.iter().map(|it| it.y + it.height).fold(0.0, f64::max) + MARGIN;
         let width = columns.last().map_or(MARGIN, |it| it.left + it.width) + MARGIN;
-        Layout { width, height, labels: labels.collect(), lines: cut.lines(&columns), nodes }
+        let layout = Layout { width, height, labels, lines: cut.lines(&columns), nodes };
+        if form.is_down() { layout.turned() } else { layout }
     }
-}
 
-/// A tensor that only the client reads has its name on the client's node.
-fn labelled(picture: &Picture) -> impl Iterator<Item = usize> {
-    let kind = |node: usize| picture.nodes[node].kind;
-    let flows = picture.flows.iter().enumerate().filter(move |(_, flow)| {
-        kind(flow.from.of) == Kind::Step && flow.to.iter().any(|to| kind(to.of) == Kind::Step)
-    });
-    flows.map(|(index, _)| index)
-}
-
-/// How far below a node's upper edge a port lies.
-pub(super) fn below(node: &Node, row: usize) -> f64 {
-    match node.kind {
-        Kind::Step => HEADER + ROW * row as f64 + ROW / 2.0,
-        Kind::Input | Kind::Output => CLIENT_HEIGHT / 2.0,
-    }
-}
-
-fn item(node: &Node) -> Item {
-    let (name, note) = (width(&short(&node.name), TITLE) * 1.06, width(&node.note, SMALL));
-    let widest =
-        |names: &[String]| names.iter().map(|it| width(&short(it), SMALL)).fold(0.0, f64::max);
-    let (width, height) = match node.kind {
-        Kind::Step => {
-            let ports = widest(&node.inputs) + 2.0 * PAD + widest(&node.outputs);
-            let rows = node.inputs.len().max(node.outputs.len());
-            ((name + 1.5 * PAD + note).max(ports), HEADER + ROW * rows as f64 + 4.0)
+    /// The same from top to bottom.
+    fn turned(self) -> Layout {
+        let turn = |(x, y): (f64, f64)| (y, x);
+        let rectangle =
+            |it: Rectangle| Rectangle { x: it.y, y: it.x, width: it.height, height: it.width };
+        Layout {
+            width: self.height,
+            height: self.width,
+            nodes: self.nodes.into_iter().map(rectangle).collect(),
+            lines: self
+                .lines
+                .into_iter()
+                .map(|it| Line { from: turn(it.from), to: turn(it.to), ..it })
+                .collect(),
+            labels: self.labels.into_iter().map(|it| Label { at: turn(it.at), ..it }).collect(),
         }
-        Kind::Input | Kind::Output => (name.max(note) + PAD, CLIENT_HEIGHT),
-    };
-    Item { width: width + 2.0 * PAD, height, y: 0.0, is_lane: false }
+    }
 }
 
 impl Cut {
-    fn of(picture: &Picture) -> Cut {
+    fn of(picture: &Picture, form: Form) -> Cut {
         let last = picture.nodes.iter().map(|it| it.column).max().unwrap_or(0);
+        let item = |node| {
+            let (width, height) = form.size(picture, node);
+            Item { width, height, y: 0.0, is_lane: false }
+        };
         let mut cut = Cut {
-            items: picture.nodes.iter().map(item).collect(),
+            form,
+            items: (0..picture.nodes.len()).map(item).collect(),
             columns: vec![Vec::new(); last + 1],
             gaps: vec![Vec::new(); last],
         };
@@ -165,12 +151,16 @@ impl Cut {
     fn lay(&mut self, picture: &Picture, index: usize) {
         let flow = &picture.flows[index];
         let column = |of: usize| picture.nodes[of].column;
-        let end = |of: usize, row| End { item: of, below: below(&picture.nodes[of], row) };
+        let form = self.form;
+        let end = |of: usize, row, is_output| End {
+            item: of,
+            below: form.port(picture, of, row, is_output),
+        };
         let furthest = flow.to.iter().map(|to| column(to.of)).max().unwrap_or(0);
-        let mut from = end(flow.from.of, flow.from.row);
+        let mut from = end(flow.from.of, flow.from.row, true);
         for gap in column(flow.from.of)..furthest {
             let readers = flow.to.iter().filter(|to| column(to.of) == gap + 1);
-            let mut ends: Vec<End> = readers.map(|to| end(to.of, to.row)).collect();
+            let mut ends: Vec<End> = readers.map(|to| end(to.of, to.row, false)).collect();
             let lane = End { item: self.items.len(), below: LANE_HEIGHT / 2.0 };
             if gap + 1 < furthest {
                 self.items.push(Item { width: 0.0, height: LANE_HEIGHT, y: 0.0, is_lane: true });
@@ -247,13 +237,19 @@ impl Cut {
         }
     }
 
+    fn labelled(&self, picture: &Picture) -> impl Iterator<Item = usize> + use<'_> {
+        let flows = picture.flows.iter().enumerate();
+        let labelled = flows.filter(|(_, flow)| self.form.labels(picture, flow));
+        labelled.map(|(index, _)| index).collect::<Vec<_>>().into_iter()
+    }
+
     /// Columns side by side, with room for the labels and bends between them.
     fn across(&self, picture: &Picture) -> Vec<Column> {
         let mut room = vec![14.0_f64; self.columns.len()];
-        for flow in labelled(picture) {
+        for flow in self.labelled(picture) {
             let flow = &picture.flows[flow];
             let column = picture.nodes[flow.from.of].column;
-            room[column] = room[column].max(width(&short(&flow.tensor), SMALL) + 16.0);
+            room[column] = room[column].max(self.form.room(picture, flow));
         }
         let mut left = MARGIN;
         let columns = self.columns.iter().enumerate().map(|(index, items)| {

@@ -4,9 +4,13 @@ use std::collections::HashMap;
 
 use petgraph::algo::toposort;
 
+use super::{
+    graph::{self, Graph},
+    shown::{Carried, Link, Shown},
+};
 use crate::{
     config::{EnsembleConfig, ModelConfig, StepConfig},
-    ensemble::graph,
+    ensemble::graph::build,
     tensor::{DataType, shape_text},
 };
 
@@ -30,6 +34,8 @@ pub(super) struct Node {
     pub(super) outputs: Vec<String>,
     /// Distance from the client's inputs: tensors go from lower to higher columns.
     pub(super) column: usize,
+    /// What the step does right now.
+    pub(super) live: Option<Shown>,
 }
 
 /// What a node stands for.
@@ -45,6 +51,8 @@ pub(super) struct Flow {
     pub(super) tensor: String,
     pub(super) from: Port,
     pub(super) to: Vec<Port>,
+    /// Its type and shape, and how much of it there is right now.
+    pub(super) live: Option<Carried>,
 }
 
 /// One of a node's inputs or outputs.
@@ -84,12 +92,32 @@ impl Picture {
             flows: flows(config, ensemble),
         }
     }
+
+    /// The same with what happens right now; `link` says where a nested ensemble's own graph is.
+    pub(super) fn live(config: &ModelConfig, graph: &Graph, link: Link<'_>) -> Picture {
+        let mut picture = Picture::of(config);
+        for (node, now) in picture.nodes.iter_mut().zip(&graph.nodes) {
+            if let graph::Node::Step(step) = now {
+                node.note = format!("step {} · v{}", step.step, step.version);
+                if !config.is_ensemble() {
+                    node.note = format!("v{}", step.version);
+                }
+                let link = (config.is_ensemble() && step.ensemble).then(|| link(step));
+                node.live = Some(Shown::of(step, link));
+            }
+        }
+        for flow in &mut picture.flows {
+            let edge = graph.edges.iter().find(|it| it.tensor == flow.tensor);
+            flow.live = edge.map(Carried::of);
+        }
+        picture
+    }
 }
 
 fn client(kind: Kind, name: &str, note: String, column: usize) -> Node {
     let port = |wanted| if kind == wanted { vec![String::new()] } else { Vec::new() };
     let (outputs, inputs) = (port(Kind::Input), port(Kind::Output));
-    Node { kind, name: name.to_owned(), note, inputs, outputs, column }
+    Node { kind, name: name.to_owned(), note, inputs, outputs, column, live: None }
 }
 
 fn step(index: usize, step: &StepConfig, column: usize) -> Node {
@@ -105,6 +133,7 @@ fn step(index: usize, step: &StepConfig, column: usize) -> Node {
         inputs: names(&step.inputs),
         outputs: names(&step.outputs),
         column,
+        live: None,
     }
 }
 
@@ -128,7 +157,7 @@ fn only(config: &ModelConfig) -> EnsembleConfig {
 fn columns(ensemble: &EnsembleConfig) -> Vec<usize> {
     let mut columns = vec![1; ensemble.steps.len()];
     // A step that waits for itself is reported when the config is checked; here it has no column.
-    let Ok(graph) = graph::build(ensemble) else { return columns };
+    let Ok(graph) = build(ensemble) else { return columns };
     for node in toposort(&graph, None).unwrap_or_default() {
         for reader in graph.neighbors(node) {
             let (from, to) = (graph[node], graph[reader]);
@@ -145,7 +174,7 @@ fn flows(config: &ModelConfig, ensemble: &EnsembleConfig) -> Vec<Flow> {
     let mut known = HashMap::new();
     let mut write = |tensor: &str, from| {
         known.insert(tensor.to_owned(), flows.len());
-        flows.push(Flow { tensor: tensor.to_owned(), from, to: Vec::new() });
+        flows.push(Flow { tensor: tensor.to_owned(), from, to: Vec::new(), live: None });
     };
     for (of, input) in config.inputs.iter().enumerate() {
         write(&input.name, Port { of, row: 0 });

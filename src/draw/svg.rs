@@ -3,13 +3,14 @@
 use std::fmt::Write;
 
 use super::{
-    layout::{HEADER, Label, Layout, Line, PAD, ROW, Rectangle, SMALL, TITLE, below},
+    form::{Form, HEADER, PAD, ROW, SMALL, TITLE, below},
+    layout::{Label, Layout, Line, Rectangle},
     picture::{Kind, Node, Picture},
     text::{escaped, short},
 };
 
 /// One thing's colours: which class, which property, by day and by night.
-type Colour = (&'static str, &'static str, &'static str, &'static str);
+pub(super) type Colour = (&'static str, &'static str, &'static str, &'static str);
 
 const COLOURS: &[Colour] = &[
     (".page", "fill", "#ffffff", "#14171c"),
@@ -30,14 +31,14 @@ const COLOURS: &[Colour] = &[
 
 /// The whole file.
 pub(super) fn write(picture: &Picture) -> String {
-    let layout = Layout::of(picture);
+    let layout = Layout::of(picture, Form::Ports);
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n{}\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"10\"/>\n",
         escaped(&picture.model),
-        style(),
+        format_args!("<style>\n{}</style>\n", style(&[], "")),
     );
     for line in &layout.lines {
         out += &way(line, &picture.flows[line.flow].tensor);
@@ -55,27 +56,27 @@ pub(super) fn write(picture: &Picture) -> String {
     out + "</svg>\n"
 }
 
-fn style() -> String {
-    let rules = |side: fn(&Colour) -> &'static str| {
+/// The rules of a style sheet, these among them.
+pub(super) fn style(more: &[Colour], rules: &str) -> String {
+    let sides = |side: fn(&Colour) -> &'static str| {
         let rule = |it: &Colour| format!("{}{{{}:{}}}", it.0, it.1, side(it));
-        COLOURS.iter().map(rule).collect::<String>()
+        COLOURS.iter().chain(more).map(rule).collect::<String>()
     };
-    let (day, night) = (rules(|it| it.2), rules(|it| it.3));
+    let (day, night) = (sides(|it| it.2), sides(|it| it.3));
     format!(
-        "<style>\ntext{{font:{SMALL}px system-ui,\"Segoe UI\",Helvetica,Arial,sans-serif}}\
+        "text{{font:{SMALL}px system-ui,\"Segoe UI\",Helvetica,Arial,sans-serif}}\
          .title{{font-size:{TITLE}px;font-weight:600}}.end{{text-anchor:end}}\
-         .middle{{text-anchor:middle}}.line{{fill:none;stroke-width:1.4}}\n{day}\n\
-         @media (prefers-color-scheme:dark){{{night}}}\n</style>\n"
+         .middle{{text-anchor:middle}}.line{{fill:none;stroke-width:1.4}}{rules}\n{day}\n\
+         @media (prefers-color-scheme:dark){{{night}}}\n"
     )
 }
 
-fn way(line: &Line, tensor: &str) -> String {
-    let Line { from, to, bend, arrives, .. } = *line;
-    let tip = if arrives { 7.0 } else { 0.0 };
+/// A way from left to right, `tip` shorter than it is.
+pub(super) fn level_way(line: &Line, tip: f64) -> String {
+    let Line { from, to, bend, .. } = *line;
     let middle = (bend.0 + bend.1) / 2.0;
-    let mut out = format!(
-        "<path class=\"line\" d=\"M{:.1} {:.1}H{:.1}C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} \
-         {:.1}H{:.1}\"><title>{}</title></path>\n",
+    format!(
+        "M{:.1} {:.1}H{:.1}C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} {:.1}H{:.1}",
         from.0,
         from.1,
         bend.0,
@@ -84,6 +85,15 @@ fn way(line: &Line, tensor: &str) -> String {
         bend.1,
         to.1,
         to.0 - tip,
+    )
+}
+
+fn way(line: &Line, tensor: &str) -> String {
+    let Line { to, arrives, .. } = *line;
+    let tip = if arrives { 7.0 } else { 0.0 };
+    let mut out = format!(
+        "<path class=\"line\" d=\"{}\"><title>{}</title></path>\n",
+        level_way(line, tip),
         escaped(tensor),
     );
     if arrives {
@@ -123,14 +133,16 @@ fn step(out: &mut String, node: &Node, place: &Rectangle) {
     }
 }
 
-fn client(out: &mut String, node: &Node, place: &Rectangle, class: &str) {
+/// An input or an output of the client.
+pub(super) fn client(out: &mut String, node: &Node, place: &Rectangle, class: &str) {
     frame(out, place, class, place.height / 2.0);
     let middle = place.x + place.width / 2.0;
     *out += &text((middle, place.y + 18.0), "title middle", &node.name);
     *out += &text((middle, place.y + 33.0), "note middle", &node.note);
 }
 
-fn frame(out: &mut String, place: &Rectangle, class: &str, round: f64) {
+/// A box with round corners.
+pub(super) fn frame(out: &mut String, place: &Rectangle, class: &str, round: f64) {
     let Rectangle { x, y, width, height } = place;
     let _ = writeln!(
         out,
@@ -140,7 +152,7 @@ fn frame(out: &mut String, place: &Rectangle, class: &str, round: f64) {
 }
 
 /// A text, with a tooltip where it had to be cut.
-fn text((x, y): (f64, f64), class: &str, text: &str) -> String {
+pub(super) fn text((x, y): (f64, f64), class: &str, text: &str) -> String {
     let shown = short(text);
     let whole = match shown == text {
         true => String::new(),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{
+    form::Form,
     layout::{Layout, Rectangle},
     *,
 };
@@ -88,7 +89,7 @@ fn nothing_overlaps_and_no_line_runs_through_a_node() {
     let texts = [ENSEMBLE.to_owned(), ADD_SUB.to_owned(), chain(50), diamond(40), skipping()];
     for text in texts {
         let config = config(&text);
-        let layout = Layout::of(&Picture::of(&config));
+        let layout = Layout::of(&Picture::of(&config), Form::Ports);
         let nodes = &layout.nodes;
         for (index, node) in nodes.iter().enumerate() {
             let inside = node.x + node.width < layout.width && node.y + node.height < layout.height;
@@ -118,7 +119,7 @@ fn nothing_overlaps_and_no_line_runs_through_a_node() {
 fn few_lines_cross() {
     // The branches of the diamond are written in the opposite order of the ports they hang on.
     for (text, expected) in [(ENSEMBLE.to_owned(), 0), (chain(5), 0), (diamond(12), 0)] {
-        let layout = Layout::of(&Picture::of(&config(&text)));
+        let layout = Layout::of(&Picture::of(&config(&text)), Form::Ports);
         let mut crossings = 0;
         for (index, one) in layout.lines.iter().enumerate() {
             let same_gap = layout.lines[..index].iter().filter(|it| it.bend == one.bend);
@@ -132,7 +133,7 @@ fn few_lines_cross() {
 
 #[test]
 fn a_chain_is_a_straight_line() {
-    let layout = Layout::of(&Picture::of(&config(&chain(50))));
+    let layout = Layout::of(&Picture::of(&config(&chain(50))), Form::Ports);
     let bent = layout.lines.iter().find(|it| 0.01 < (it.from.1 - it.to.1).abs());
     assert_eq!(bent, None);
 }

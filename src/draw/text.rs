@@ -33,7 +33,7 @@ pub(super) fn short(name: &str) -> String {
 }
 
 /// Text as XML and HTML take it, also between double quotes.
-pub(super) fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -45,6 +45,20 @@ pub(super) fn escaped(text: &str) -> String {
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             control if control.is_control() => out.push('\u{fffd}'),
             other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A name as one segment of a path.
+pub fn encoded(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out += &format!("%{other:02X}"),
         }
     }
     out

@@ -31,7 +31,7 @@ use self::{
 use crate::{
     config::{EnsembleConfig, ModelConfig, Problem},
     engines::Engines,
-    metrics::Metrics,
+    metrics::{Metrics, live::Live},
     model::{Infer, Model},
     request::{Answer, Reply, Request, Response},
     statistics::Statistics,
@@ -67,6 +67,7 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
         in_flight: 0,
         waiting: VecDeque::new(),
         is_swept: false,
+        live: plan.live.clone(),
     };
     let steps: Vec<Step> = (0..ensemble.steps.len()).map(step).collect();
 
@@ -161,6 +162,10 @@ impl Infer for Ensemble {
         let (run, ready) =
             Run::begin(self.plan.clone(), self.team.clone(), request, To::Client(reply));
         step::start(&run, ready, since);
+    }
+
+    fn live(&self) -> Option<&Arc<Live>> {
+        Some(&self.plan.live)
     }
 }
 

@@ -12,7 +12,7 @@ use super::graph::Graph;
 use crate::{
     config::{EnsembleConfig, ModelConfig},
     error::{Error, StepError},
-    metrics::{EnsembleMetrics, StepMetrics},
+    metrics::{EnsembleMetrics, StepMetrics, live::Live},
     model::Model,
     request::Wanted,
 };
@@ -31,6 +31,8 @@ pub(super) struct Plan {
     pub(super) slots: usize,
     /// Decoupled steps in the order they run: each reads what follows from the one before.
     pub(super) decoupled: Vec<usize>,
+    /// What happens right now.
+    pub(super) live: Arc<Live>,
     /// Steps so that producers come before consumers.
     order: Vec<usize>,
     /// What runs when all outputs are asked for: one route up to each decoupled step, and one from
@@ -128,10 +130,10 @@ impl Plan {
         let order = toposort(graph, None).unwrap_or_default();
         let order: Vec<usize> = order.into_iter().map(|node| graph[node]).collect();
         let decoupled = order.iter().copied().filter(|it| steps[*it].is_decoupled).collect();
-        let slots = slots.by_name.len();
-        let whole = Vec::new();
+        let live = Arc::new(Live::new(steps.len(), slots.by_name));
+        let (slots, whole) = (live.tensors(), Vec::new());
         let mut plan =
-            Plan { config, steps, inputs, outputs, slots, decoupled, order, whole, metrics };
+            Plan { config, steps, inputs, outputs, slots, decoupled, live, order, whole, metrics };
         plan.whole = plan.trace(&Wanted::All);
         plan
     }

@@ -78,7 +78,9 @@ impl Run {
         let Request { context, inputs, wanted, batch } = request;
         let route = plan.routes(&wanted)[0].clone();
         let held = |tensor| Held { tensor, batch, sequence: None };
-        let slots = lay(&route, plan.slots, plan.inputs.iter().copied().zip(inputs), held);
+        let tensors = plan.inputs.iter().copied().zip(inputs);
+        let slots = lay(&route, &plan, tensors, held);
+        tell(&plan, &context, &slots);
         let mut state = State::new(slots, route, wanted, to);
         if plan.metrics.is_on() && !context.is_warmup {
             state.busy = smallvec![Duration::ZERO; plan.steps.len()];
@@ -100,7 +102,8 @@ impl Run {
         let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = &flow.plan.steps[index].outputs;
         let writes = writes.iter().map(|(output, slot)| (*slot, take(*output)));
-        let slots = lay(&route, flow.plan.slots, writes, held);
+        let slots = lay(&route, &flow.plan, writes, held);
+        tell(&flow.plan, &flow.context, &slots);
         let to = To::Flow(iteration);
         let state = Mutex::new(State::new(slots, route, flow.wanted.clone(), to));
         let (plan, team, context) = (flow.plan.clone(), flow.team.clone(), flow.context.clone());
@@ -199,6 +202,9 @@ impl Run {
             let tensor = outputs.get_mut(*output).and_then(Option::take);
             if state.counters[self.plan.steps.len() + slot] != 0 {
                 let sequence = sequence.clone();
+                if let Some(tensor) = tensor.as_ref().filter(|_| !self.context.is_warmup) {
+                    self.plan.live.laid(*slot, tensor.data().len(), now);
+                }
                 state.slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence });
             }
         }
@@ -296,17 +302,30 @@ impl State {
 /// Tensors in their slots; one that nobody reads is not kept.
 fn lay(
     route: &Route,
-    slots: usize,
+    plan: &Plan,
     tensors: impl Iterator<Item = (Slot, Option<Tensor>)>,
     held: impl Fn(Tensor) -> Held,
 ) -> Vec<Option<Held>> {
     let mut laid: Vec<Option<Held>> = Vec::new();
-    laid.resize_with(slots, || None);
-    let steps = route.counters.len() - slots;
+    laid.resize_with(plan.slots, || None);
+    let steps = plan.steps.len();
     for (slot, tensor) in tensors {
         if route.counters[steps + slot] != 0 {
             laid[slot] = tensor.map(&held);
         }
     }
     laid
+}
+
+/// What a run begins with shows in the live picture.
+fn tell(plan: &Plan, context: &Context, laid: &[Option<Held>]) {
+    if context.is_warmup {
+        return;
+    }
+    let now = Instant::now();
+    for (slot, held) in laid.iter().enumerate() {
+        if let Some(held) = held {
+            plan.live.laid(slot, held.tensor.data().len(), now);
+        }
+    }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    metrics::{Spent, StepMetrics, Waiting},
+    metrics::{Spent, StepMetrics, Waiting, live::Live},
     request::{Answer, Reply, Response},
     statistics::{Came, Timing},
 };
@@ -37,6 +37,7 @@ pub(super) struct Step {
     pub(super) waiting: VecDeque<Late>,
     /// What waits is looked through now and then.
     pub(super) is_swept: bool,
+    pub(super) live: Arc<Live>,
 }
 
 /// All inputs of this step are there.
@@ -146,6 +147,7 @@ impl Handler<Work> for Step {
         if self.limit != 0 && self.limit <= self.in_flight {
             let (since, counted) = (Instant::now(), work.metrics(self.index).waits());
             self.waiting.push_back(Late { work, since, _counted: counted });
+            self.live.steps[self.index].holds_back(self.waiting.len());
             self.sweep_later(ctx);
         } else {
             self.work(work, Duration::ZERO);
@@ -160,6 +162,7 @@ impl Handler<Left> for Step {
         self.in_flight -= 1;
         while self.in_flight < self.limit {
             let Some(next) = self.waiting.pop_front() else { return };
+            self.live.steps[self.index].holds_back(self.waiting.len());
             self.work(next.work, next.since.elapsed());
         }
     }
@@ -179,6 +182,7 @@ impl Step {
         let is_needless = |it: &Late| it.work.is_needless();
         let (gone, waiting) = self.waiting.drain(..).partition(is_needless);
         self.waiting = waiting;
+        self.live.steps[self.index].holds_back(self.waiting.len());
         let gone: VecDeque<Late> = gone;
         gone.into_iter().for_each(|it| self.work(it.work, it.since.elapsed()));
         if !self.waiting.is_empty() {
@@ -205,6 +209,7 @@ impl Stay {
     pub(super) fn begin(&mut self, plan: &Plan, now: Instant) {
         if self.is_measured {
             self.came = plan.steps[self.index].metrics.started(now);
+            plan.live.steps[self.index].began();
         }
     }
 
@@ -223,6 +228,14 @@ impl Stay {
         let spent = Spent::of(whole, self.waited + timing.queue, timing.compute());
         metrics.finished(self.came, &spent);
         spent.queue + spent.compute
+    }
+
+    /// The same for the live picture, which also tells how requests failed.
+    pub(super) fn tell(&self, plan: &Plan, error: Option<&Error>, now: Instant) {
+        if self.is_measured {
+            let elapsed = now.saturating_duration_since(self.ready);
+            plan.live.steps[self.index].ended(error, elapsed, now);
+        }
     }
 
     /// Makes room, once it is known whether what waits for it is still needed.
@@ -244,6 +257,7 @@ impl Answer for StepAnswer {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let Run { plan, team, .. } = &*self.run;
         let busy = self.stay.end(plan, result.as_ref().ok().map(|it| &it.timing), now);
+        self.stay.tell(plan, result.as_ref().err(), now);
         let ready = self.run.step_done(self.stay.index, (self.batch, busy), (result, now));
         self.stay.leave(team);
         start(&self.run, ready, now);

@@ -44,7 +44,7 @@ impl Turn {
         let is_measured = !flow.context.is_warmup;
         let stay = Stay { index, ready, waited, has_window, is_measured, came: None };
         let is_cancelled = flow.context.is_cancelled();
-        let mut told = Responses { flow, level, batch, stay, credit, is_last, has_failed: false };
+        let mut told = Responses { flow, level, batch, stay, credit, is_last, failed: None };
         match fit {
             _ if is_cancelled => told.refuse(Error::cancelled()),
             Fit::Whole => {
@@ -73,7 +73,8 @@ struct Responses {
     stay: Stay,
     credit: Option<Arc<Credit>>,
     is_last: bool,
-    has_failed: bool,
+    /// The first failure among the responses.
+    failed: Option<Error>,
 }
 
 impl Responses {
@@ -115,14 +116,20 @@ impl Responses {
         self.close((Timing::default(), now));
     }
 
+    fn note(&mut self, result: &Result<Response>) {
+        self.failed = self.failed.take().or_else(|| result.as_ref().err().cloned());
+    }
+
     fn measure(&self, timing: Option<&Timing>, now: Instant) {
-        let timing = timing.filter(|_| !self.has_failed);
+        let timing = timing.filter(|_| self.failed.is_none());
         self.stay.end(&self.flow.plan, timing, now);
+        self.stay.tell(&self.flow.plan, self.failed.as_ref(), now);
     }
 }
 
 impl Answer for Responses {
-    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
+    fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
+        self.note(&result);
         let timing = result.as_ref().ok().map(|it| it.timing);
         self.measure(timing.as_ref(), now);
         self.tell(result, self.is_last, now);
@@ -135,7 +142,7 @@ impl Answer for Responses {
     }
 
     fn part(&mut self, result: Result<Response>, now: Instant) {
-        self.has_failed |= result.is_err();
+        self.note(&result);
         self.tell(result, false, now);
     }
 

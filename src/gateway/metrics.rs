@@ -15,7 +15,7 @@ use actix_web::{
 };
 
 use self::render::render;
-use super::Gate;
+use super::{Gate, dashboard};
 use crate::metrics::Metrics;
 
 /// The actor that owns the listener of the metrics and its connections.
@@ -31,9 +31,13 @@ impl MetricsGateway {
         addresses: &[SocketAddr],
     ) -> io::Result<(Addr<MetricsGateway>, Vec<SocketAddr>)> {
         let source = Data::new((gate.clone(), metrics.clone()));
+        let pages = gate.clone();
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
-            App::new().app_data(source.clone()).service(methods)
+            App::new()
+                .app_data(source.clone())
+                .service(methods)
+                .configure(|app| dashboard::configure(app, &pages))
         })
         .workers(1)
         .disable_signals();

@@ -2,7 +2,9 @@
 
 pub mod ask;
 pub mod classify;
+pub mod dashboard;
 pub mod describe;
+pub mod graph;
 pub mod grpc;
 pub mod http;
 pub mod metrics;

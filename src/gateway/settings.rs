@@ -21,6 +21,8 @@ pub struct Settings {
     pub max_input_size: usize,
     /// `--strict-readiness`: ready means that every model is.
     pub strict_readiness: bool,
+    /// `--allow-dashboard`: the metrics port has a page of live graphs.
+    pub allow_dashboard: bool,
     /// Where big request bodies are received when a worker process reads them.
     pub segments: Arc<SegmentPool>,
 }

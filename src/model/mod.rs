@@ -23,6 +23,7 @@ pub use self::{
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
+    metrics::live::Live,
     request::{Reply, Request},
     statistics::Statistics,
 };
@@ -34,6 +35,11 @@ pub trait Infer: Send + Sync {
 
     /// Asks the model's own code whether it is ready; `None` if it has no say.
     fn readiness(&self) -> Option<Readiness> {
+        None
+    }
+
+    /// What happens inside it right now; `None` if it is no ensemble.
+    fn live(&self) -> Option<&Arc<Live>> {
         None
     }
 }
@@ -61,6 +67,10 @@ impl Health {
     /// An instance has a worker again.
     pub fn up(&self) {
         self.up.fetch_add(1, Ordering::Relaxed);
+    }
+    /// Instances that are up, and all there are; none of an ensemble.
+    pub fn instances(&self) -> (usize, usize) {
+        (self.up.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
     /// At least one instance can run, or the model has none by nature (an ensemble).
     pub fn is_ready(&self) -> bool {
@@ -142,6 +152,11 @@ impl Model {
     pub fn readiness(&self) -> Vec<Readiness> {
         let steps = self.steps.iter().flat_map(|it| it.readiness());
         self.answers.readiness().into_iter().chain(steps).collect()
+    }
+
+    /// What happens inside it right now; `None` if it is no ensemble.
+    pub fn live(&self) -> Option<&Arc<Live>> {
+        self.answers.live()
     }
 
     /// Checks the request against the config, then runs it.

@@ -1,6 +1,7 @@
 //! The command line: Triton's flags, and a few of ours.
 
 mod compatibility;
+mod dashboard;
 mod infer;
 mod metrics;
 
@@ -10,6 +11,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
     compatibility::{NOT_YET, WithoutEffect, not_yet},
+    dashboard::Dashboard,
     infer::Infer,
     metrics::{Metrics, MetricsSetting},
 };
@@ -61,6 +63,8 @@ pub enum Command {
 pub enum GraphFormat {
     /// Source for Graphviz.
     Dot,
+    /// Source for Mermaid.
+    Mermaid,
     /// A picture.
     Svg,
 }
@@ -128,6 +132,9 @@ pub struct Serve {
     /// What is measured, and how it is shown.
     #[command(flatten)]
     pub metrics: Metrics,
+    /// The page of live graphs.
+    #[command(flatten)]
+    pub dashboard: Dashboard,
     /// What to log.
     #[command(flatten)]
     pub log: Log,

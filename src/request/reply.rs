@@ -244,6 +244,7 @@ impl Reply {
         }
         let Some(ticket) = self.ticket.take() else { return };
         let (stats, elapsed) = (ticket.stats(), now.saturating_duration_since(self.since));
+        stats.recent.ended(result.as_ref().err().copied(), elapsed, now);
         match result {
             Ok(timing) => stats.success(timing, elapsed),
             Err(error) => stats.failure(error.kind(), elapsed),

@@ -75,6 +75,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             server_id: options.id.clone(),
             max_input_size: options.doors.http_max_input_size,
             strict_readiness: options.strict_readiness,
+            allow_dashboard: options.dashboard.allow_dashboard,
             segments: SegmentPool::shared().clone(),
         },
         lifecycle: Arc::new(Lifecycle::default()),

@@ -44,6 +44,11 @@ impl UnderWay {
         span
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().map(|it| it.load(Relaxed)).sum()
+    }
+
     /// Begins another span, and says what is older; `None` if nothing is under way.
     pub fn turn(&self, now: Instant) -> Option<Oldest> {
         let mut begins = self.begins.lock();
@@ -55,8 +60,7 @@ impl UnderWay {
             begins[free] = Some(now);
             self.current.store(free, Relaxed);
         }
-        let count = self.counts.iter().map(|it| it.load(Relaxed)).sum();
-        since.map(|since| Oldest { since, count })
+        since.map(|since| Oldest { since, count: self.count() })
     }
 }
 

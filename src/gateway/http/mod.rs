@@ -10,6 +10,7 @@ mod encode;
 mod envelope;
 mod flat;
 mod generate;
+mod graph;
 mod health;
 mod infer;
 mod json;

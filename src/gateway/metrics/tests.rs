@@ -277,6 +277,7 @@ async fn the_endpoint_answers_get_and_nothing_else() {
             server_id: "here".into(),
             max_input_size: DEFAULT_MAX_INPUT_SIZE,
             strict_readiness: true,
+            allow_dashboard: true,
             segments: SegmentPool::new(0),
         },
         lifecycle: Arc::default(),

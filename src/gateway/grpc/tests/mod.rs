@@ -122,6 +122,7 @@ impl Server {
                 server_id: "here".into(),
                 max_input_size: DEFAULT_MAX_INPUT_SIZE,
                 strict_readiness: true,
+                allow_dashboard: true,
                 segments: SegmentPool::new(0),
             },
             lifecycle: Arc::new(Lifecycle::default()),

@@ -168,6 +168,7 @@ impl Bench {
                 server_id: "bench".to_owned(),
                 max_input_size: LIMIT,
                 strict_readiness: true,
+                allow_dashboard: true,
                 segments: SegmentPool::new(1 << 24),
             },
             lifecycle: Arc::new(Lifecycle::default()),

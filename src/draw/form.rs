@@ -1,0 +1,140 @@
+//! The three forms a picture has, and how large its parts are in each.
+
+use super::{
+    picture::{Flow, Kind, Node, Picture},
+    text::{short, width},
+};
+
+/// Sizes of fonts.
+pub(super) const TITLE: f64 = 13.0;
+pub(super) const SMALL: f64 = 11.0;
+/// Of a step's node: its upper part, then one row per port.
+pub(super) const HEADER: f64 = 28.0;
+pub(super) const ROW: f64 = 22.0;
+/// Between a node's edge and its text.
+pub(super) const PAD: f64 = 10.0;
+/// Of a step with numbers: its upper part, and two rows of four cells.
+pub(super) const CARD_HEADER: f64 = 34.0;
+pub(super) const CELL: (f64, f64) = (64.0, 36.0);
+/// The height of a tensor's label: its name and its rate, or its rate alone.
+pub(super) const LABEL: (f64, f64) = (36.0, 20.0);
+
+const CLIENT_HEIGHT: f64 = 42.0;
+const CARD_HEIGHT: f64 = CARD_HEADER + 2.0 * CELL.1 + 14.0;
+
+/// What is drawn, and in which direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// What the config says, from left to right: every port by its name.
+    Ports,
+    /// What happens, from top to bottom: numbers in steps and on tensors.
+    Cards,
+    /// The same at a glance, from left to right: names only.
+    Glance,
+}
+
+impl Form {
+    /// Tensors go from top to bottom.
+    pub(super) fn is_down(self) -> bool {
+        self == Form::Cards
+    }
+
+    /// A node's size in the direction that tensors go, and across.
+    pub(super) fn size(self, picture: &Picture, node: usize) -> (f64, f64) {
+        let it = &picture.nodes[node];
+        let (name, note) = (width(&short(&it.name), TITLE) * 1.06, width(&it.note, SMALL));
+        match (self, it.kind) {
+            (Form::Ports, Kind::Step) => {
+                let ports = widest(&it.inputs) + 2.0 * PAD + widest(&it.outputs);
+                let rows = it.inputs.len().max(it.outputs.len());
+                let height = HEADER + ROW * rows as f64 + 4.0;
+                ((name + 1.5 * PAD + note).max(ports) + 2.0 * PAD, height)
+            }
+            (Form::Ports, _) => (name.max(note) + 3.0 * PAD, CLIENT_HEIGHT),
+            (Form::Cards, kind) => {
+                let outputs = picture.flows.iter().filter(|flow| flow.from.of == node);
+                let labels = outputs.map(|flow| label(picture, flow).0).fold(0.0, f64::max);
+                let labels = labels * it.outputs.len() as f64;
+                match kind {
+                    Kind::Step => {
+                        let cells = 4.0 * CELL.0 + PAD;
+                        let title = name + note + 5.0 * PAD;
+                        (CARD_HEIGHT, cells.max(title).max(labels))
+                    }
+                    _ => (CLIENT_HEIGHT, (name.max(note) + 3.0 * PAD).max(labels)),
+                }
+            }
+            (Form::Glance, Kind::Step) => (name.max(96.0) + 3.6 * PAD, 44.0),
+            (Form::Glance, _) => (width(&short(&it.name), SMALL) + 2.4 * PAD, 26.0),
+        }
+    }
+
+    /// How far from a node's upper or left edge a port lies, across.
+    pub(super) fn port(self, picture: &Picture, node: usize, row: usize, is_output: bool) -> f64 {
+        let it = &picture.nodes[node];
+        match self {
+            Form::Ports => below(it, row),
+            Form::Glance => self.size(picture, node).1 / 2.0,
+            Form::Cards => {
+                let ports = if is_output { it.outputs.len() } else { it.inputs.len() };
+                self.size(picture, node).1 * (row as f64 + 0.5) / ports.max(1) as f64
+            }
+        }
+    }
+
+    /// Room for a tensor's label in the direction that tensors go.
+    pub(super) fn room(self, picture: &Picture, flow: &Flow) -> f64 {
+        match self {
+            Form::Ports => width(&short(&flow.tensor), SMALL) + 16.0,
+            Form::Cards => label(picture, flow).1 + 14.0,
+            Form::Glance => 0.0,
+        }
+    }
+
+    /// Where a label begins, seen from the port: in the direction that tensors go, and across.
+    pub(super) fn beside(self) -> (f64, f64) {
+        if self.is_down() { (7.0, 0.0) } else { (9.0, -5.0) }
+    }
+
+    /// Does the tensor have a label? One that only the client reads has its name on the client's
+    /// node; there are numbers on every one.
+    pub(super) fn labels(self, picture: &Picture, flow: &Flow) -> bool {
+        match self {
+            Form::Ports => is_inner(picture, flow),
+            Form::Cards => {
+                let has_rate = flow.live.as_ref().is_some_and(|it| !it.rate.is_empty());
+                !flow.to.is_empty() && (has_rate || is_inner(picture, flow))
+            }
+            Form::Glance => false,
+        }
+    }
+}
+
+/// How far below a node's upper edge a port lies, in the form of ports.
+pub(super) fn below(node: &Node, row: usize) -> f64 {
+    match node.kind {
+        Kind::Step => HEADER + ROW * row as f64 + ROW / 2.0,
+        Kind::Input | Kind::Output => CLIENT_HEIGHT / 2.0,
+    }
+}
+
+/// It goes from a step to a step.
+pub(super) fn is_inner(picture: &Picture, flow: &Flow) -> bool {
+    let kind = |node: usize| picture.nodes[node].kind;
+    kind(flow.from.of) == Kind::Step && flow.to.iter().any(|to| kind(to.of) == Kind::Step)
+}
+
+/// The size of the label that stands on a tensor's way.
+pub(super) fn label(picture: &Picture, flow: &Flow) -> (f64, f64) {
+    // Rates change; the widest is this.
+    let rate = width("999 MB/s", SMALL);
+    if !is_inner(picture, flow) {
+        return (rate + 22.0, LABEL.1);
+    }
+    let note = flow.live.as_ref().map_or(0.0, |it| width(&it.note, SMALL));
+    (width(&short(&flow.tensor), SMALL).max(note + rate + 14.0) + 22.0, LABEL.0)
+}
+
+fn widest(names: &[String]) -> f64 {
+    names.iter().map(|it| width(&short(it), SMALL)).fold(0.0, f64::max)
+}

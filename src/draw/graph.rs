@@ -1,0 +1,186 @@
+//! A model as it is right now: its steps with their numbers, and the tensors between them.
+
+use std::{sync::Arc, time::Instant};
+
+use serde::Serialize;
+
+use super::{
+    picture::{self, Flow, Picture, Port},
+    step::{Numbers, Step},
+};
+use crate::{
+    metrics::live::TensorLive,
+    model::Model,
+    statistics::ring::{SPAN, SPANS},
+    tensor::DataType,
+};
+
+/// An ensemble; or any other model, alone between its inputs and outputs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Graph {
+    /// The model's name.
+    pub model: String,
+    /// The version's number.
+    pub version: String,
+    /// It runs other models.
+    pub ensemble: bool,
+    /// It and all of its steps can take work.
+    pub ready: bool,
+    /// What `p50_us` and `p99_us` look back on.
+    pub window_seconds: u64,
+    /// Its requests, from the client's request to the answer.
+    pub numbers: Numbers,
+    /// Inputs of the client, then steps, then outputs of the client, each in the config's order.
+    pub nodes: Vec<Node>,
+    /// One for each reader of a tensor.
+    pub edges: Vec<Edge>,
+}
+
+/// A place that tensors come from or go to.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Node {
+    /// What the client sends.
+    Input(ClientTensor),
+    /// A model at work.
+    Step(Box<Step>),
+    /// What the client gets.
+    Output(ClientTensor),
+}
+
+/// An input or an output of the whole.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientTensor {
+    /// `input:NAME` or `output:NAME`.
+    pub id: String,
+    /// The tensor's name.
+    pub name: String,
+    /// As requests spell it.
+    pub datatype: &'static str,
+    /// -1: any size; the batch dimension included.
+    pub shape: Vec<i64>,
+}
+
+/// A tensor's way to one of its readers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Edge {
+    /// The tensor's name in the ensemble.
+    pub tensor: String,
+    /// The id of the node it comes from.
+    pub from: String,
+    /// What the model there calls it; empty for the client.
+    pub output: String,
+    /// The id of the node it goes to.
+    pub to: String,
+    /// What the model there calls it; empty for the client.
+    pub input: String,
+    /// As requests spell it; empty if its maker has no such output.
+    pub datatype: &'static str,
+    /// -1: any size; the batch dimension of its maker included.
+    pub shape: Vec<i64>,
+    /// Over the last ten seconds or a little more; `None` if it is not counted.
+    pub bytes_per_second: Option<f64>,
+    /// Tensors handed on since the load.
+    pub tensors: Option<u64>,
+    /// Bytes handed on since the load.
+    pub bytes: Option<u64>,
+}
+
+impl Graph {
+    /// The model as it is at `now`.
+    pub fn of(model: &Arc<Model>, now: Instant) -> Graph {
+        let picture = Picture::of(&model.config);
+        let config = &*model.config;
+        let live = model.live().map(|it| &**it);
+        let steps = steps(model);
+        let tensor = |side: &str, name: &Arc<str>, dtype: DataType, dims: &[i64]| ClientTensor {
+            id: format!("{side}:{name}"),
+            name: name.to_string(),
+            datatype: dtype.as_str(),
+            shape: config.with_batch(dims),
+        };
+        let inputs = config.inputs.iter().map(|it| tensor("input", &it.name, it.dtype, &it.dims));
+        let outputs =
+            config.outputs.iter().map(|it| tensor("output", &it.name, it.dtype, &it.dims));
+        let mut nodes: Vec<Node> = inputs.map(Node::Input).collect();
+        nodes.extend(steps.iter().enumerate().map(|(index, it)| {
+            let counted = live.and_then(|live| live.steps.get(index));
+            Node::Step(Box::new(Step::of(index, it, counted, now)))
+        }));
+        nodes.extend(outputs.map(Node::Output));
+        let edges = picture.flows.iter().flat_map(|flow| {
+            let carried = live.and_then(|it| it.tensor(&flow.tensor)).map(|it| (it, now));
+            edges(flow, (&picture, &steps), &nodes, carried)
+        });
+        Graph {
+            model: config.name.to_string(),
+            version: model.version.to_string(),
+            ensemble: config.is_ensemble(),
+            ready: model.is_ready(),
+            window_seconds: (SPAN * SPANS as u32).as_secs(),
+            numbers: Numbers::of_model(model, now),
+            edges: edges.collect(),
+            nodes,
+        }
+    }
+
+    /// The steps, by their nodes.
+    pub fn steps(&self) -> impl Iterator<Item = (usize, &Step)> {
+        self.nodes.iter().enumerate().filter_map(|(index, it)| match it {
+            Node::Step(step) => Some((index, &**step)),
+            _ => None,
+        })
+    }
+}
+
+impl Node {
+    /// Its name in edges.
+    pub fn id(&self) -> &str {
+        match self {
+            Node::Input(it) | Node::Output(it) => &it.id,
+            Node::Step(it) => &it.id,
+        }
+    }
+}
+
+/// The models of the steps; of a model that has none, it alone.
+fn steps(model: &Arc<Model>) -> Vec<Arc<Model>> {
+    match model.config.is_ensemble() {
+        true => model.steps.clone(),
+        false => vec![model.clone()],
+    }
+}
+
+fn edges(
+    flow: &Flow,
+    (picture, steps): (&Picture, &[Arc<Model>]),
+    nodes: &[Node],
+    carried: Option<(&TensorLive, Instant)>,
+) -> Vec<Edge> {
+    let name = |side: fn(&picture::Node) -> &Vec<String>, port: Port| {
+        side(&picture.nodes[port.of])[port.row].clone()
+    };
+    let output = name(|it| &it.outputs, flow.from);
+    let (datatype, shape) = match &nodes[flow.from.of] {
+        Node::Step(step) => {
+            let maker = &steps[step.step].config;
+            let made = maker.output_index(&output).map(|it| &maker.outputs[it]);
+            made.map_or(("", Vec::new()), |it| (it.dtype.as_str(), maker.with_batch(&it.dims)))
+        }
+        Node::Input(it) | Node::Output(it) => (it.datatype, it.shape.clone()),
+    };
+    let total = carried.map(|it| it.0.total());
+    let edge = |to: &Port| Edge {
+        tensor: flow.tensor.clone(),
+        from: nodes[flow.from.of].id().to_owned(),
+        output: output.clone(),
+        to: nodes[to.of].id().to_owned(),
+        input: name(|it| &it.inputs, *to),
+        datatype,
+        shape: shape.clone(),
+        bytes_per_second: carried.map(|(it, now)| it.per_second(now)),
+        tensors: total.map(|it| it.0),
+        bytes: total.map(|it| it.1),
+    };
+    flow.to.iter().map(edge).collect()
+}

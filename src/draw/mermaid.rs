@@ -1,0 +1,78 @@
+//! A picture as source for Mermaid, which many pages and editors draw.
+
+use super::{
+    picture::{Kind, Node, Picture},
+    text::short,
+};
+
+/// Classes of steps by their health, as Mermaid styles them.
+const CLASSES: &[(&str, &str)] = &[
+    ("working", "stroke:#16a34a"),
+    ("saturated", "stroke:#d97706,stroke-width:2px"),
+    ("failing", "stroke:#dc2626,stroke-width:2px"),
+    ("unavailable", "stroke:#dc2626,stroke-dasharray:5 4"),
+];
+
+/// The whole source.
+pub(super) fn write(picture: &Picture) -> String {
+    let mut lines = vec!["flowchart LR".to_owned()];
+    for (index, it) in picture.nodes.iter().enumerate() {
+        lines.push(node(index, it));
+    }
+    for flow in &picture.flows {
+        let mut label = quoted(&short(&flow.tensor));
+        if let Some(live) = &flow.live {
+            let note = [&*live.note, &*live.rate].into_iter().filter(|it| !it.is_empty());
+            let note: Vec<String> = note.map(quoted).collect();
+            label = format!("{label}<br/>{}", note.join(" · "));
+        }
+        for to in &flow.to {
+            lines.push(format!("  n{} -->|\"{label}\"| n{}", flow.from.of, to.of));
+        }
+    }
+    for (class, style) in CLASSES {
+        let is_it = |it: &Node| it.live.as_ref().is_some_and(|it| it.health.class() == *class);
+        let nodes = picture.nodes.iter().enumerate().filter(|(_, it)| is_it(it));
+        let nodes: Vec<String> = nodes.map(|(index, _)| format!("n{index}")).collect();
+        if !nodes.is_empty() {
+            lines.push(format!("  classDef {class} {style}"));
+            lines.push(format!("  class {} {class}", nodes.join(",")));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+fn node(index: usize, it: &Node) -> String {
+    let mut label = format!("<b>{}</b> {}", quoted(&short(&it.name)), quoted(&it.note));
+    let Some(live) = &it.live else {
+        return match it.kind {
+            Kind::Step => format!("  n{index}[\"{label}\"]"),
+            Kind::Input | Kind::Output => format!("  n{index}([\"{label}\"])"),
+        };
+    };
+    for row in live.cells.chunks(4) {
+        let cells: Vec<String> =
+            row.iter().map(|it| format!("{} {}", it.label, it.value)).collect();
+        label = format!("{label}<br/>{}", cells.join(" · "));
+    }
+    let line = format!("  n{index}[\"{label}\"]");
+    match &live.link {
+        Some(link) => format!("{line}\n  click n{index} href \"{}\"", quoted(link)),
+        None => line,
+    }
+}
+
+/// Text between double quotes: whatever Mermaid or HTML would read otherwise is a number.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            letter if letter.is_control() => out.push('\u{fffd}'),
+            '"' | '#' | '<' | '>' | '&' | ';' | '`' | '\\' | '|' | '*' | '_' | '~' | '[' | ']' => {
+                out += &format!("#{};", u32::from(letter));
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}

@@ -1,0 +1,234 @@
+//! A step as it is right now: its numbers, and how it is.
+
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+use serde::Serialize;
+
+use crate::{
+    metrics::live::StepLive,
+    model::Model,
+    statistics::{
+        Reason, Statistics,
+        recent::{Minute, Point, Recent},
+        ring::SPANS,
+    },
+};
+
+/// Longer error texts are cut.
+const LONGEST_ERROR: usize = 4000;
+/// Batch sizes told, those executed most often.
+const MOST_BATCH_SIZES: usize = 32;
+
+/// One step of an ensemble, or the model itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// `step:INDEX`.
+    pub id: String,
+    /// Its position in the config.
+    pub step: usize,
+    /// The model's name.
+    pub model: String,
+    /// The version that runs.
+    pub version: String,
+    /// It runs other models in turn: it has a graph of its own.
+    pub ensemble: bool,
+    /// It can take work.
+    pub ready: bool,
+    /// How it is.
+    pub health: Health,
+    /// Instances there are; 0 for an ensemble.
+    pub instances: usize,
+    /// Instances that are up.
+    pub instances_ready: usize,
+    /// What it did.
+    #[serde(flatten)]
+    pub numbers: Numbers,
+    /// The last minute, in spans of `SPAN`, from old to new.
+    #[serde(skip)]
+    pub history: [Point; SPANS],
+}
+
+/// How a step is, the worst that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// It cannot take work.
+    Unavailable,
+    /// Requests failed in the last minute.
+    Failing,
+    /// Its instances are always at work, and requests wait.
+    Saturated,
+    /// Requests were answered in the last minute.
+    Working,
+    /// There were none.
+    Idle,
+}
+
+/// Counts since the load, gauges of this moment, and durations of the last minute.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Numbers {
+    /// Half of the requests took no longer.
+    pub p50_us: Option<f64>,
+    /// 99 of 100 requests took no longer.
+    pub p99_us: Option<f64>,
+    /// Over the last ten seconds or a little more.
+    pub requests_per_second: f64,
+    /// The share of the same time that its instances worked; `None` without instances.
+    pub utilization: Option<f64>,
+    /// Requests that wait for an execution of the model, whoever asked.
+    pub queue_depth: u64,
+    /// Requests that wait at the step since `max_inflight_requests` are in flight.
+    pub window_waiting: u64,
+    /// Requests handed to the model and not answered.
+    pub in_flight: u64,
+    /// Answered, good or not.
+    pub requests: u64,
+    /// Failures; cancelled requests are none.
+    pub errors: u64,
+    /// Requests whose client has gone, or that another step failed.
+    pub cancelled: u64,
+    /// Failures in the last minute.
+    pub recent_errors: u64,
+    /// Executions of the model by rows, whoever asked; ascending.
+    pub batch_sizes: Vec<BatchSize>,
+    /// How the last request failed.
+    pub last_error: Option<LastError>,
+}
+
+/// Executions of so many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct BatchSize {
+    pub size: u32,
+    pub count: u64,
+}
+
+/// A failure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LastError {
+    /// What the client was told of it, cut if it is very long.
+    pub text: String,
+    /// Milliseconds since the epoch.
+    pub time: u64,
+    /// So long before now.
+    pub seconds_ago: u64,
+}
+
+impl Step {
+    pub(super) fn of(index: usize, model: &Model, live: Option<&StepLive>, now: Instant) -> Step {
+        let of_model = Numbers::of_model(model, now);
+        let (numbers, recent) = match live {
+            Some(live) => (of_step(live, of_model, now), &live.recent),
+            None => (of_model, &model.stats.recent),
+        };
+        let (instances_ready, instances) = model.health.instances();
+        let minute = recent.minute(now);
+        Step {
+            id: format!("step:{index}"),
+            step: index,
+            model: model.name().to_string(),
+            version: model.version.to_string(),
+            ensemble: model.config.is_ensemble(),
+            ready: model.is_ready(),
+            health: Health::of(model.is_ready(), &numbers, &minute),
+            instances,
+            instances_ready,
+            numbers,
+            history: recent.history(now),
+        }
+    }
+}
+
+impl Health {
+    fn of(is_ready: bool, numbers: &Numbers, minute: &Minute) -> Health {
+        let waits = numbers.queue_depth + numbers.window_waiting != 0;
+        match () {
+            () if !is_ready => Health::Unavailable,
+            () if minute.errors != 0 => Health::Failing,
+            () if waits && numbers.utilization.is_none_or(|it| 0.9 <= it) => Health::Saturated,
+            () if minute.requests != 0 || numbers.in_flight != 0 => Health::Working,
+            () => Health::Idle,
+        }
+    }
+}
+
+impl Numbers {
+    /// What a model did, whoever asked it.
+    pub fn of_model(model: &Model, now: Instant) -> Numbers {
+        let stats: &Statistics = &model.stats;
+        let minute = stats.recent.minute(now);
+        let (_, instances) = model.health.instances();
+        let cancelled = stats.failures(Reason::Canceled);
+        let failed = stats.fail.count();
+        let numbers = Numbers {
+            utilization: (instances != 0).then(|| (minute.busy / instances as f64).min(1.0)),
+            queue_depth: stats.pending.load(Relaxed),
+            in_flight: stats.under_way.count(),
+            requests: stats.success.count() + failed,
+            errors: failed.saturating_sub(cancelled),
+            cancelled,
+            batch_sizes: batch_sizes(stats),
+            ..Numbers::default()
+        };
+        numbers.with(&minute, &stats.recent, now)
+    }
+
+    /// Rows of an execution; `None` without any.
+    pub fn mean_batch(&self) -> Option<f64> {
+        let executions: u64 = self.batch_sizes.iter().map(|it| it.count).sum();
+        let rows: u64 = self.batch_sizes.iter().map(|it| it.count * u64::from(it.size)).sum();
+        (executions != 0).then(|| rows as f64 / executions as f64)
+    }
+}
+
+/// What the ensemble's own requests did; queue, batches and instances are the model's.
+fn of_step(live: &StepLive, model: Numbers, now: Instant) -> Numbers {
+    let counters = live.counters();
+    let numbers = Numbers {
+        window_waiting: counters.waiting,
+        in_flight: counters.in_flight,
+        requests: counters.requests,
+        errors: counters.errors,
+        cancelled: counters.cancelled,
+        ..model
+    };
+    numbers.with(&live.recent.minute(now), &live.recent, now)
+}
+
+impl Numbers {
+    fn with(self, minute: &Minute, recent: &Recent, now: Instant) -> Numbers {
+        let us = |it: Duration| it.as_nanos() as f64 / 1e3;
+        let last_error = recent.last_error().map(|it| LastError {
+            text: cut(&it.error.to_string()),
+            time: it.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            seconds_ago: now.saturating_duration_since(it.at).as_secs(),
+        });
+        Numbers {
+            p50_us: minute.p50.map(us),
+            p99_us: minute.p99.map(us),
+            requests_per_second: minute.per_second,
+            recent_errors: minute.errors,
+            last_error,
+            ..self
+        }
+    }
+}
+
+fn batch_sizes(stats: &Statistics) -> Vec<BatchSize> {
+    let sizes = stats.batches().into_iter().map(|(size, it)| BatchSize { size, count: it.count });
+    let mut sizes: Vec<BatchSize> = sizes.collect();
+    sizes.sort_by_key(|it| std::cmp::Reverse(it.count));
+    sizes.truncate(MOST_BATCH_SIZES);
+    sizes.sort_by_key(|it| it.size);
+    sizes
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_ERROR) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,172 @@
+//! Pieces of pages: numbers, little charts, batch sizes and errors, as markup.
+
+use std::fmt::Write;
+
+use crate::{
+    draw::{Graph, Step, escaped, numbers, shown::Cell, step::Numbers},
+    statistics::{
+        recent::Point,
+        ring::{SPAN, SPANS},
+    },
+};
+
+/// Batch sizes shown, those executed most often.
+const BATCH_SIZES: usize = 8;
+
+/// Numbers with their names; the id of each begins with `id`.
+pub(super) fn figures(id: &str, cells: &[Cell]) -> String {
+    let figure = |it: &Cell| {
+        let Cell { key, label, value } = it;
+        format!("<div><dt>{label}</dt><dd id=\"{id}-{key}\" class=\"{key}\">{value}</dd></div>")
+    };
+    cells.iter().map(figure).collect()
+}
+
+/// What counts up, beside what a card of a step has.
+pub(super) fn totals(of: &Numbers) -> Vec<Cell> {
+    let cell = |key, label, value| Cell { key, label, value: numbers::count(value) };
+    vec![
+        cell("total", "requests in all", of.requests),
+        cell("cancelled", "cancelled", of.cancelled),
+        cell("window", "held back", of.window_waiting),
+    ]
+}
+
+/// Requests of the last minute as bars, failures at their feet.
+pub(super) fn bars(history: &[Point; SPANS]) -> String {
+    let most = history.iter().map(|it| it.requests).max().unwrap_or(0);
+    let title = format!("requests of the last minute, at most {most} in {} s", SPAN.as_secs());
+    let mut out = chart(&title);
+    for (index, it) in history.iter().enumerate() {
+        let height = |count: u64| 40.0 * count as f64 / most.max(1) as f64;
+        let (all, failed) = (height(it.requests), height(it.errors));
+        let now = if index == SPANS - 1 { " now" } else { "" };
+        let x = index * 10 + 1;
+        let _ = write!(
+            out,
+            "<rect class=\"hill{now}\" x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{:.1}\" rx=\"1\"/>\
+             <rect class=\"fault\" x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{failed:.1}\" rx=\"1\"/>",
+            40.0 - all,
+            all.max(0.6),
+            40.0 - failed,
+        );
+    }
+    out + "</svg>"
+}
+
+/// The p99 of the last minute as a line.
+pub(super) fn line(history: &[Point; SPANS]) -> String {
+    let us = |it: &Point| it.p99.map(|it| it.as_nanos() as f64 / 1e3);
+    let most = history.iter().filter_map(us).fold(0.0, f64::max);
+    let told = numbers::duration((0.0 < most).then_some(most));
+    let mut out = chart(&format!("p99 of the last minute, at most {told}"));
+    let mut path = String::new();
+    let mut pen = 'M';
+    for (index, it) in history.iter().enumerate() {
+        let Some(us) = us(it) else {
+            pen = 'M';
+            continue;
+        };
+        let (x, y) = (index * 10 + 5, 38.0 - 35.0 * us / most.max(1.0));
+        let _ = write!(path, "{pen}{x} {y:.1}");
+        let _ = write!(out, "<circle class=\"spot\" cx=\"{x}\" cy=\"{y:.1}\" r=\"1.6\"/>");
+        pen = 'L';
+    }
+    let _ = write!(out, "<path class=\"trend\" d=\"{path}\"/>");
+    out + "</svg>"
+}
+
+fn chart(title: &str) -> String {
+    format!(
+        "<svg class=\"chart\" viewBox=\"0 0 120 40\" preserveAspectRatio=\"none\" role=\"img\">\
+         <title>{title}</title>"
+    )
+}
+
+/// The two charts of a step.
+pub(super) fn minute(step: &Step) -> String {
+    let most = step.history.iter().map(|it| it.requests).max().unwrap_or(0);
+    let slowest = step.history.iter().filter_map(|it| it.p99).max();
+    let slowest = numbers::duration(slowest.map(|it| it.as_nanos() as f64 / 1e3));
+    let rate = numbers::rate(most as f64 / SPAN.as_secs_f64());
+    format!(
+        "<figure>{}<figcaption>requests <span>up to {rate}</span></figcaption></figure>\
+         <figure>{}<figcaption>p99 <span>up to {slowest}</span></figcaption></figure>",
+        bars(&step.history),
+        line(&step.history)
+    )
+}
+
+/// Executed batch sizes, the share of each as a bar.
+pub(super) fn batches(of: &Numbers) -> String {
+    let mut sizes = of.batch_sizes.clone();
+    sizes.sort_by_key(|it| std::cmp::Reverse(it.count));
+    sizes.truncate(BATCH_SIZES);
+    sizes.sort_by_key(|it| it.size);
+    let all: u64 = of.batch_sizes.iter().map(|it| it.count).sum();
+    if sizes.is_empty() {
+        return "<p class=\"none\">Nothing has been executed yet.</p>".to_owned();
+    }
+    let row = |it: &crate::draw::step::BatchSize| {
+        let share = 100.0 * it.count as f64 / all as f64;
+        format!(
+            "<tr><th scope=\"row\">{}</th><td class=\"share\"><svg height=\"8\" aria-hidden=\"true\">\
+             <rect class=\"track\" width=\"100%\" height=\"8\" rx=\"4\"/>\
+             <rect class=\"bar\" width=\"{share:.1}%\" height=\"8\" rx=\"4\"/></svg></td>\
+             <td>{}</td></tr>",
+            it.size,
+            numbers::count(it.count)
+        )
+    };
+    let rows: String = sizes.iter().map(row).collect();
+    format!(
+        "<table class=\"batches\"><thead><tr><th scope=\"col\">rows</th><th></th>\
+         <th scope=\"col\">times</th></tr></thead><tbody>{rows}</tbody></table>"
+    )
+}
+
+/// How the last request failed.
+pub(super) fn last_error(of: &Numbers) -> String {
+    match &of.last_error {
+        None => "<p class=\"none\">No request has failed.</p>".to_owned(),
+        Some(it) => format!(
+            "<p class=\"when\">{}</p><pre tabindex=\"0\">{}</pre>",
+            ago(it.seconds_ago),
+            escaped_lines(&it.text)
+        ),
+    }
+}
+
+/// What a step reads and writes.
+pub(super) fn tensors(graph: &Graph, node: &str) -> String {
+    let mut rows = String::new();
+    for edge in graph.edges.iter().filter(|it| it.to == node || it.from == node) {
+        let is_read = edge.to == node;
+        let (way, port) = if is_read { ("reads", &edge.input) } else { ("writes", &edge.output) };
+        let shape = crate::tensor::shape_text(&edge.shape);
+        let _ = write!(
+            rows,
+            "<tr><td>{way}</td><td><b>{}</b>{}</td><td>{} {shape}</td><td>{}</td></tr>",
+            escaped(&edge.tensor),
+            if *port == edge.tensor { String::new() } else { format!(" as {}", escaped(port)) },
+            edge.datatype,
+            numbers::bytes_rate(edge.bytes_per_second),
+        );
+    }
+    format!("<table class=\"tensors\"><tbody>{rows}</tbody></table>")
+}
+
+/// So long before now.
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0 => "just now".to_owned(),
+        1..=119 => format!("{seconds} s ago"),
+        120..=7199 => format!("{} min ago", seconds / 60),
+        _ => format!("{} h ago", seconds / 3600),
+    }
+}
+
+/// The same as `escaped`, with its lines.
+fn escaped_lines(text: &str) -> String {
+    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+}

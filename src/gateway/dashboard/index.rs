@@ -1,0 +1,208 @@
+//! The first page: every ensemble at a glance, then every model with its state.
+
+use std::{fmt::Write, sync::Arc, time::Instant};
+
+use super::{
+    News, blocks,
+    page::{self, Page},
+};
+use crate::{
+    draw::{Changes, Graph, Part, Step, encoded, escaped, numbers, shown, step::Numbers},
+    gateway::Gate,
+    model::Model,
+    repository::State,
+};
+
+/// A version of a model, or a model without one.
+struct Row {
+    name: Arc<str>,
+    version: Option<i64>,
+    state: State,
+    reason: String,
+    model: Option<Arc<Model>>,
+}
+
+pub(super) fn page(gate: &Gate) -> Page {
+    let rows = rows(gate);
+    let now = Instant::now();
+    let mut body = String::new();
+    let ready = rows.iter().filter(|it| it.model.is_some()).count();
+    let ensembles: Vec<_> = ensembles(&rows).collect();
+    let _ = write!(
+        body,
+        "<div class=\"heading\"><h1>Models</h1><p>{ready} of {} ready</p></div>\n",
+        rows.len()
+    );
+    if !ensembles.is_empty() {
+        body += "<section class=\"ensembles\" aria-label=\"ensembles\">\n";
+        for (index, model) in ensembles {
+            body += &ensemble(index, model, now);
+        }
+        body += "</section>\n";
+    }
+    body += "<section class=\"panel scroll\" aria-label=\"all models\"><table class=\"models\"><thead><tr>";
+    for column in [
+        "Model",
+        "Version",
+        "State",
+        "Requests",
+        "Rate",
+        "p50",
+        "p99",
+        "Queue",
+        "In flight",
+        "Errors",
+        "Last minute",
+    ] {
+        let _ = write!(body, "<th scope=\"col\">{column}</th>");
+    }
+    body += "</tr></thead>\n<tbody>\n";
+    for (index, row) in rows.iter().enumerate() {
+        body += &line(index, row, now);
+    }
+    body += "</tbody></table></section>\n";
+    Page {
+        title: format!("{} · troupe", gate.settings.server_id),
+        server: gate.settings.server_id.clone(),
+        changes: "/changes".to_owned(),
+        structure: structure(&rows),
+        body,
+    }
+}
+
+pub(super) fn news(gate: &Gate) -> News {
+    let rows = rows(gate);
+    let now = Instant::now();
+    let mut changes = Changes::default();
+    for (index, model) in ensembles(&rows) {
+        let graph = Graph::of(model, now);
+        part(&graph, model).changes(&format!("e{index}"), &mut changes);
+    }
+    for (index, row) in rows.iter().enumerate() {
+        let Some(model) = &row.model else { continue };
+        for (key, value) in values(&Numbers::of_model(model, now)) {
+            changes.text(format!("r{index}-{key}"), value);
+        }
+        changes.html(format!("r{index}-bars"), blocks::bars(&model.stats.recent.history(now)));
+    }
+    News { structure: structure(&rows), changes }
+}
+
+fn rows(gate: &Gate) -> Vec<Row> {
+    let catalog = gate.repository.catalog.load();
+    let rows = catalog.entries.iter().flat_map(|(name, entry)| {
+        let versions = entry.versions.iter().rev().map(|(number, it)| Row {
+            name: name.clone(),
+            version: Some(*number),
+            state: it.state,
+            reason: it.reason.clone(),
+            model: it.model.clone(),
+        });
+        let state = if entry.reason.is_empty() { State::Unknown } else { State::Unavailable };
+        let none = entry.versions.is_empty().then(|| Row {
+            name: name.clone(),
+            version: None,
+            state,
+            reason: entry.reason.clone(),
+            model: None,
+        });
+        versions.chain(none).collect::<Vec<_>>()
+    });
+    rows.collect()
+}
+
+fn ensembles(rows: &[Row]) -> impl Iterator<Item = (usize, &Arc<Model>)> {
+    let ready = rows.iter().enumerate().filter_map(|(index, it)| Some((index, it.model.as_ref()?)));
+    ready.filter(|(_, it)| it.config.is_ensemble())
+}
+
+fn structure(rows: &[Row]) -> String {
+    let row = |it: &Row| {
+        let steps = it.model.iter().flat_map(|it| &it.steps);
+        let steps: Vec<_> = steps.map(|it| (it.name().clone(), it.version)).collect();
+        let ready = it.model.as_ref().map(|it| (Arc::as_ptr(it).addr(), it.is_ready()));
+        (it.name.clone(), it.version, it.state.as_str(), it.reason.clone(), ready, steps)
+    };
+    page::structure(rows.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Where a model's own page is.
+pub(super) fn address(model: &Model) -> String {
+    let kind = if model.config.is_ensemble() { "ensemble" } else { "model" };
+    format!("/{kind}/{}?version={}", encoded(model.name()), model.version)
+}
+
+fn part(graph: &Graph, model: &Model) -> Part {
+    Part::of(graph, &model.config, &|step: &Step| format!("/ensemble/{}", encoded(&step.model)))
+}
+
+fn ensemble(index: usize, model: &Arc<Model>, now: Instant) -> String {
+    let graph = Graph::of(model, now);
+    let (name, address) = (escaped(model.name()), address(model));
+    let picture = part(&graph, model).glance(&format!("e{index}"));
+    format!(
+        "<article class=\"panel\"><h2><a href=\"{address}\">{name}</a> \
+         <small>version {}</small></h2>\n<div class=\"scroll\">{picture}</div></article>\n",
+        model.version
+    )
+}
+
+fn values(of: &Numbers) -> Vec<(&'static str, String)> {
+    let cells = shown::cells(of);
+    let value = |key: &str| {
+        cells.iter().find(|it| it.key == key).map(|it| it.value.clone()).unwrap_or_default()
+    };
+    let mut values = vec![("requests", numbers::count(of.requests))];
+    values.extend(["rate", "p50", "p99", "queue", "flight", "errors"].map(|it| (it, value(it))));
+    values
+}
+
+fn line(index: usize, row: &Row, now: Instant) -> String {
+    let name = escaped(&row.name);
+    let version = row.version.map_or_else(|| numbers::NONE.to_owned(), |it| it.to_string());
+    let (title, kind) = match &row.model {
+        Some(model) => {
+            let backend = match model.config.is_ensemble() {
+                true => "ensemble",
+                false => &*model.config.backend,
+            };
+            let address = address(model);
+            (format!("<a href=\"{address}\">{name}</a>"), escaped(backend))
+        }
+        None => (name, String::new()),
+    };
+    let is_down = row.model.as_ref().is_some_and(|it| !it.is_ready());
+    let (class, state) = match row.state {
+        State::Ready if is_down => ("down", "READY, no instance is up"),
+        State::Ready => ("ready", State::Ready.as_str()),
+        State::Unavailable if row.reason == "unloaded" => ("unloaded", row.state.as_str()),
+        State::Unavailable => ("down", row.state.as_str()),
+        State::Unknown => ("unloaded", "not loaded"),
+        other => ("changing", other.as_str()),
+    };
+    let mut out = format!(
+        "<tr><th scope=\"row\" data-is=\"Model\">{title} <small>{kind}</small></th>\
+         <td data-is=\"Version\">{version}</td>\
+         <td data-is=\"State\"><span class=\"state {class}\">{state}</span>"
+    );
+    if !row.reason.is_empty() {
+        let _ = write!(out, "<p class=\"reason\">{}</p>", escaped(&row.reason));
+    }
+    out += "</td>";
+    let labels = ["Requests", "Rate", "p50", "p99", "Queue", "In flight", "Errors"];
+    match &row.model {
+        Some(model) => {
+            let values = values(&Numbers::of_model(model, now));
+            for ((key, value), label) in values.iter().zip(labels) {
+                let _ = write!(
+                    out,
+                    "<td data-is=\"{label}\" class=\"number {key}\" id=\"r{index}-{key}\">{value}</td>"
+                );
+            }
+            let bars = blocks::bars(&model.stats.recent.history(now));
+            let _ = write!(out, "<td class=\"minute\" id=\"r{index}-bars\">{bars}</td>");
+        }
+        None => out += "<td colspan=\"8\" class=\"empty\"></td>",
+    }
+    out + "</tr>\n"
+}

@@ -1,0 +1,233 @@
+//! A model's own page: its graph with numbers, and everything known of the step that is chosen.
+
+use std::{fmt::Write, sync::Arc, time::Instant};
+
+use super::{
+    News, blocks, index,
+    page::{self, Page},
+};
+use crate::{
+    draw::{
+        Changes, Graph, Health, Part, Step, encoded, escaped, numbers,
+        shown::{self, Cell},
+    },
+    error::{Error, Result},
+    gateway::Gate,
+    model::Model,
+};
+
+pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page> {
+    let model = gate.model(name, version)?;
+    let graph = Graph::of(&model, Instant::now());
+    let (name, kind) = (escaped(model.name()), kind(&model));
+    let mut body = format!(
+        "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{name}</h1>\
+         <p>{kind}, version {}{}</p></div>\n<dl class=\"strip panel\">{}</dl>\n<div class=\"columns\">\n",
+        model.version,
+        others(gate, &model),
+        blocks::figures("s", &whole(&graph)),
+    );
+    let picture = part(&graph, &model).whole("");
+    let _ = write!(
+        body,
+        "<section class=\"panel picture\" aria-label=\"graph\"><div class=\"scroll\">{picture}</div>\
+         {}</section>\n<div class=\"details\" aria-label=\"steps\">\n",
+        legend()
+    );
+    let slowest = slowest(&graph);
+    for (node, step) in graph.steps() {
+        body += &detail(&graph, (node, step), Some(node) == slowest);
+    }
+    body += "</div>\n</div>\n";
+    Ok(Page {
+        title: format!("{} · {} · troupe", model.name(), gate.settings.server_id),
+        server: gate.settings.server_id.clone(),
+        changes: changes_address(&model, version),
+        structure: structure(&graph, &model),
+        body,
+    })
+}
+
+/// What there is to say of a model that has no graph.
+pub(super) fn missing(gate: &Gate, name: &str, error: &Error) -> Page {
+    let mut body = format!(
+        "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
+         <section class=\"panel\"><p>{}</p>",
+        escaped(name),
+        escaped(&error.to_string())
+    );
+    let catalog = gate.repository.catalog.load();
+    if let Some(entry) = catalog.entries.get(name) {
+        let reasons = entry.versions.values().map(|it| &it.reason).chain([&entry.reason]);
+        for reason in reasons.filter(|it| !it.is_empty()) {
+            let _ = write!(body, "<p class=\"reason\">{}</p>", escaped(reason));
+        }
+    }
+    Page {
+        title: format!("{name} · troupe"),
+        server: gate.settings.server_id.clone(),
+        changes: String::new(),
+        structure: String::new(),
+        body: body + "</section>\n",
+    }
+}
+
+pub(super) fn news(gate: &Gate, name: &str, version: Option<i64>) -> Result<News> {
+    let model = gate.model(name, version)?;
+    let graph = Graph::of(&model, Instant::now());
+    let mut changes = Changes::default();
+    part(&graph, &model).changes("", &mut changes);
+    for it in whole(&graph) {
+        changes.text(format!("s-{}", it.key), it.value);
+    }
+    for (node, step) in graph.steps() {
+        let id = format!("dn{node}");
+        for it in cells(step) {
+            changes.text(format!("{id}-{}", it.key), it.value);
+        }
+        changes.attribute(format!("{id}-state"), "class", state_class(step.health));
+        changes.text(format!("{id}-state"), step.health.word());
+        changes.text(format!("{id}-instances"), instances(step));
+        for (block, markup) in blocks_of(&graph, step) {
+            changes.html(format!("{id}-{block}"), markup);
+        }
+    }
+    Ok(News { structure: structure(&graph, &model), changes })
+}
+
+fn kind(model: &Model) -> String {
+    match model.config.is_ensemble() {
+        true => "ensemble".to_owned(),
+        false => format!("{} model", escaped(&model.config.backend)),
+    }
+}
+
+fn changes_address(model: &Model, version: Option<i64>) -> String {
+    let version = version.map(|it| format!("?version={it}")).unwrap_or_default();
+    format!("/model/{}/changes{version}", encoded(model.name()))
+}
+
+/// Links to the other versions that are ready.
+fn others(gate: &Gate, model: &Model) -> String {
+    let versions = gate.repository.catalog.load().versions(model.name());
+    let others = versions.iter().filter(|it| it.version != model.version);
+    let link = |it: &Arc<Model>| {
+        format!(" · <a href=\"{}\">version {}</a>", index::address(it), it.version)
+    };
+    others.map(link).collect()
+}
+
+fn part(graph: &Graph, model: &Model) -> Part {
+    Part::of(graph, &model.config, &inside)
+}
+
+/// Where the graph of a step that is an ensemble is.
+fn inside(step: &Step) -> String {
+    let kind = if step.ensemble { "ensemble" } else { "model" };
+    format!("/{kind}/{}?version={}", encoded(&step.model), step.version)
+}
+
+fn structure(graph: &Graph, model: &Arc<Model>) -> String {
+    let steps = graph.steps().map(|(_, it)| (it.model.clone(), it.version.clone()));
+    page::structure((Arc::as_ptr(model).addr(), steps.collect::<Vec<_>>()))
+}
+
+fn whole(graph: &Graph) -> Vec<Cell> {
+    let of = &graph.numbers;
+    let mut cells: Vec<Cell> = shown::cells(of).into();
+    cells.retain(|it| matches!(it.key, "rate" | "p50" | "p99" | "flight"));
+    cells.push(Cell { key: "total", label: "requests in all", value: numbers::count(of.requests) });
+    cells.push(Cell { key: "errors", label: "errors", value: numbers::count(of.errors) });
+    cells
+}
+
+fn cells(step: &Step) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = shown::cells(&step.numbers).into();
+    cells.extend(blocks::totals(&step.numbers));
+    cells
+}
+
+fn blocks_of(graph: &Graph, step: &Step) -> [(&'static str, String); 4] {
+    [
+        ("minute", blocks::minute(step)),
+        ("error", blocks::last_error(&step.numbers)),
+        ("batches", blocks::batches(&step.numbers)),
+        ("tensors", blocks::tensors(graph, &step.id)),
+    ]
+}
+
+fn state_class(health: Health) -> String {
+    format!("state {}", health.class())
+}
+
+fn instances(step: &Step) -> String {
+    match (step.instances, step.instances_ready) {
+        (0, _) => "ensemble".to_owned(),
+        (1, 1) => "1 instance".to_owned(),
+        (all, ready) if all == ready => format!("{all} instances"),
+        (all, ready) => format!("{ready} of {all} instances are up"),
+    }
+}
+
+/// The node that most time is spent at.
+fn slowest(graph: &Graph) -> Option<usize> {
+    let p50 = |step: &Step| step.numbers.p50_us.unwrap_or(0.0);
+    let steps = graph.steps().map(|(node, step)| (node, p50(step)));
+    // Of equals the first: the page is the same however often it is read.
+    steps.reduce(|best, it| if best.1 < it.1 { it } else { best }).map(|it| it.0)
+}
+
+fn detail(graph: &Graph, (node, step): (usize, &Step), is_first: bool) -> String {
+    let id = format!("dn{node}");
+    let name = escaped(&step.model);
+    let first = if is_first { " first" } else { "" };
+    let own = match (graph.ensemble, step.ensemble) {
+        (true, true) => "its own graph",
+        (true, false) => "its own page",
+        (false, _) => "",
+    };
+    let link = match own {
+        "" => String::new(),
+        own => format!(" · <a href=\"{}\">{own}</a>", escaped(&inside(step))),
+    };
+    let position = if graph.ensemble { format!("step {}, ", step.step) } else { String::new() };
+    let mut out = format!(
+        "<section class=\"panel detail{first}\" id=\"{id}\" aria-labelledby=\"{id}-name\" \
+         tabindex=\"-1\">\n<button class=\"close\" type=\"button\" aria-label=\"close\">×</button>\
+         <h2 id=\"{id}-name\">{name} <span id=\"{id}-state\" class=\"{}\">{}</span></h2>\n\
+         <p class=\"about\">{position}version {} · <span id=\"{id}-instances\">{}</span>{link}</p>\n\
+         <dl class=\"figures\">{}</dl>\n",
+        state_class(step.health),
+        step.health.word(),
+        step.version,
+        instances(step),
+        blocks::figures(&id, &cells(step)),
+    );
+    let titles = ["Last minute", "Last error", "Executed batch sizes", "Tensors"];
+    for ((block, markup), title) in blocks_of(graph, step).iter().zip(titles) {
+        let _ = write!(
+            out,
+            "<h3>{title}</h3>\n<div id=\"{id}-{block}\" class=\"{block}\">{markup}</div>\n"
+        );
+    }
+    out + "</section>\n"
+}
+
+fn legend() -> String {
+    let all =
+        [Health::Working, Health::Idle, Health::Saturated, Health::Failing, Health::Unavailable];
+    let item = |it: &Health| {
+        format!(
+            "<li class=\"{}\"><svg width=\"10\" height=\"10\" aria-hidden=\"true\">\
+             <circle class=\"dot\" cx=\"5\" cy=\"5\" r=\"4.5\"/></svg>{}</li>",
+            it.class(),
+            it.word()
+        )
+    };
+    let items: String = all.iter().map(item).collect();
+    format!(
+        "<div class=\"legend\"><ul>{items}</ul><p>Durations and errors are those of the last minute, \
+         rates those of the last ten seconds. The faster tensors flow, the faster their lines \
+         move.</p></div>"
+    )
+}

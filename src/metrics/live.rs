@@ -1,0 +1,176 @@
+//! What happens in one ensemble right now: requests at its steps, and bytes between them.
+
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::{Error, ErrorKind},
+    statistics::{
+        Recent,
+        ring::{self, Ring},
+    },
+};
+
+/// Counters of an ensemble from its load to its end.
+#[derive(Debug)]
+pub struct Live {
+    /// By position in the config.
+    pub steps: Vec<StepLive>,
+    /// By slot.
+    tensors: Vec<TensorLive>,
+    slots: HashMap<String, usize>,
+}
+
+/// One step.
+#[derive(Debug, Default)]
+pub struct StepLive {
+    /// The last minute.
+    pub recent: Recent,
+    begun: AtomicU64,
+    ended: AtomicU64,
+    errors: AtomicU64,
+    cancelled: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// A step's counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Answered, good or not.
+    pub requests: u64,
+    /// Of these, failures; cancelled requests are none.
+    pub errors: u64,
+    /// Of these, cancelled: their client has gone, or another step failed.
+    pub cancelled: u64,
+    /// Handed to the step's model and not answered.
+    pub in_flight: u64,
+    /// Held back, since as many as `max_inflight_requests` are in flight.
+    pub waiting: u64,
+}
+
+/// A tensor that is handed on, all its requests together.
+#[derive(Debug, Default)]
+pub struct TensorLive {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    recent: Ring<AtomicU64>,
+}
+
+impl Live {
+    /// For so many steps, and tensors in these slots.
+    pub fn new(steps: usize, slots: HashMap<String, usize>) -> Live {
+        let steps = (0..steps).map(|_| StepLive::default()).collect();
+        let count = slots.values().map(|it| it + 1).max().unwrap_or(0);
+        Live { steps, tensors: (0..count).map(|_| TensorLive::default()).collect(), slots }
+    }
+
+    /// How many slots there are.
+    pub fn tensors(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// A tensor of `bytes` was laid in a slot.
+    pub fn laid(&self, slot: usize, bytes: usize, now: Instant) {
+        self.tensors[slot].add(bytes as u64, now);
+    }
+
+    /// An ensemble's tensor by its name.
+    pub fn tensor(&self, name: &str) -> Option<&TensorLive> {
+        self.tensors.get(*self.slots.get(name)?)
+    }
+}
+
+impl StepLive {
+    /// A request was handed to the step's model.
+    pub fn began(&self) {
+        self.begun.fetch_add(1, Relaxed);
+    }
+
+    /// It was answered, or failed, after `elapsed`.
+    pub fn ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
+        self.ended.fetch_add(1, Relaxed);
+        match error {
+            None => (),
+            Some(it) if it.kind() == ErrorKind::Cancelled => count(&self.cancelled),
+            Some(_) => count(&self.errors),
+        }
+        self.recent.ended(error, elapsed, now);
+    }
+
+    /// So many wait for room in the window.
+    pub fn holds_back(&self, waiting: usize) {
+        self.waiting.store(waiting as u64, Relaxed);
+    }
+
+    /// Everything counted.
+    pub fn counters(&self) -> Counters {
+        // What ended is read first: in flight may be told too high for a moment, never too low.
+        let requests = self.ended.load(Relaxed);
+        Counters {
+            requests,
+            errors: self.errors.load(Relaxed),
+            cancelled: self.cancelled.load(Relaxed),
+            in_flight: self.begun.load(Relaxed).saturating_sub(requests),
+            waiting: self.waiting.load(Relaxed),
+        }
+    }
+}
+
+impl TensorLive {
+    fn add(&self, bytes: u64, now: Instant) {
+        self.count.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.recent.at(now).fetch_add(bytes, Relaxed);
+    }
+
+    /// Tensors handed on since the load, and their bytes.
+    pub fn total(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+    }
+
+    /// Bytes per second, of the last ten seconds or a little more.
+    pub fn per_second(&self, now: Instant) -> f64 {
+        ring::per_second(&self.recent, now)
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_knows_its_requests_and_its_last_error() {
+        let step = StepLive::default();
+        let now = Instant::now();
+        (0..5).for_each(|_| step.began());
+        step.ended(None, Duration::from_millis(10), now);
+        step.ended(Some(&Error::internal("first")), Duration::from_secs(1), now);
+        step.ended(Some(&Error::internal("second")), Duration::from_secs(1), now);
+        step.ended(Some(&Error::cancelled()), Duration::ZERO, now);
+        step.holds_back(7);
+        let expected = Counters { requests: 4, errors: 2, cancelled: 1, in_flight: 1, waiting: 7 };
+        assert_eq!(step.counters(), expected);
+        let minute = step.recent.minute(now);
+        assert_eq!((minute.requests, minute.errors), (3, 2));
+        assert!(minute.p99.is_some_and(|it| it < Duration::from_millis(11)), "{minute:?}");
+        assert_eq!(step.recent.last_error().unwrap().error.to_string(), "second");
+    }
+
+    #[test]
+    fn bytes_are_counted_where_a_tensor_lies() {
+        let live = Live::new(1, [("a".to_owned(), 0), ("b".to_owned(), 1)].into());
+        let now = Instant::now();
+        live.laid(1, 300, now);
+        live.laid(1, 200, now);
+        let total = |name| live.tensor(name).map(TensorLive::total);
+        assert_eq!([total("a"), total("b"), total("c")], [Some((0, 0)), Some((2, 500)), None]);
+        assert_eq!(live.tensor("b").unwrap().per_second(now), 500.0);
+    }
+}

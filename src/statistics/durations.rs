@@ -1,0 +1,125 @@
+//! A histogram of durations, log-linear: sixteen buckets for each power of two.
+
+use std::{
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Duration,
+};
+
+/// Powers of two of nanoseconds that the finest bucket is wide.
+const UNIT: u32 = 7;
+/// Powers of two of buckets that share a width.
+const FINE: u32 = 4;
+/// The last bucket also holds whatever is longer than 36 minutes.
+const BUCKETS: usize = 31 << FINE;
+
+/// How many durations fell into which bucket. A quantile is exact to about 3 %.
+#[derive(Debug)]
+pub(super) struct Durations(Box<[AtomicU32]>);
+
+impl Default for Durations {
+    fn default() -> Durations {
+        Durations((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+impl Durations {
+    /// Counts one.
+    pub(super) fn add(&self, duration: Duration) {
+        self.0[bucket(duration)].fetch_add(1, Relaxed);
+    }
+
+    /// Counts none.
+    pub(super) fn clear(&self) {
+        self.0.iter().for_each(|it| it.store(0, Relaxed));
+    }
+}
+
+/// Counts of several histograms together.
+#[derive(Clone, Debug)]
+pub(super) struct Spread(Vec<u64>);
+
+impl Spread {
+    /// What these have counted.
+    pub(super) fn of<'a>(all: impl Iterator<Item = &'a Durations>) -> Spread {
+        let mut counts = vec![0; BUCKETS];
+        for one in all {
+            counts.iter_mut().zip(&one.0).for_each(|(sum, it)| *sum += u64::from(it.load(Relaxed)));
+        }
+        Spread(counts)
+    }
+
+    /// The duration that this share of them, from 0 to 1, does not exceed; `None` without any.
+    pub(super) fn quantile(&self, share: f64) -> Option<Duration> {
+        let all: u64 = self.0.iter().sum();
+        let rank = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
+        let mut below = 0;
+        for (index, count) in self.0.iter().enumerate() {
+            if rank <= below + count {
+                // Within a bucket they are taken to lie at equal distances.
+                let (from, to) = (lower(index), lower(index + 1));
+                let part = ((rank - below) as f64 - 0.5) / *count as f64;
+                let ns = from as f64 + part * (to - from) as f64;
+                return Some(Duration::from_nanos(ns as u64));
+            }
+            below += count;
+        }
+        None
+    }
+}
+
+fn bucket(duration: Duration) -> usize {
+    let units = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX) >> UNIT;
+    let octave = (u64::BITS - units.leading_zeros()).saturating_sub(FINE + 1);
+    let index = (u64::from(octave) << FINE) + (units >> octave);
+    (index as usize).min(BUCKETS - 1)
+}
+
+/// The shortest duration of a bucket, in nanoseconds.
+fn lower(index: usize) -> u64 {
+    let octave = (index >> FINE).saturating_sub(1);
+    let fine = (index - (octave << FINE)) as u64;
+    fine << octave << UNIT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_join_without_gaps() {
+        for index in 0..BUCKETS {
+            let (from, to) = (lower(index), lower(index + 1));
+            assert_eq!(bucket(Duration::from_nanos(from)), index, "from {from} ns");
+            assert_eq!(bucket(Duration::from_nanos(to - 1)), index, "to {to} ns");
+        }
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_near_the_true_ones() {
+        for unit in [1_000, 70_000, 9_000_000, 1_000_000_000_u64] {
+            let durations = Durations::default();
+            (1..=1000).for_each(|it| durations.add(Duration::from_nanos(it * unit)));
+            let spread = Spread::of([&durations].into_iter());
+            for (share, expected) in [(0.001, 1), (0.5, 500), (0.9, 900), (0.99, 990), (1.0, 1000)]
+            {
+                let got = spread.quantile(share).unwrap().as_nanos() as f64;
+                let expected = (expected * unit) as f64;
+                let off = (got - expected).abs() / expected;
+                assert!(off < 0.04, "{share} of {unit}: {got}, expected {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn histograms_add_up_and_may_be_empty() {
+        let all = [Durations::default(), Durations::default()];
+        assert_eq!(Spread::of(all.iter()).quantile(0.5), None);
+        all[0].add(Duration::from_millis(1));
+        (0..2).for_each(|_| all[1].add(Duration::from_millis(100)));
+        let median = Spread::of(all.iter()).quantile(0.5).unwrap();
+        assert!((95..105).contains(&median.as_millis()), "{median:?}");
+        all[1].clear();
+        assert!(Spread::of(all.iter()).quantile(1.0).unwrap() < Duration::from_millis(2));
+    }
+}
