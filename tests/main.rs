@@ -35,6 +35,7 @@ mod ocr;
 mod onnx;
 mod onnx_library;
 mod oversize;
+mod provenance;
 mod python;
 mod python_copies;
 mod python_crashes;

@@ -8,6 +8,7 @@ pub mod http;
 pub mod metrics;
 mod mismatch;
 pub mod named;
+mod provenance;
 pub mod settings;
 pub mod status;
 

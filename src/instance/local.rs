@@ -15,7 +15,7 @@ use crate::{
     backend::{Executor, InstanceName, OpenLocal, Tensors},
     config::ModelConfig,
     error::{Error, Result},
-    request::{Pending, Reply, Request, Response},
+    request::{Pending, Reply, Request, Response, Wanted},
     statistics::{Statistics, Timing, lap},
 };
 
@@ -37,6 +37,8 @@ pub struct Local {
     executor: Box<dyn Executor>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
+    /// The instance's.
+    name: Arc<str>,
     /// Even a single request is joined: the executor sees other tensors than it has.
     has_batch_io: bool,
 }
@@ -51,7 +53,8 @@ impl Local {
     ) -> Result<Local> {
         let executor = guarded(&instance.name, || backend.open(instance))?;
         instance.health.join();
-        Ok(Local { has_batch_io: config.has_batch_io(), executor, config, stats })
+        let (name, has_batch_io) = (instance.name.as_str().into(), config.has_batch_io());
+        Ok(Local { has_batch_io, executor, config, stats, name })
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
@@ -93,6 +96,11 @@ impl Local {
             self.stats.execution(counted, &timing, *clock);
             Response { outputs, timing, ..Response::default() }
         });
+        let result = match wanted {
+            Wanted::All => Response::of_instance(result, &self.name),
+            // It is no surprise that there are fewer.
+            Wanted::Only(_) => result.map_err(|error| error.at_instance(&self.name)),
+        };
         reply.answer_at(result, *clock);
     }
 
@@ -122,6 +130,7 @@ impl Local {
                 }
             }
             Err(error) => {
+                let error = error.at_instance(&self.name);
                 replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
             }
         }

@@ -35,16 +35,19 @@ pub struct Outside {
     remote: Box<dyn Remote>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
+    /// The instance's.
+    name: Arc<str>,
 }
 
 impl Outside {
-    /// Wraps an attached worker.
+    /// Wraps the attached worker of the instance called `name`.
     pub fn new(
         remote: Box<dyn Remote>,
+        name: Arc<str>,
         config: Arc<ModelConfig>,
         stats: Arc<Statistics>,
     ) -> Outside {
-        Outside { remote, config, stats }
+        Outside { remote, config, stats, name }
     }
 
     /// How many executions it may have in work at once, if not one after the other.
@@ -84,6 +87,7 @@ impl Outside {
             groups: RefCell::new(waiting),
             config: self.config.clone(),
             stats: self.stats.clone(),
+            name: self.name.clone(),
             begun: Instant::now(),
             idle: RefCell::new(Some(Box::new(idle))),
             again: Box::new(again),
@@ -104,6 +108,7 @@ struct Waiting {
     groups: RefCell<Vec<Option<Group>>>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
+    name: Arc<str>,
     begun: Instant,
     idle: RefCell<Option<Box<dyn FnOnce()>>>,
     again: Box<dyn Fn(Again)>,
@@ -135,7 +140,7 @@ impl Done for Waiting {
                 }
             }
             Err(error) => {
-                let open = replies.into_iter().flatten();
+                let (open, error) = (replies.into_iter().flatten(), error.at_instance(&self.name));
                 open.for_each(|it| it.answer_at(Err(error.clone()), now));
             }
         }
@@ -153,7 +158,8 @@ impl Done for Waiting {
 
     fn detach(&self, group: usize, index: usize) -> Option<Reply> {
         let mut groups = self.groups.borrow_mut();
-        groups.get_mut(group)?.as_mut()?.replies.get_mut(index)?.take()
+        let reply = groups.get_mut(group)?.as_mut()?.replies.get_mut(index)?.take()?;
+        Some(reply.by_instance(&self.name))
     }
 }
 
@@ -161,6 +167,7 @@ impl Waiting {
     fn answer(&self, reply: Reply, result: Result<Response>, (timing, now): (Timing, Instant)) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
         let timing = Timing { queue, ..timing };
+        let result = Response::of_instance(result, &self.name);
         reply.answer_at(result.map(|it| Response { timing, ..it }), now);
     }
 }

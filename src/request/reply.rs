@@ -23,6 +23,20 @@ pub struct Response {
     /// Held until the response is on its way to the client: its maker sends no more than it has
     /// credit for.
     pub credit: Option<Arc<Credit>>,
+    /// The instance that left outputs out, for errors about those.
+    pub left_out_by: Option<Arc<str>>,
+}
+
+impl Response {
+    /// What an instance said: its errors and what it left out have its name.
+    pub fn of_instance(result: Result<Response>, name: &Arc<str>) -> Result<Response> {
+        match result {
+            Ok(response) if response.outputs.iter().any(Option::is_none) => {
+                Ok(Response { left_out_by: Some(name.clone()), ..response })
+            }
+            result => result.map_err(|error| error.at_instance(name)),
+        }
+    }
 }
 
 /// Tells the maker of a response, when it is dropped, that nobody holds that response any more.
@@ -116,6 +130,8 @@ pub struct Reply {
     /// Where this answer counts.
     ticket: Option<Ticket>,
     since: Instant,
+    /// The instance that answers, if it does so on its own.
+    instance: Option<Arc<str>>,
 }
 
 impl Reply {
@@ -126,7 +142,7 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), ticket: None, since }
+        Reply { to: Some(Box::new(to)), ticket: None, since, instance: None }
     }
 
     /// A reply and the place to wait for it.
@@ -148,6 +164,12 @@ impl Reply {
         self
     }
 
+    /// What follows is said by this instance.
+    pub fn by_instance(mut self, name: &Arc<str>) -> Reply {
+        self.instance = Some(name.clone());
+        self
+    }
+
     /// When the request reached the model.
     pub fn since(&self) -> Instant {
         self.since
@@ -163,6 +185,7 @@ impl Reply {
         if let Some(ticket) = &mut self.ticket {
             ticket.moved();
         }
+        let result = self.named(result);
         if let Some(to) = &mut self.to {
             to.part(result, Instant::now());
         }
@@ -196,8 +219,16 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
+        let result = self.named(result);
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
+    }
+
+    fn named(&self, result: Result<Response>) -> Result<Response> {
+        match &self.instance {
+            Some(name) => Response::of_instance(result, name),
+            None => result,
+        }
     }
 
     fn count(&mut self, result: &Result<&Timing, &Error>, now: Instant) {

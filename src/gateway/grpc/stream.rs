@@ -219,7 +219,9 @@ impl Decoupled {
 fn message(answered: Answered) -> ModelStreamInferResponse {
     let Answered { id, result, is_final } = answered;
     let of_error = |error: Error| {
-        (error.to_string(), ModelInferResponse { id, ..ModelInferResponse::default() })
+        let parameters = parameters::of_error(&error);
+        let response = ModelInferResponse { id, parameters, ..ModelInferResponse::default() };
+        (error.to_string(), response)
     };
     let (error_message, mut response) = match result {
         Ok(response) => (String::new(), response),

@@ -17,7 +17,7 @@ use super::{
     encode::PART,
     flat,
     metadata::{gate, model_and_version},
-    refusal::{Refusal, error_json},
+    refusal::{Refusal, error_body},
 };
 use crate::{
     error::{Error, Result},
@@ -160,7 +160,7 @@ impl Underway {
             },
             Err(error) => error,
         };
-        let text = format!("data: {}\n\n", error_json(&error.to_string()));
+        let text = format!("data: {}\n\n", error_body(&error));
         (Refusal::from(error).status_code(), text.into())
     }
 }
