@@ -27,6 +27,7 @@ pub mod request;
 
 pub mod statistics;
 pub mod tensor;
+pub mod trace;
 
 pub mod error;
 pub mod options;

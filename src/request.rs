@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 pub use callers::Caller;
 pub use reply::{Answer, Credit, Reply, Response};
 
-use crate::tensor::Tensor;
+use crate::{tensor::Tensor, trace::Span};
 
 /// A value of `parameters` in a request or a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub enum Correlation {
 }
 
 /// What every step of an ensemble shares with the request that started it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Context {
     /// The client's id, empty if it sent none.
     pub id: String,
@@ -65,6 +65,8 @@ pub struct Context {
     /// One of several iterations of what a decoupled step answered: others may still be good, so
     /// its failure cancels nothing.
     pub is_iteration: bool,
+    /// Where it is noted, if somebody watches it.
+    pub span: Option<Span>,
     /// Shared with the contexts made from this one.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -80,23 +82,15 @@ impl Context {
     }
     /// The same request seen as part of a sequence; cancelling one cancels both.
     pub fn in_sequence(&self, correlation: Correlation, flags: u32) -> Context {
-        Context {
-            id: self.id.clone(),
-            parameters: self.parameters.clone(),
-            priority: self.priority,
-            timeout_us: self.timeout_us,
-            correlation,
-            flags,
-            is_warmup: self.is_warmup,
-            caller: self.caller.clone(),
-            is_iteration: self.is_iteration,
-            cancelled: self.cancelled.clone(),
-        }
+        Context { correlation, flags, ..self.clone() }
     }
     /// The same request seen as one of several iterations; cancelling one cancels all.
     pub fn in_iterations(&self) -> Context {
-        let same = self.in_sequence(self.correlation.clone(), self.flags);
-        Context { is_iteration: true, ..same }
+        Context { is_iteration: true, ..self.clone() }
+    }
+    /// The same request noted under `span`; cancelling one cancels both.
+    pub fn under(&self, span: Span) -> Context {
+        Context { span: Some(span), ..self.clone() }
     }
     /// `[request id: 7] `, as Triton begins its messages about a request.
     pub fn tag(&self) -> String {

@@ -17,7 +17,8 @@ const LAYERS: &[&[&str]] = &[
     &["model"],
     &["config", "metrics"],
     &["request"],
-    &["tensor", "statistics", "trace"],
+    &["trace"],
+    &["tensor", "statistics"],
     &["log"],
     &["error", "proto", "options", "table"],
 ];

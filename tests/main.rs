@@ -52,6 +52,7 @@ mod reload;
 mod repository;
 mod shutdown;
 mod text_ops;
+mod timing;
 mod vision;
 mod warmup;
 mod warmup_load;

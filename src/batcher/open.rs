@@ -43,7 +43,7 @@ pub struct Setup {
 enum Opened {
     Here(Arc<dyn OpenLocal>, InstanceName),
     Thread(Thread),
-    Outside(StartRemote, Arc<str>),
+    Outside(Arc<str>, StartRemote),
 }
 
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
@@ -93,7 +93,7 @@ async fn open(
             let (remote, label) = (remote.clone(), name.name.clone());
             let opened = spawn_blocking(move || remote.open(&name)).await;
             let lost = |error| Error::internal(format!("opening '{label}' failed: {error}"));
-            Ok(Opened::Outside(opened.map_err(lost)??, label.as_str().into()))
+            Ok(Opened::Outside((*label).into(), opened.map_err(lost)??))
         }
     }
 }
@@ -122,8 +122,8 @@ fn batcher(
             Local::open(&*local, &name, config.clone(), stats.clone()).map(Seat::Here)
         }
         Opened::Thread(thread) => Ok(Seat::Thread(thread)),
-        Opened::Outside(start, name) => {
-            Ok(Seat::Outside(Outside::new(start()?, name, config.clone(), stats.clone())))
+        Opened::Outside(name, start) => {
+            Ok(Seat::Outside(Outside::new(name, start()?, config.clone(), stats.clone())))
         }
     };
     let seats: Vec<Seat> = opened.into_iter().map(seat).collect::<Result<_>>()?;

@@ -87,7 +87,7 @@ impl Step {
 
     fn run(&mut self, run: Arc<Run>) {
         let step = &run.plan.steps[self.index];
-        let Some(request) = run.request(self.index) else { return };
+        let Some(mut request) = run.request(self.index) else { return };
         if run.context.is_cancelled() {
             run.step_done(self.index, 0, (Err(Error::cancelled()), Instant::now()));
             return;
@@ -97,6 +97,9 @@ impl Step {
             let empty = parts::empty(&step.model.config);
             let ready = run.step_done(self.index, batch, (empty, Instant::now()));
             return start(&run, ready);
+        }
+        if let Some(span) = &request.context.span {
+            request.context = Arc::new(request.context.under(span.at_step(self.index)));
         }
         // Without a limit nobody counts it down.
         self.in_flight += u32::from(self.limit != 0);

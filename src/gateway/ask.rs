@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::sync::mpsc;
 
+use super::watch::Watch;
 use crate::{
     error::{Error, Result},
     model::Model,
@@ -12,13 +13,15 @@ use crate::{
 };
 
 /// The model's answer. Dropping the future before the answer cancels the request.
-pub async fn ask(model: &Model, request: Request) -> Result<Response> {
+pub async fn ask(model: &Model, mut request: Request) -> Result<Response> {
     let (reply, answer) = Reply::channel();
+    let watch = Watch::begin(&mut request);
     let mut caller = Caller { context: Some(request.context.clone()) };
     model.infer(request, reply);
     let result = answer.await;
     caller.context = None;
-    result.unwrap_or_else(|_| Err(Error::internal("the request was lost")))
+    let result = result.unwrap_or_else(|_| Err(Error::internal("the request was lost")));
+    result.map(|it| watch.tell(it))
 }
 
 /// One thing a model says to a caller that takes any number of responses.
@@ -35,18 +38,20 @@ pub enum Said {
 }
 
 /// Starts the request and returns at once; `Answers::next` waits.
-pub fn ask_many(model: Arc<Model>, request: Request) -> Answers {
+pub fn ask_many(model: Arc<Model>, mut request: Request) -> Answers {
     // Bounded by the credit of whoever makes the responses.
     let (sender, said) = mpsc::unbounded_channel();
+    let watch = Watch::begin(&mut request);
     let caller = Caller { context: Some(request.context.clone()) };
     model.infer(request, Reply::new(Many(sender)));
-    Answers { said, caller, _model: model }
+    Answers { said, caller, watch, _model: model }
 }
 
 /// What a model says, one by one. Dropping it before the end cancels the request.
 pub struct Answers {
     said: mpsc::UnboundedReceiver<Said>,
     caller: Caller,
+    watch: Watch,
     /// Kept running until the end.
     _model: Arc<Model>,
 }
@@ -60,7 +65,11 @@ impl Answers {
         if !matches!(said, Said::Part(_)) {
             self.caller.context = None;
         }
-        Some(said)
+        Some(match said {
+            Said::Part(Ok(response)) => Said::Part(Ok(self.watch.tell(response))),
+            Said::Last(Ok(response)) => Said::Last(Ok(self.watch.tell(response))),
+            said => said,
+        })
     }
 }
 

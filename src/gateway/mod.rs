@@ -11,6 +11,7 @@ pub mod named;
 mod provenance;
 pub mod settings;
 pub mod status;
+mod watch;
 
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 use std::{
     panic::{self, AssertUnwindSafe},
+    slice,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -17,6 +18,7 @@ use crate::{
     error::{Error, Result},
     request::{Pending, Reply, Request, Response, Wanted},
     statistics::{Statistics, Timing, lap},
+    trace::{Ended, Execution, Span},
 };
 
 /// Groups of requests, each one execution, in order. Answered with the time they took.
@@ -35,10 +37,9 @@ impl Work {
 /// An executor and what it needs to answer.
 pub struct Local {
     executor: Box<dyn Executor>,
+    name: Arc<str>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
-    /// The instance's.
-    name: Arc<str>,
     /// Even a single request is joined: the executor sees other tensors than it has.
     has_batch_io: bool,
 }
@@ -53,8 +54,8 @@ impl Local {
     ) -> Result<Local> {
         let executor = guarded(&instance.name, || backend.open(instance))?;
         instance.health.join();
-        let (name, has_batch_io) = (instance.name.as_str().into(), config.has_batch_io());
-        Ok(Local { has_batch_io, executor, config, stats, name })
+        let name = (*instance.name).into();
+        Ok(Local { has_batch_io: config.has_batch_io(), executor, name, config, stats })
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
@@ -85,12 +86,18 @@ impl Local {
         let Pending { request, reply } = pending;
         let queue = clock.saturating_duration_since(reply.since());
         let (rows, counted) = (request.rows(), request.counted_rows());
-        let Request { inputs, wanted, .. } = request;
+        let Request { context, inputs, wanted, .. } = request;
+        let begun = *clock;
         let result = self.call(inputs, rows).and_then(|outputs| {
             join::check_count(&self.config, &outputs)?;
             Ok(join::pick(&wanted, outputs))
         });
         let timing = Timing { queue, compute_infer: lap(clock), ..Timing::default() };
+        if let Some(span) = &context.span {
+            let (instance, requests) = (&self.name, 1);
+            let ended = Ended { instance, requests, rows, begun, timing };
+            Execution::note(slice::from_ref(span), ended);
+        }
         let result = result.map(|outputs| {
             // Counted before the answer: a client that asks right after finds itself in there.
             self.stats.execution(counted, &timing, *clock);
@@ -110,6 +117,7 @@ impl Local {
             group.into_iter().map(|it| (it.request, it.reply)).unzip();
         let rows: u32 = requests.iter().map(Request::rows).sum();
         let counted = requests.iter().map(Request::counted_rows).sum();
+        let spans: Vec<Span> = requests.iter().filter_map(|it| it.context.span.clone()).collect();
         let mut timing = Timing::default();
         let result = join::join(&self.config, &requests).and_then(|inputs| {
             timing.compute_input = lap(clock);
@@ -119,6 +127,10 @@ impl Local {
         });
         timing.compute_output = lap(clock);
         let now = *clock;
+        if !spans.is_empty() {
+            let (instance, requests) = (&self.name, replies.len());
+            Execution::note(&spans, Ended { instance, requests, rows, begun, timing });
+        }
         match result {
             Ok(outputs) => {
                 self.stats.execution(counted, &timing, now);

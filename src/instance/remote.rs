@@ -18,6 +18,7 @@ use crate::{
     error::{Error, Result},
     request::{Pending, Reply, Request, Response},
     statistics::{Statistics, Timing},
+    trace::{Ended, Execution, Span},
 };
 
 /// A request that is to be queued anew.
@@ -32,22 +33,21 @@ pub enum Again {
 
 /// A worker process and what is needed to answer for it.
 pub struct Outside {
+    name: Arc<str>,
     remote: Box<dyn Remote>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
-    /// The instance's.
-    name: Arc<str>,
 }
 
 impl Outside {
     /// Wraps the attached worker of the instance called `name`.
     pub fn new(
-        remote: Box<dyn Remote>,
         name: Arc<str>,
+        remote: Box<dyn Remote>,
         config: Arc<ModelConfig>,
         stats: Arc<Statistics>,
     ) -> Outside {
-        Outside { remote, config, stats, name }
+        Outside { name, remote, config, stats }
     }
 
     /// How many executions it may have in work at once, if not one after the other.
@@ -79,15 +79,17 @@ impl Outside {
             let (requests, replies): (Vec<Request>, Vec<Reply>) =
                 group.into_iter().map(|it| (it.request, it.reply)).unzip();
             let rows = requests.iter().map(Request::counted_rows).sum();
+            let all_rows = requests.iter().map(Request::rows).sum();
+            let spans = requests.iter().filter_map(|it| it.context.span.clone()).collect();
             let replies = replies.into_iter().map(Some).collect();
-            waiting.push(Some(Group { replies, rows }));
+            waiting.push(Some(Group { replies, rows, all_rows, spans }));
             groups.push(requests);
         }
         let waiting = Waiting {
             groups: RefCell::new(waiting),
+            name: self.name.clone(),
             config: self.config.clone(),
             stats: self.stats.clone(),
-            name: self.name.clone(),
             begun: Instant::now(),
             idle: RefCell::new(Some(Box::new(idle))),
             again: Box::new(again),
@@ -101,14 +103,18 @@ struct Group {
     replies: Vec<Option<Reply>>,
     /// For statistics.
     rows: u32,
+    /// Those of warm-ups too.
+    all_rows: u32,
+    /// Of those requests that somebody watches.
+    spans: Vec<Span>,
 }
 
 /// The replies of one `start`.
 struct Waiting {
     groups: RefCell<Vec<Option<Group>>>,
+    name: Arc<str>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
-    name: Arc<str>,
     begun: Instant,
     idle: RefCell<Option<Box<dyn FnOnce()>>>,
     again: Box<dyn Fn(Again)>,
@@ -117,8 +123,11 @@ struct Waiting {
 impl Done for Waiting {
     fn executed(&self, executed: Executed) {
         let group = self.groups.borrow_mut().get_mut(executed.group).and_then(Option::take);
-        let Some(Group { replies, rows }) = group else { return };
+        let Some(Group { replies, rows, all_rows, spans }) = group else { return };
         let now = Instant::now();
+        if !spans.is_empty() {
+            self.note(&spans, (replies.len(), all_rows), (executed.timing, now));
+        }
         match executed.results {
             Ok(results) => {
                 self.stats.execution(rows, &executed.timing, now);
@@ -164,6 +173,19 @@ impl Done for Waiting {
 }
 
 impl Waiting {
+    fn note(
+        &self,
+        spans: &[Span],
+        (requests, rows): (usize, u32),
+        (timing, now): (Timing, Instant),
+    ) {
+        let took = timing.compute_input + timing.compute_infer + timing.compute_output;
+        // Groups of one frame follow each other.
+        let begun = now.checked_sub(took).map_or(self.begun, |it| it.max(self.begun));
+        let instance = &self.name;
+        Execution::note(spans, Ended { instance, requests, rows, begun, timing });
+    }
+
     fn answer(&self, reply: Reply, result: Result<Response>, (timing, now): (Timing, Instant)) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
         let timing = Timing { queue, ..timing };

@@ -5,6 +5,7 @@ mod labels;
 mod lookup;
 mod names;
 mod reshape;
+mod trace;
 pub mod warmup;
 
 use std::sync::{
@@ -154,6 +155,10 @@ impl Model {
     pub fn admit(&self, mut request: Request, reply: Reply) -> Result<(), (Error, Reply)> {
         let is_counted = !request.context.is_warmup;
         let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
+        let reply = match request.context.span.clone() {
+            Some(span) => self.note(&span, &mut request, reply),
+            None => reply,
+        };
         if let Err(error) = self.check(&mut request, &reply) {
             return Err((error, reply));
         }

@@ -9,6 +9,7 @@ use crate::{
     error::{Error, Result},
     statistics::{Statistics, Ticket, Timing},
     tensor::Tensor,
+    trace::Open,
 };
 
 /// What a model answered.
@@ -129,6 +130,8 @@ pub struct Reply {
     to: Option<Box<dyn Answer>>,
     /// Where this answer counts.
     ticket: Option<Ticket>,
+    /// Where it is noted, if somebody watches the request.
+    visit: Option<Box<Open>>,
     since: Instant,
     /// The instance that answers, if it does so on its own.
     instance: Option<Arc<str>>,
@@ -142,7 +145,7 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), ticket: None, since, instance: None }
+        Reply { to: Some(Box::new(to)), ticket: None, visit: None, since, instance: None }
     }
 
     /// A reply and the place to wait for it.
@@ -170,6 +173,12 @@ impl Reply {
         self
     }
 
+    /// Notes the answer in the record of the request.
+    pub fn noted(mut self, visit: Open) -> Reply {
+        self.visit = Some(Box::new(visit));
+        self
+    }
+
     /// When the request reached the model.
     pub fn since(&self) -> Instant {
         self.since
@@ -186,8 +195,15 @@ impl Reply {
             ticket.moved();
         }
         let result = self.named(result);
+        let now = Instant::now();
+        if let Some(visit) = &self.visit {
+            if let Ok(response) = &result {
+                visit.outputs(&response.outputs);
+            }
+            visit.part(result.as_ref().err(), now);
+        }
         if let Some(to) = &mut self.to {
-            to.part(result, Instant::now());
+            to.part(result, now);
         }
     }
 
@@ -220,6 +236,9 @@ impl Reply {
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
         let result = self.named(result);
+        if let (Some(visit), Ok(response)) = (&self.visit, &result) {
+            visit.outputs(&response.outputs);
+        }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
     }
@@ -232,6 +251,9 @@ impl Reply {
     }
 
     fn count(&mut self, result: &Result<&Timing, &Error>, now: Instant) {
+        if let Some(visit) = self.visit.take() {
+            visit.end(result, now);
+        }
         let Some(ticket) = self.ticket.take() else { return };
         let (stats, elapsed) = (ticket.stats(), now.saturating_duration_since(self.since));
         match result {

@@ -1,0 +1,82 @@
+//! Requests that somebody watches: who asked for it, and what they get to see.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use crate::{
+    request::{Parameter, Parameters, Request, Response},
+    trace::{Record, Span, Visit},
+};
+
+/// The request parameter that asks for microseconds in the response's parameters.
+const TIMING: &str = "troupe_timing";
+/// A response tells the times of so many visits to models.
+const MAX_TOLD: usize = 256;
+
+/// What was asked for with a request.
+pub(super) struct Watch {
+    timing: Option<Arc<Record>>,
+}
+
+impl Watch {
+    /// Gives the request a record if anybody wants one.
+    pub(super) fn begin(request: &mut Request) -> Watch {
+        let asks = |it: &(_, Parameter)| *it == (TIMING.into(), Parameter::Bool(true));
+        if !request.context.parameters.iter().any(asks) {
+            return Watch { timing: None };
+        }
+        let record = Arc::new(Record::new(None, Instant::now(), Vec::new()));
+        request.context = Arc::new(request.context.under(Span::root(record.clone())));
+        Watch { timing: Some(record) }
+    }
+
+    /// The response with the times so far, if its client asked for them.
+    pub(super) fn tell(&self, mut response: Response) -> Response {
+        if let Some(record) = &self.timing {
+            response.parameters.extend(times(record, Instant::now()));
+        }
+        response
+    }
+}
+
+/// Whole microseconds of the request, and of every visit that has ended: in a queue, at work, and
+/// from the request's begin to its own. A step is named by its position and its model,
+/// `troupe_timing.0.add_sub.queue_us`; a model in an ensemble in an ensemble by all of them; what a
+/// model called by `call`.
+fn times(record: &Record, now: Instant) -> Parameters {
+    let micros = |from: Instant, to: Instant| {
+        Parameter::Uint(to.saturating_duration_since(from).as_micros() as u64)
+    };
+    let visits = record.visits();
+    let mut told = vec![(format!("{TIMING}.total_us").into(), micros(record.begun, now))];
+    let mut places: HashMap<u64, String> = HashMap::from([(record.root, TIMING.to_owned())]);
+    for visit in visits.iter().take(MAX_TOLD) {
+        let Some(above) = places.get(&visit.parent) else { continue };
+        let is_first = visit.parent == record.root;
+        let place = if is_first { above.clone() } else { format!("{above}.{}", name(visit)) };
+        places.insert(visit.id, place.clone());
+        let Some(ended) = visit.ended else { continue };
+        let begun = visit.begin.at;
+        let mut tell = |what: &str, from, to| {
+            told.push((format!("{place}.{what}").into(), micros(from, to)));
+        };
+        if !is_first {
+            tell("start_us", record.begun, begun);
+            tell("total_us", begun, ended);
+        }
+        if let Some(execution) = &visit.execution {
+            let [input, infer, output] = execution.moments();
+            tell("queue_us", begun, execution.begun);
+            tell("compute_input_us", execution.begun, input);
+            tell("compute_infer_us", input, infer);
+            tell("compute_output_us", infer, output);
+        }
+    }
+    told
+}
+
+fn name(visit: &Visit) -> String {
+    match visit.step {
+        Some(step) => format!("{step}.{}", visit.begin.model),
+        None => format!("call.{}", visit.begin.model),
+    }
+}
