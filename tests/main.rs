@@ -31,6 +31,7 @@ mod grpc_requests;
 mod http;
 mod http_tensors;
 mod infer_command;
+mod logging;
 mod ocr;
 mod onnx;
 mod onnx_library;

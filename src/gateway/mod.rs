@@ -1,5 +1,6 @@
 //! The doors: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire, status codes.
 
+mod access;
 pub mod ask;
 pub mod classify;
 pub mod describe;

@@ -86,8 +86,6 @@ pub const NOT_YET: &[&str] = &[
     "host-policy",
     "http-header-forward-pattern",
     "http-restricted-api",
-    "log-file",
-    "log-format",
     "metrics-config",
     "model-config-name",
     "model-load-gpu-limit",

@@ -112,8 +112,9 @@ mod tests {
             let long = letter.repeat(10_000);
             let error =
                 at(&long, at(&long, Error::internal(long.clone()).at_instance(&(*long).into())));
-            let headers = refuse(error).into_http::<()>().into_headers();
-            let size: usize = headers.iter().map(|it| it.0.as_str().len() + it.1.len() + 32).sum();
+            let response = refuse(error).into_http::<()>();
+            let size: usize =
+                response.headers().iter().map(|it| it.0.as_str().len() + it.1.len() + 32).sum();
             assert!(size < 8 << 10, "{size} bytes for {letter:?}");
         }
     }

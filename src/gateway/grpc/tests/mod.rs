@@ -123,6 +123,8 @@ impl Server {
                 max_input_size: DEFAULT_MAX_INPUT_SIZE,
                 strict_readiness: true,
                 segments: SegmentPool::new(0),
+                log: crate::log::Log::silent(),
+                access_log: false,
             },
             lifecycle: Arc::new(Lifecycle::default()),
         };

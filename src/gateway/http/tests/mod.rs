@@ -169,6 +169,8 @@ impl Bench {
                 max_input_size: LIMIT,
                 strict_readiness: true,
                 segments: SegmentPool::new(1 << 24),
+                log: crate::log::Log::silent(),
+                access_log: false,
             },
             lifecycle: Arc::new(Lifecycle::default()),
         };
