@@ -35,6 +35,8 @@ pub enum Error {
         kind: ErrorKind,
         /// Triton's text where it has one.
         text: Arc<str>,
+        /// The instance that was at work, if one was.
+        instance: Option<Arc<str>>,
     },
     /// A failure of an ensemble's step.
     Step(Arc<StepError>),
@@ -51,6 +53,8 @@ pub struct StepError {
     pub model: Arc<str>,
     /// The version that ran.
     pub version: i64,
+    /// The client's id of the request, cut if it is very long; empty if it sent none.
+    pub request_id: Arc<str>,
     /// What the step said.
     pub source: Error,
 }
@@ -58,7 +62,7 @@ pub struct StepError {
 impl Error {
     /// An error of `kind` that reads `text`.
     pub fn new(kind: ErrorKind, text: impl Into<Arc<str>>) -> Error {
-        Error::Plain { kind, text: text.into() }
+        Error::Plain { kind, text: text.into(), instance: None }
     }
     /// The request is wrong.
     pub fn invalid(text: impl Into<Arc<str>>) -> Error {
@@ -85,26 +89,136 @@ impl Error {
         Error::new(ErrorKind::Cancelled, "request has been cancelled")
     }
 
+    /// The same, said by an instance, unless it is known already where it comes from.
+    pub fn at_instance(mut self, name: &Arc<str>) -> Error {
+        if let Error::Plain { instance: instance @ None, .. } = &mut self {
+            *instance = Some(name.clone());
+        }
+        self
+    }
+
     /// What gateways turn into a status code.
     pub fn kind(&self) -> ErrorKind {
-        match self {
+        match self.innermost() {
             Error::Plain { kind, .. } => *kind,
-            Error::Step(at) => at.source.kind(),
+            Error::Step(_) => ErrorKind::Internal,
+        }
+    }
+
+    /// The instance that was at work when it happened, if one was.
+    pub fn instance(&self) -> Option<&Arc<str>> {
+        match self.innermost() {
+            Error::Plain { instance, .. } => instance.as_ref(),
+            Error::Step(_) => None,
+        }
+    }
+
+    /// The steps it happened in, the outermost first; none outside ensembles.
+    pub fn path(&self) -> impl Iterator<Item = &StepError> {
+        std::iter::successors(self.step(), |at| at.source.step())
+    }
+
+    fn step(&self) -> Option<&StepError> {
+        match self {
+            Error::Plain { .. } => None,
+            Error::Step(at) => Some(at),
+        }
+    }
+
+    fn innermost(&self) -> &Error {
+        self.path().last().map_or(self, |at| &at.source)
+    }
+}
+
+impl StepError {
+    /// What is kept of a client's id.
+    pub fn request_id(id: &str) -> Arc<str> {
+        match id.char_indices().nth(LONGEST_ID) {
+            Some((end, _)) => format!("{}…", &id[..end]).into(),
+            None => id.into(),
         }
     }
 }
 
+/// Letters of a request's id that errors repeat.
+const LONGEST_ID: usize = 128;
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        let mut told = "";
+        for at in self.path() {
+            let StepError { ensemble, step, model, version, request_id, source } = at;
+            write!(f, "in ensemble '{ensemble}', step {step} (model '{model}' version {version}")?;
+            if let Error::Plain { instance: Some(instance), .. } = source {
+                write!(f, ", instance '{instance}'")?;
+            }
+            // Inner ensembles mostly have it from the outer one.
+            if **request_id != *told {
+                write!(f, ", request '{request_id}'")?;
+                told = request_id;
+            }
+            f.write_str("): ")?;
+        }
+        match self.innermost() {
             Error::Plain { text, .. } => f.write_str(text),
-            Error::Step(at) => write!(
-                f,
-                "in ensemble '{}', step {} (model '{}' version {}): {}",
-                at.ensemble, at.step, at.model, at.version, at.source
-            ),
+            Error::Step(_) => Ok(()),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(step: usize, request_id: &str, source: Error) -> Error {
+        let name = |it: &str| -> Arc<str> { format!("{it}{step}").into() };
+        let request_id = StepError::request_id(request_id);
+        let (ensemble, model) = (name("e"), name("m"));
+        Error::Step(Arc::new(StepError { ensemble, step, model, version: 3, request_id, source }))
+    }
+
+    #[track_caller]
+    fn check(error: Error, text: &str, instance: Option<&str>) {
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.instance().map(|it| &**it), instance);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_text_says_what_is_known_of_every_level() {
+        let full = || Error::unavailable("full");
+        let by = |name: &str| full().at_instance(&name.into());
+        check(full(), "full", None);
+        check(by("m_0"), "full", Some("m_0"));
+        check(at(1, "", full()), "in ensemble 'e1', step 1 (model 'm1' version 3): full", None);
+        check(
+            at(1, "", by("m_0")),
+            "in ensemble 'e1', step 1 (model 'm1' version 3, instance 'm_0'): full",
+            Some("m_0"),
+        );
+        check(
+            at(0, "7", at(1, "7", by("m_0"))),
+            "in ensemble 'e0', step 0 (model 'm0' version 3, request '7'): in ensemble 'e1', step 1 \
+             (model 'm1' version 3, instance 'm_0'): full",
+            Some("m_0"),
+        );
+    }
+
+    #[test]
+    fn the_first_instance_to_say_so_counts_and_steps_do_not_hide_it() {
+        let error = at(0, "", Error::internal("x").at_instance(&"a".into()));
+        let error = error.at_instance(&"b".into()).at_instance(&"c".into());
+        assert_eq!(error.instance().map(|it| &**it), Some("a"));
+        let steps: Vec<usize> = at(5, "", error).path().map(|it| it.step).collect();
+        assert_eq!(steps, [5, 0]);
+    }
+
+    #[test]
+    fn ids_without_end_are_cut() {
+        let long = "é".repeat(LONGEST_ID);
+        assert_eq!(*StepError::request_id(&long), *long);
+        assert_eq!(*StepError::request_id(&format!("{long}x")), *format!("{long}…"));
+    }
+}

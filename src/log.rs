@@ -1,121 +1,114 @@
-//! Log lines: one line an event whatever it says, levels by the command line's switches.
+//! Log lines: one line an event whatever it says, by switches that may change while the server runs.
 
-use std::{
-    fmt,
-    time::{SystemTime, UNIX_EPOCH},
-};
+mod event;
+mod line;
+mod settings;
+mod writer;
 
-use tracing::{Event, Level, Metadata, Subscriber};
+use std::{io::Write, sync::Arc, time::Duration};
+
+use tracing::{Event, Subscriber};
 use tracing_subscriber::{
-    Layer,
-    filter::filter_fn,
-    fmt::{FmtContext, FormatEvent, FormatFields, format::Writer},
-    layer::SubscriberExt,
-    registry::LookupSpan,
-    util::SubscriberInitExt,
+    Layer, filter::filter_fn, layer::Context, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-use crate::options;
+use self::{event::Said, line::Moment, settings::Switches, writer::Writer};
+pub use self::{
+    event::Value,
+    settings::{Change, Settings},
+};
+use crate::options::{self, LogFormat};
 
-/// Longer messages are cut.
-const LONGEST: usize = 64 << 10;
+/// How long the end of the process waits for lines that are not written yet.
+const LAST_GRACE: Duration = Duration::from_secs(1);
 
-/// Sends events to stderr. Does nothing when a subscriber is set already.
-pub fn start(options: &options::Log) {
-    let options = options.clone();
-    let is_wanted = move |event: &Metadata<'_>| {
-        let is_ours = event.target().starts_with("troupe");
-        match *event.level() {
-            Level::ERROR => options.log_error,
-            Level::WARN => options.log_warning,
-            Level::INFO => options.log_info && is_ours,
-            Level::DEBUG => 1 <= options.log_verbose && is_ours,
-            Level::TRACE => 2 <= options.log_verbose && is_ours,
-        }
-    };
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .event_format(Line)
-        .with_filter(filter_fn(is_wanted));
+/// The log of this process; clones share it.
+#[derive(Clone)]
+pub struct Log {
+    switches: Arc<Switches>,
+    writer: Writer,
+}
+
+/// Writes events to `to` from now on, on a thread of its own. Events go to the log that was started
+/// first.
+pub fn start(options: &options::Log, to: Box<dyn Write + Send>) -> std::io::Result<Log> {
+    let switches = Arc::new(Switches::new(options));
+    let told = switches.clone();
+    let writer = Writer::start(to, move |dropped| {
+        let said = Said {
+            level: tracing::Level::WARN,
+            target: module_path!(),
+            place: format!("log.rs:{}", line!()),
+            message: format!("{dropped} lines were not logged: they came faster than they go"),
+            fields: Vec::new(),
+        };
+        line::write(&said, &told, Moment::now())
+    })?;
+    let log = Log { switches: switches.clone(), writer: writer.clone() };
+    let is_wanted = switches.clone();
+    let lines = Lines { switches, writer };
+    let lines = lines.with_filter(filter_fn(move |it| is_wanted.wants(it)));
     // A second start in one process keeps the first subscriber.
     let _ = tracing_subscriber::registry().with(lines).try_init();
+    Ok(log)
 }
 
-struct Line;
-
-impl<S, N> FormatEvent<S, N> for Line
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        context: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let letter = event.metadata().level().as_str().chars().next().unwrap_or('?');
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (day, second) = (now.as_secs() / 86_400, now.as_secs() % 86_400);
-        let (_, month, day) = date(day as i64);
-        write!(
-            writer,
-            "{letter}{month:02}{day:02} {:02}:{:02}:{:02}.{:06} {}] ",
-            second / 3600,
-            second / 60 % 60,
-            second % 60,
-            now.subsec_micros(),
-            std::process::id()
-        )?;
-        let mut text = String::new();
-        context.format_fields(Writer::new(&mut text), event)?;
-        writeln!(writer, "{}", one_line(&text))
+impl Log {
+    /// A log that nothing is written to, with Triton's settings.
+    pub fn silent() -> Log {
+        let (switches, writer) = (Arc::new(Switches::default()), Writer::closed());
+        Log { switches, writer }
     }
-}
 
-/// Control characters escaped, so that nobody can forge lines or paint the terminal.
-fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for char in text.chars() {
-        if LONGEST < line.len() {
-            line.push('…');
-            break;
-        }
-        match char {
-            char if char.is_control() => line.extend(char.escape_default()),
-            char => line.push(char),
+    /// What is logged, and how.
+    pub fn settings(&self) -> Settings {
+        self.switches.settings()
+    }
+
+    /// Changes what is given and keeps the rest; counts from the next event on.
+    pub fn change(&self, change: &Change) -> Settings {
+        self.switches.change(change);
+        // Whether an event is wanted is remembered where it comes from.
+        tracing::callsite::rebuild_interest_cache();
+        self.settings()
+    }
+
+    /// A line of the access log, which no switch of the levels hides.
+    pub fn access(&self, fields: Vec<(&'static str, Value)>) {
+        let said = Said {
+            level: tracing::Level::INFO,
+            target: "troupe::access",
+            place: "access".to_owned(),
+            message: "inference".to_owned(),
+            fields,
+        };
+        self.writer.push(line::write(&said, &self.switches, Moment::now()).as_bytes());
+    }
+
+    /// Shows people a table as it is, but where each line is an object.
+    pub fn table(&self, table: &str) {
+        if self.switches.format() == LogFormat::Json {
+            tracing::info!("{table}");
+        } else {
+            self.writer.push(format!("\n{}\n", table.trim_end()).as_bytes());
         }
     }
-    line
-}
 
-/// Year, month and day of a day since 1970, by the usual rule of leap years.
-fn date(day: i64) -> (i64, u32, u32) {
-    let shifted = day + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = (of_year - (153 * month + 2) / 5 + 1) as u32;
-    let month = if month < 10 { month + 3 } else { month - 9 } as u32;
-    (year + era * 400 + i64::from(month <= 2), month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_stays_on_its_line() {
-        assert_eq!(one_line("a\nb\u{1b}[31m\0"), "a\\nb\\u{1b}[31m\\u{0}");
-        assert!(one_line(&"x".repeat(1 << 20)).len() < LONGEST + 10);
+    /// Returns once everything is written, or after a second: nobody may read what is written.
+    pub fn flush(&self) {
+        self.writer.flush(LAST_GRACE);
     }
+}
 
-    #[test]
-    fn days_have_dates() {
-        assert_eq!(date(0), (1970, 1, 1));
-        assert_eq!(date(19_782), (2024, 2, 29));
-        assert_eq!(date(20_778), (2026, 11, 21));
+/// Hands events over to the writer.
+struct Lines {
+    switches: Arc<Switches>,
+    writer: Writer,
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let line = line::write(&Said::of(event), &self.switches, Moment::now());
+        self.writer.push(line.as_bytes());
     }
 }

@@ -40,8 +40,14 @@ fn main() -> ExitCode {
             if let Some(problem) = options.serve.problem() {
                 return fail(&problem);
             }
-            log::start(&options.serve.log);
-            server::run(options.serve)
+            match log(&options.serve.log) {
+                Ok(log) => {
+                    let code = server::run(options.serve, log.clone());
+                    log.flush();
+                    code
+                }
+                Err(text) => fail(&text),
+            }
         }
         Some(Command::Check { repositories }) => check(repositories),
         Some(Command::Graph { model, model_repository, format, output }) => {
@@ -50,6 +56,19 @@ fn main() -> ExitCode {
         }
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
     }
+}
+
+/// Starts to log to where the options say.
+fn log(options: &options::Log) -> Result<log::Log, String> {
+    let to: Box<dyn Write + Send> = match &options.log_file {
+        None => Box::new(io::stderr()),
+        Some(path) => {
+            let file = fs::OpenOptions::new().create(true).append(true).open(path);
+            let told = |error| format!("cannot open log file {}: {error}", path.display());
+            Box::new(file.map_err(told)?)
+        }
+    };
+    log::start(options, to).map_err(|error| format!("cannot start to log: {error}"))
 }
 
 /// Prints every problem; fails if there is one.

@@ -163,7 +163,7 @@ fn steps_before_beside_and_behind_a_decoupled_one() {
 
 #[test]
 fn an_error_ends_the_request_behind_the_responses_before_it() {
-    let error = "in ensemble 'breaks', step 1 (model 'breaks_on_9' version 1): nine.";
+    let error = "in ensemble 'breaks', step 1 (model 'breaks_on_9' version 1, instance 'breaks_on_9_0'): nine.";
     check("breaks", &[1.0, 2.0, 9.0, 4.0, 5.0], &["1", "2", error]);
     check("breaks", &[1.0, 2.0], &["1", "2", "."]);
 }

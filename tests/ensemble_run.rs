@@ -94,7 +94,8 @@ fn an_error_says_where_it_happened_and_keeps_its_kind() {
             input("A", "FP32", &[1], vec![1.0]),
             input("CODE", "INT32", &[1], vec![code]),
         ]});
-        let inner = "in ensemble 'e', step 1 (model 'failing' version 1): no luck";
+        let inner =
+            "in ensemble 'e', step 1 (model 'failing' version 1, instance 'failing_0'): no luck";
         let answer = SERVER.infer("e", &request);
         assert_eq!((answer.status, answer.error().as_str()), (status, inner));
         let outer = format!("in ensemble 'outer', step 0 (model 'e' version 1): {inner}");
@@ -197,7 +198,8 @@ fn a_failing_branch_answers_at_once_and_its_siblings_go_no_further() {
         input("CODE", "INT32", &[1], vec![3]),
     ]});
     // The gate is closed: an answer that waited for the other branch would never come.
-    server.infer("e", &request).refuses(400, "step 2 (model 'failing' version 1): no luck");
+    let text = "step 2 (model 'failing' version 1, instance 'failing_0'): no luck";
+    server.infer("e", &request).refuses(400, text);
     gate.let_through(2);
     server.infer("chain", &floats(&[("A", &[1.0])])).ok();
     assert_eq!(server.executions("behind"), 1);
@@ -337,7 +339,8 @@ fn a_window_of_requests_in_flight_opens_again_whatever_comes() {
             let value = ((caller + turn) % 3) as f32;
             let answer = server.infer("e", &floats(&[("A", &[value])]));
             if value == 0.0 {
-                answer.refuses(500, "in ensemble 'e', step 1 (model 'fails_on_0' version 1): ");
+                let step = "step 1 (model 'fails_on_0' version 1, instance 'fails_on_0_0'): ";
+                answer.refuses(500, &format!("in ensemble 'e', {step}"));
             } else {
                 assert_eq!(answer.numbers("Z"), [f64::from(value)]);
             }

@@ -153,7 +153,8 @@ fn what_is_no_picture_is_refused_by_its_step_and_disturbs_nobody() {
         let answer = read(&SERVER, file);
         println!("{}", answer.text());
         assert_eq!(answer.status, 400);
-        let place = "in ensemble 'ocr', step 0 (model 'image_decode' version 1): ";
+        let place =
+            "in ensemble 'ocr', step 0 (model 'image_decode' version 1, instance 'image_decode_";
         assert!(answer.error().starts_with(place), "{}", answer.error());
         assert!(answer.error().contains(text), "{}", answer.error());
         good();

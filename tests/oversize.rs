@@ -137,7 +137,7 @@ fn the_first_failing_part_is_the_answer_and_the_others_are_not_run() {
     let connection = server.http.start("e", &rows(&[("A", &numbers(60))]));
     gate.is_reached();
     gate.let_through(1);
-    let text = "in ensemble 'e', step 0 (model 'picky' version 1): unlucky";
+    let text = "in ensemble 'e', step 0 (model 'picky' version 1, instance 'picky_0'): unlucky";
     let answer = http::finish(connection);
     assert_eq!((answer.status, answer.error().as_str()), (503, text));
     let failures = |reason: &str| {

@@ -216,7 +216,9 @@ fn check(server: &Server, Row(name, what, status, text): &Row) {
         if *status != 200 {
             let error = answer.error();
             let instance = format!("for model instance '{name}_0', message: ");
-            let step = format!("in ensemble '{outer}', step 0 (model '{name}' version 1): ");
+            let step = format!(
+                "in ensemble '{outer}', step 0 (model '{name}' version 1, instance '{name}_0'): "
+            );
             assert!(error.contains(text), "{what}: no `{text}` in {error}");
             assert!(error.contains(&instance), "{what}: no `{instance}` in {error}");
             assert!(model == *name || error.starts_with(&step), "{what}: no `{step}` in {error}");

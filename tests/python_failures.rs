@@ -155,7 +155,10 @@ fn a_worker_that_dies_fails_its_work_and_is_replaced() {
     }
     until("the server to be ready again", || SERVER.http.get("/v2/health/ready").status == 200);
     let answer = SERVER.infer("e", &floats(&[("A", &[0.0])]));
-    answer.refuses(503, "in ensemble 'e', step 1 (model 'is_killed' version 1): ");
+    answer.refuses(
+        503,
+        "in ensemble 'e', step 1 (model 'is_killed' version 1, instance 'is_killed_0'): ",
+    );
     until("the step to be there again", || {
         SERVER.infer("e", &floats(&[("A", &[5.0])])).status == 200
     });

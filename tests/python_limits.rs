@@ -78,7 +78,8 @@ fn an_execute_that_takes_too_long_is_ended_and_says_where_it_was() {
         until("a new worker", || server.infer(name, &floats(&[("x", &[2.0])])).status == 200);
     }
     let error = server.infer("e", &floats(&[("A", &[0.0])])).error();
-    assert!(error.starts_with("in ensemble 'e', step 0 (model 'loops' version 1): "), "{error}");
+    let step = "in ensemble 'e', step 0 (model 'loops' version 1, instance 'loops_0'): ";
+    assert!(error.starts_with(step), "{error}");
     until("the server to be ready", || server.http.get("/v2/health/ready").status == 200);
     server.is_well();
 }

@@ -87,7 +87,8 @@ fn a_file_may_come_as_an_element_of_bytes() {
 
 #[test]
 fn a_bad_file_is_an_error_of_its_step() {
-    let step = "in ensemble 'picture', step 0 (model 'image_decode' version 1): input 'file': ";
+    let step = "in ensemble 'picture', step 0 (model 'image_decode' version 1, instance \
+                'image_decode_0'): input 'file': ";
     let whole = file("jpeg_420.jpg");
     let mut large = whole.clone();
     let at = large.windows(2).position(|it| it == b"\xFF\xC0").unwrap();

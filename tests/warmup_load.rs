@@ -74,7 +74,7 @@ fn an_ensemble_that_cannot_be_warmed_names_the_step_and_leaves_its_steps_alone()
         .with("f", ensemble(CHAIN, &STEPS).with(for_chain(ONE, "input_data_file: \"missing\"")));
     let server = explicit(repository, &["first", "second"], &[]);
     let text = "failed to run warmup sample 'w': in ensemble 'e', step 1 (model 'second' version \
-                1): Failed to process the request(s) for model instance 'second_0', message: \
+                1, instance 'second_0'): Failed to process the request(s) for model instance 'second_0', message: \
                 ValueError: too cold";
     server.load("e").refuses(400, text);
     let state = server.state("e");

@@ -1,6 +1,7 @@
 //! Answers requests by running other models: config → petgraph → plan → step actors.
 
 mod batch;
+mod blame;
 mod check;
 mod flow;
 pub mod graph;

@@ -195,8 +195,9 @@ fn gather(config: &ModelConfig, parts: Vec<Response>, rows: usize) -> Result<Res
         shape[0] = rows as i64;
         outputs.push(Some(Tensor::new(first.dtype(), shape, data.freeze())?));
     }
+    let left_out_by = parts.iter().find_map(|it| it.left_out_by.clone());
     let parameters = parts.into_iter().next().map(|it| it.parameters).unwrap_or_default();
-    Ok(Response { outputs, parameters, ..Response::default() })
+    Ok(Response { outputs, parameters, left_out_by, ..Response::default() })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{
     error::{Error, StepError},
     metrics::{EnsembleMetrics, StepMetrics, live::Live},
     model::Model,
-    request::Wanted,
+    request::{Context, Wanted},
 };
 
 /// Where an ensemble tensor lies while a request runs.
@@ -171,14 +171,24 @@ impl Plan {
         (0..=self.decoupled.len()).map(of_level).collect()
     }
 
-    /// Says where an error happened.
-    pub(super) fn at_step(&self, index: usize, source: Error) -> Error {
+    /// The step that makes what lies in a slot, and which of its outputs that is; `None` for what
+    /// the client sent.
+    pub(super) fn maker(&self, slot: Slot) -> Option<(usize, usize)> {
+        self.steps.iter().enumerate().find_map(|(index, step)| {
+            let written = step.outputs.iter().find(|(_, it)| *it == slot)?;
+            Some((index, written.0))
+        })
+    }
+
+    /// Says where an error happened, and to whose request.
+    pub(super) fn at_step(&self, index: usize, source: Error, context: &Context) -> Error {
         let model = &self.steps[index].model;
         Error::Step(Arc::new(StepError {
             ensemble: self.config.name.clone(),
             step: index,
             model: model.name().clone(),
             version: model.version,
+            request_id: StepError::request_id(&context.id),
             source,
         }))
     }

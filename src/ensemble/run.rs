@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    batch,
+    batch, blame,
     flow::Iteration,
     plan::{Plan, Route, Slot},
     sequence,
@@ -54,6 +54,8 @@ struct State {
     /// For each step, how long the steps were busy without which it could not start; empty where
     /// nobody looks.
     busy: SmallVec<[Duration; 8]>,
+    /// Steps that left outputs out, and which instance of them it was.
+    left_out: Vec<(usize, Arc<str>)>,
     /// Taken by the first failure or by the last step.
     to: Option<To>,
 }
@@ -98,6 +100,7 @@ impl Run {
         let flow = iteration.flow.clone();
         let route = flow.routes[iteration.level].clone();
         let held = |tensor| Held { tensor, batch, sequence: sequence.clone() };
+        let left_out = response.left_out_by.map(|name| (index, name));
         let mut outputs = response.outputs;
         let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = &flow.plan.steps[index].outputs;
@@ -105,7 +108,9 @@ impl Run {
         let slots = lay(&route, &flow.plan, writes, held);
         tell(&flow.plan, &flow.context, &slots);
         let to = To::Flow(iteration);
-        let state = Mutex::new(State::new(slots, route, flow.wanted.clone(), to));
+        let mut state = State::new(slots, route, flow.wanted.clone(), to);
+        state.left_out.extend(left_out);
+        let state = Mutex::new(state);
         let (plan, team, context) = (flow.plan.clone(), flow.team.clone(), flow.context.clone());
         Run { plan, team, context, state }.ready()
     }
@@ -143,9 +148,13 @@ impl Run {
         }
         let mut inputs = Vec::with_capacity(step.inputs.len());
         let mut sequence = None;
+        let mut missing = None;
         for (position, slot) in step.inputs.iter().enumerate() {
             let held = slot.and_then(|slot| self.read(&mut state, slot));
             let config = &step.model.config;
+            if held.is_none() && !config.inputs[position].optional {
+                missing = missing.or(*slot);
+            }
             inputs.push(held.map(|Held { tensor, batch, sequence: said }| {
                 // When several producers say something, the first counts.
                 sequence = sequence.take().or(said);
@@ -155,7 +164,14 @@ impl Run {
         }
         let wanted = step.wanted.clone();
         let context = sequence.unwrap_or_else(|| self.context.clone());
-        Some(Request { context, inputs, wanted, batch: 0 })
+        let mut request = Request { context, inputs, wanted, batch: 0 };
+        if let Some((maker, source)) =
+            missing.and_then(|it| blame::input(&self.plan, (index, it), &mut request))
+        {
+            self.fail(&mut state, maker, (source, Instant::now()));
+            return None;
+        }
+        Some(request)
     }
 
     /// The last reader takes a tensor, earlier ones share it.
@@ -187,7 +203,7 @@ impl Run {
             let sequence = sequence::of_step(&self.context, &response.parameters)?;
             Ok((response, sequence))
         });
-        let (response, sequence) = match result {
+        let (mut response, sequence) = match result {
             Ok(it) => it,
             Err(source) => {
                 self.fail(&mut state, index, (source, now));
@@ -196,10 +212,14 @@ impl Run {
         };
         state.timing += response.timing;
         let step = &self.plan.steps[index];
-        let mut outputs = response.outputs;
+        let outputs = &mut response.outputs;
         for (output, slot) in &step.outputs {
             // What the step did not give stays empty, and so is left out downstream.
             let tensor = outputs.get_mut(*output).and_then(Option::take);
+            if tensor.is_none() {
+                let name = response.left_out_by.take();
+                state.left_out.extend(name.map(|name| (index, name)));
+            }
             if state.counters[self.plan.steps.len() + slot] != 0 {
                 let sequence = sequence.clone();
                 if let Some(tensor) = tensor.as_ref().filter(|_| !self.context.is_warmup) {
@@ -235,7 +255,11 @@ impl Run {
             self.context.cancel();
         }
         state.slots.clear();
-        let error = self.plan.at_step(index, source);
+        let source = match state.left_out.iter().find(|it| it.0 == index) {
+            Some((_, name)) => source.at_instance(name),
+            None => source,
+        };
+        let error = self.plan.at_step(index, source, &self.context);
         match to {
             To::Client(reply) => reply.answer_at(Err(error), now),
             To::Flow(iteration) => iteration.fail(error, now),
@@ -244,6 +268,12 @@ impl Run {
 
     /// The last step has ended; `busy` is how long the steps were that it and all waited for.
     fn finish(&self, state: &mut State, busy: Duration, now: Instant) {
+        if let Some(To::Client(_)) = &state.to
+            && let Some((maker, source)) =
+                blame::outputs(&self.plan, &state.wanted, |slot| state.slots[slot].is_some())
+        {
+            return self.fail(state, maker, (source, now));
+        }
         let Some(to) = state.to.take() else { return };
         let mut slots = mem::take(&mut state.slots);
         let config = &self.plan.config;
@@ -261,7 +291,8 @@ impl Run {
         });
         let outputs = outputs.collect();
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
-        let response = Response { outputs, parameters, timing: state.timing, credit: None };
+        let timing = state.timing;
+        let response = Response { outputs, parameters, timing, ..Response::default() };
         match to {
             To::Client(reply) => {
                 if !self.context.is_warmup {
@@ -285,6 +316,7 @@ impl State {
             wanted,
             timing: Timing::default(),
             busy: SmallVec::new(),
+            left_out: Vec::new(),
             to: Some(to),
         }
     }

@@ -100,7 +100,8 @@ impl Responses {
                 step::start(&run, ready, now);
             }
             Err(source) => {
-                flow.fail(level + 1, flow.plan.at_step(self.stay.index, source), now);
+                let error = flow.plan.at_step(self.stay.index, source, &flow.context);
+                flow.fail(level + 1, error, now);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The doors: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire, status codes.
 
+mod access;
 pub mod ask;
 pub mod classify;
 pub mod dashboard;
@@ -10,6 +11,7 @@ pub mod http;
 pub mod metrics;
 mod mismatch;
 pub mod named;
+mod provenance;
 pub mod settings;
 pub mod status;
 mod watch;

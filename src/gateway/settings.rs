@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{
     error::{Error, Result},
+    log::Log,
     tensor::SegmentPool,
 };
 
@@ -25,6 +26,10 @@ pub struct Settings {
     pub allow_dashboard: bool,
     /// Where big request bodies are received when a worker process reads them.
     pub segments: Arc<SegmentPool>,
+    /// What is logged, for those who ask and change it.
+    pub log: Log,
+    /// `--access-log`: a line about each inference.
+    pub access_log: bool,
 }
 
 pub use crate::options::DEFAULT_MAX_INPUT_SIZE;

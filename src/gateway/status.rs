@@ -11,6 +11,20 @@ pub struct Status {
     pub grpc: i32,
 }
 
+/// The kind as `google.rpc.ErrorInfo` names reasons.
+pub fn reason(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Unknown => "UNKNOWN",
+        ErrorKind::Internal => "INTERNAL",
+        ErrorKind::NotFound => "NOT_FOUND",
+        ErrorKind::InvalidArg => "INVALID_ARG",
+        ErrorKind::Unavailable => "UNAVAILABLE",
+        ErrorKind::Unsupported => "UNSUPPORTED",
+        ErrorKind::AlreadyExists => "ALREADY_EXISTS",
+        ErrorKind::Cancelled => "CANCELLED",
+    }
+}
+
 /// Triton's codes for a kind of error.
 pub fn status(kind: ErrorKind) -> Status {
     let (http, grpc) = match kind {

@@ -24,6 +24,9 @@ impl Watch {
         if !request.context.parameters.iter().any(asks) {
             return Watch { timing: None };
         }
+        if let Some(span) = &request.context.span {
+            return Watch { timing: Some(span.record().clone()) };
+        }
         let record = Arc::new(Record::new(None, Instant::now(), Vec::new()));
         request.context = Arc::new(request.context.under(Span::root(record.clone())));
         Watch { timing: Some(record) }

@@ -16,7 +16,7 @@ use crate::{
     backend::{Executor, InstanceName, OpenLocal, Tensors},
     config::ModelConfig,
     error::{Error, Result},
-    request::{Pending, Reply, Request, Response},
+    request::{Pending, Reply, Request, Response, Wanted},
     statistics::{Statistics, Timing, lap},
     trace::{Ended, Execution, Span},
 };
@@ -103,6 +103,11 @@ impl Local {
             self.stats.execution(counted, &timing, *clock);
             Response { outputs, timing, ..Response::default() }
         });
+        let result = match wanted {
+            Wanted::All => Response::of_instance(result, &self.name),
+            // It is no surprise that there are fewer.
+            Wanted::Only(_) => result.map_err(|error| error.at_instance(&self.name)),
+        };
         reply.answer_at(result, *clock);
     }
 
@@ -137,6 +142,7 @@ impl Local {
                 }
             }
             Err(error) => {
+                let error = error.at_instance(&self.name);
                 replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
             }
         }

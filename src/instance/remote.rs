@@ -40,7 +40,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Wraps an attached worker.
+    /// Wraps the attached worker of the instance called `name`.
     pub fn new(
         name: Arc<str>,
         remote: Box<dyn Remote>,
@@ -149,7 +149,7 @@ impl Done for Waiting {
                 }
             }
             Err(error) => {
-                let open = replies.into_iter().flatten();
+                let (open, error) = (replies.into_iter().flatten(), error.at_instance(&self.name));
                 open.for_each(|it| it.answer_at(Err(error.clone()), now));
             }
         }
@@ -167,7 +167,8 @@ impl Done for Waiting {
 
     fn detach(&self, group: usize, index: usize) -> Option<Reply> {
         let mut groups = self.groups.borrow_mut();
-        groups.get_mut(group)?.as_mut()?.replies.get_mut(index)?.take()
+        let reply = groups.get_mut(group)?.as_mut()?.replies.get_mut(index)?.take()?;
+        Some(reply.by_instance(&self.name))
     }
 }
 
@@ -188,6 +189,7 @@ impl Waiting {
     fn answer(&self, reply: Reply, result: Result<Response>, (timing, now): (Timing, Instant)) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
         let timing = Timing { queue, ..timing };
+        let result = Response::of_instance(result, &self.name);
         reply.answer_at(result.map(|it| Response { timing, ..it }), now);
     }
 }

@@ -201,6 +201,11 @@ impl Model {
         if let Some(text) = caller.and_then(|it| it.objection(self.name(), self.version)) {
             return Err(Error::unsupported(text));
         }
+        self.fits(request)
+    }
+
+    /// Does the request fit the config? Sets its batch size, or says in Triton's words what is wrong.
+    pub fn fits(&self, request: &mut Request) -> Result<()> {
         check::check(&self.config, request)
             .map_err(|text| Error::invalid(format!("{}{text}", request.context.tag())))
     }

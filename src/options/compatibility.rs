@@ -77,8 +77,6 @@ pub const NOT_YET: &[&str] = &[
     "host-policy",
     "http-header-forward-pattern",
     "http-restricted-api",
-    "log-file",
-    "log-format",
     "model-config-name",
     "model-load-gpu-limit",
     "model-namespacing",

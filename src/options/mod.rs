@@ -3,6 +3,7 @@
 mod compatibility;
 mod dashboard;
 mod infer;
+mod log;
 mod metrics;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -13,6 +14,7 @@ pub use self::{
     compatibility::{NOT_YET, WithoutEffect, not_yet},
     dashboard::Dashboard,
     infer::Infer,
+    log::{Log, LogFormat},
     metrics::{Metrics, MetricsSetting},
 };
 
@@ -182,24 +184,6 @@ pub struct Doors {
     pub http_max_input_size: usize,
 }
 
-/// What to log.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Logging")]
-pub struct Log {
-    /// Level of verbose messages, 0 for none
-    #[arg(long, default_value = "0", value_parser = verbosity)]
-    pub log_verbose: u32,
-    /// Log information
-    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
-    pub log_info: bool,
-    /// Log warnings
-    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
-    pub log_warning: bool,
-    /// Log errors
-    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
-    pub log_error: bool,
-}
-
 impl Serve {
     /// The backend settings, by backend and key.
     pub fn backend_settings(&self) -> BTreeMap<(String, String), String> {
@@ -268,13 +252,6 @@ fn control_mode(text: &str) -> Result<ControlMode, String> {
     }
 }
 
-fn verbosity(text: &str) -> Result<u32, String> {
-    match switch(text) {
-        Ok(on) if text.parse::<u32>().is_err() => Ok(u32::from(on)),
-        _ => text.parse().map_err(|_| format!("expected a number, got `{text}`")),
-    }
-}
-
 fn input_size(text: &str) -> Result<usize, String> {
     let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
     match size {
@@ -312,6 +289,9 @@ mod tests {
         assert!(serve(&["--strict-readiness=OFF"]).is_ok_and(|it| !it.strict_readiness));
         assert!(serve(&["--disable-auto-complete-config"]).is_ok_and(|it| !it.auto_complete()));
         assert!(serve(&["--log-verbose=true"]).is_ok_and(|it| it.log.log_verbose == 1));
+        let log = serve(&["--log-format=ISO8601", "--access-log", "--log-file", "a"]).unwrap().log;
+        assert_eq!((log.log_format, log.access_log), (LogFormat::Iso8601, true));
+        assert_eq!(log.log_file, Some(PathBuf::from("a")));
     }
 
     #[test]
@@ -321,6 +301,7 @@ mod tests {
             (vec!["--model-control-mode=poll"], "not supported yet"),
             (vec!["--model-control-mode=x"], "invalid argument for --model-control-mode"),
             (vec!["--http-max-input-size=0"], "must be greater than 0"),
+            (vec!["--log-format=iso8601"], "invalid argument for --log-format"),
             (vec!["--load-model=a"], "requires setting '--model-control-mode=explicit'"),
             (vec!["--grpc-port=8000"], "HTTP requests and GRPC requests at the same address"),
             (vec!["--backend-config=python"], "expected `<backend>,<key>=<value>`"),

@@ -27,6 +27,20 @@ pub struct Response {
     /// Held until the response is on its way to the client: its maker sends no more than it has
     /// credit for.
     pub credit: Option<Arc<Credit>>,
+    /// The instance that left outputs out, for errors about those.
+    pub left_out_by: Option<Arc<str>>,
+}
+
+impl Response {
+    /// What an instance said: its errors and what it left out have its name.
+    pub fn of_instance(result: Result<Response>, name: &Arc<str>) -> Result<Response> {
+        match result {
+            Ok(response) if response.outputs.iter().any(Option::is_none) => {
+                Ok(Response { left_out_by: Some(name.clone()), ..response })
+            }
+            result => result.map_err(|error| error.at_instance(name)),
+        }
+    }
 }
 
 /// Tells the maker of a response, when it is dropped, that nobody holds that response any more.
@@ -122,6 +136,8 @@ pub struct Reply {
     /// Where it is noted, if somebody watches the request.
     visit: Option<Box<Open>>,
     since: Instant,
+    /// The instance that answers, if it does so on its own.
+    instance: Option<Arc<str>>,
 }
 
 impl Reply {
@@ -132,7 +148,7 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), ticket: None, visit: None, since }
+        Reply { to: Some(Box::new(to)), ticket: None, visit: None, since, instance: None }
     }
 
     /// A reply and the place to wait for it.
@@ -151,6 +167,12 @@ impl Reply {
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
         self.ticket = Some(Ticket::new(stats, self.since));
+        self
+    }
+
+    /// What follows is said by this instance.
+    pub fn by_instance(mut self, name: &Arc<str>) -> Reply {
+        self.instance = Some(name.clone());
         self
     }
 
@@ -179,6 +201,7 @@ impl Reply {
 
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, result: Result<Response>) {
+        let result = self.named(result);
         let now = Instant::now();
         if let Some(ticket) = &mut self.ticket {
             let elapsed = now.saturating_duration_since(self.since);
@@ -227,6 +250,7 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
+        let result = self.named(result);
         if let (Some(visit), Ok(response)) = (&self.visit, &result) {
             visit.outputs(&response.outputs);
         }
@@ -236,6 +260,13 @@ impl Reply {
         }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
+    }
+
+    fn named(&self, result: Result<Response>) -> Result<Response> {
+        match &self.instance {
+            Some(name) => Response::of_instance(result, name),
+            None => result,
+        }
     }
 
     fn count(&mut self, result: &Result<&Timing, &Error>, now: Instant) {

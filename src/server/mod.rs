@@ -27,16 +27,17 @@ use crate::{
         Gate, http,
         settings::{Lifecycle, Settings},
     },
+    log::Log,
     options::{ControlMode, Serve},
     repository::{self, Mode},
     tensor::SegmentPool,
 };
 
 /// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
-pub fn run(options: Serve) -> ExitCode {
+pub fn run(options: Serve, log: Log) -> ExitCode {
     let system = System::new();
     let code = system.block_on(async {
-        match serve(options).await {
+        match serve(options, log).await {
             Ok(code) => code,
             Err(error) => {
                 tracing::error!("{error}");
@@ -49,7 +50,7 @@ pub fn run(options: Serve) -> ExitCode {
     code
 }
 
-async fn serve(options: Serve) -> Result<ExitCode, String> {
+async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     let mut told = Told::new()?;
     for flag in options.without_effect.given() {
         tracing::warn!("{flag} has no effect here");
@@ -77,6 +78,8 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             strict_readiness: options.strict_readiness,
             allow_dashboard: options.dashboard.allow_dashboard,
             segments: SegmentPool::shared().clone(),
+            log: log.clone(),
+            access_log: options.log.access_log,
         },
         lifecycle: Arc::new(Lifecycle::default()),
     };
@@ -89,7 +92,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     doors.announce();
 
     let loaded = tokio::select! {
-        summary = started.initial => loaded(&summary, &options),
+        summary = started.initial => loaded(&summary, &options, &log),
         () = told.wait() => {
             python::wait_for_workers(Instant::now());
             return Ok(ExitCode::SUCCESS);

@@ -3,19 +3,20 @@
 use super::settings;
 use crate::{
     gateway::describe,
+    log::Log,
     options::{ControlMode, Serve},
     repository::{self, Summary},
     table::table,
 };
 
-/// Prints the tables. `false` when something failed.
-pub(super) fn loaded(summary: &Summary, options: &Serve) -> bool {
+/// Logs the tables. `false` when something failed.
+pub(super) fn loaded(summary: &Summary, options: &Serve, log: &Log) -> bool {
     let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
     let row =
         |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
-    print(&table(&["Model", "Version", "Status"], &rows));
-    print(&table(&["Option", "Value"], &option_rows(options)));
+    log.table(&table(&["Model", "Version", "Status"], &rows));
+    log.table(&table(&["Option", "Value"], &option_rows(options)));
     summary.is_ok
 }
 
@@ -42,9 +43,4 @@ fn option_rows(options: &Serve) -> Vec<Vec<String>> {
     rows.push(("exit_timeout".to_owned(), options.exit_timeout_secs.to_string()));
     rows.push(("provision".to_owned(), number(options.provision)));
     rows.into_iter().map(|(name, value)| vec![name, value]).collect()
-}
-
-/// For people at a terminal; the log has the same facts line by line.
-fn print(text: &str) {
-    eprintln!("\n{}", text.trim_end());
 }

@@ -141,12 +141,20 @@ impl Answer {
             .unwrap_or_else(|it| panic!("{it} in {}: {}", self.status, self.text()))
     }
 
-    /// The text of an error body, which holds nothing else.
+    /// The text of an error body, which holds nothing else but where in an ensemble it happened.
     pub(crate) fn error(&self) -> String {
         let body = self.json();
-        let object = body.as_object().filter(|it| it.len() == 1);
+        let is_known = |key: &String| key == "error" || key == "troupe";
+        let object = body.as_object().filter(|it| it.keys().all(is_known));
         let text = object.and_then(|it| it.get("error")).and_then(Value::as_str);
         text.unwrap_or_else(|| panic!("{} is no error: {body}", self.status)).to_owned()
+    }
+
+    /// Where in an ensemble an error happened.
+    #[track_caller]
+    pub(crate) fn provenance(&self) -> Value {
+        let body = self.json();
+        body.get("troupe").unwrap_or_else(|| panic!("no place in {body}")).clone()
     }
 
     /// The objects of server-sent events.

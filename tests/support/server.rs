@@ -4,10 +4,14 @@ use std::{
     collections::VecDeque,
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
+    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -37,8 +41,9 @@ pub(crate) struct Ended {
     pub(crate) output: String,
 }
 
+/// What comes out of both streams, and of the file in `--log-file` if there is one.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<VecDeque<String>>>);
+struct Log(Arc<Mutex<VecDeque<String>>>, Option<PathBuf>, Arc<AtomicBool>);
 
 impl Server {
     /// Serves a repository, and waits until it is ready.
@@ -72,7 +77,8 @@ impl Server {
         let mut command = command(&repository, flags);
         let mut child = command.envs(envs.iter().copied()).spawn().unwrap();
         let pid = child.id();
-        let log = Log::default();
+        let file = flags.iter().find_map(|it| it.strip_prefix("--log-file="));
+        let log = Log(Arc::default(), file.map(|it| repository.beside(it)), Arc::default());
         log.follow(child.stdout.take().unwrap());
         log.follow(child.stderr.take().unwrap());
         let watchdog = Command::new("sh")
@@ -184,6 +190,11 @@ impl Server {
         eventually(&format!("`{text}` in the log"), || self.log.line(text))
     }
 
+    /// Whether anybody reads what it logs.
+    pub(crate) fn reads_log(&self, reads: bool) {
+        self.log.2.store(!reads, SeqCst);
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         process::signal(self.pid, signal);
@@ -254,7 +265,7 @@ fn command(repository: &Repository, flags: &[&str]) -> Command {
 
 impl Log {
     fn follow(&self, from: impl Read + Send + 'static) {
-        let log = self.0.clone();
+        let (log, is_paused) = (self.0.clone(), self.2.clone());
         thread::spawn(move || {
             let mut from = BufReader::new(from);
             let mut line = Vec::new();
@@ -265,20 +276,31 @@ impl Log {
                 }
                 log.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
                 line.clear();
+                drop(log);
+                while is_paused.load(SeqCst) {
+                    thread::park_timeout(Duration::from_millis(2));
+                }
             }
         });
     }
 
     fn text(&self) -> String {
-        self.0.lock().unwrap().iter().map(|it| format!("{it}\n")).collect()
+        let text: String = self.0.lock().unwrap().iter().map(|it| format!("{it}\n")).collect();
+        text + &self.file()
     }
 
     fn line(&self, text: &str) -> Option<String> {
-        self.0.lock().unwrap().iter().find(|it| it.contains(text)).cloned()
+        let found = self.0.lock().unwrap().iter().find(|it| it.contains(text)).cloned();
+        found.or_else(|| self.file().lines().find(|it| it.contains(text)).map(str::to_owned))
+    }
+
+    fn file(&self) -> String {
+        let text = self.1.as_ref().and_then(|it| std::fs::read_to_string(it).ok());
+        text.unwrap_or_default()
     }
 
     fn address(&self, after: &str) -> Option<SocketAddr> {
         let line = self.line(after)?;
-        line.split_once(after)?.1.split_whitespace().next()?.parse().ok()
+        line.split_once(after)?.1.split([' ', '"']).next()?.parse().ok()
     }
 }

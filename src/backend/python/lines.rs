@@ -128,7 +128,7 @@ pub(super) async fn follow(mut receiver: pipe::Receiver, source: Source) {
         let size = receiver.read(&mut chunk).await.unwrap_or(0);
         splitter.feed(&chunk[..size], &mut |line| {
             if source.stream == "stderr" {
-                source.tail.push(line);
+                source.tail.push(&escape(line));
             }
             if let Some(dropped) = budget.take() {
                 report_dropped(&source, dropped);
@@ -186,7 +186,8 @@ impl Splitter {
     }
 
     fn end(&mut self, each: &mut dyn FnMut(&str)) {
-        let mut text = escape(&String::from_utf8_lossy(&self.line));
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let mut text = String::from_utf8_lossy(line).into_owned();
         if 0 < self.cut {
             text.push_str(&format!(" … {} bytes cut", self.cut));
         }
@@ -197,8 +198,7 @@ impl Splitter {
 }
 
 /// Control characters made visible, so that a line stays a line.
-pub(super) fn escape(text: &str) -> String {
-    let text = text.strip_suffix('\r').unwrap_or(text);
+fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn output_becomes_whole_lines() {
         check(&[b"a\nb", b"c\n\nd"], &["a", "bc", "", "d"]);
-        check(&[b"\x1b[31mred\x07\r\n"], &["\\u{1b}[31mred\\u{7}"]);
+        check(&[b"\x1b[31mred\r\n"], &["\x1b[31mred"]);
+        assert_eq!(escape("\x1b[31mred\x07"), "\\u{1b}[31mred\\u{7}");
         check(&[b"\xff\xfe\n"], &["\u{fffd}\u{fffd}"]);
     }
 

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::{
-    lines::{Budget, escape},
-    metrics::Held,
-};
+use super::{lines::Budget, metrics::Held};
 use crate::metrics::{CopiedBytes, Metrics};
 
 /// The level of `Logger.VERBOSE`.
@@ -69,14 +66,13 @@ impl Words {
         if 0 < dropped {
             tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");
         }
-        let (place, message) = (escape(&place), escape(&message));
         match level {
-            1 => tracing::warn!(target: "troupe::python", %model, %instance, "{place}] {message}"),
-            2 => tracing::error!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            1 => tracing::warn!(target: "troupe::python", %model, %instance, place, "{message}"),
+            2 => tracing::error!(target: "troupe::python", %model, %instance, place, "{message}"),
             VERBOSE => {
-                tracing::debug!(target: "troupe::python", %model, %instance, "{place}] {message}")
+                tracing::debug!(target: "troupe::python", %model, %instance, place, "{message}")
             }
-            _ => tracing::info!(target: "troupe::python", %model, %instance, "{place}] {message}"),
+            _ => tracing::info!(target: "troupe::python", %model, %instance, place, "{message}"),
         }
     }
 

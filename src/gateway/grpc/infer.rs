@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{convert, refusal::shutting_down};
+use super::{access, convert, refusal::shutting_down};
 use crate::{
     error::{Error, Result},
-    gateway::{Gate, ask::ask, settings::InFlight},
+    gateway::{Gate, access::Access, ask::ask, settings::InFlight},
     model::Model,
     model::parse_version,
     proto::inference::{ModelInferRequest, ModelInferResponse},
@@ -13,13 +13,24 @@ use crate::{
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request.
 pub(super) async fn infer(gate: &Gate, message: ModelInferRequest) -> Result<ModelInferResponse> {
+    let mut access = access::begin(gate, &message);
+    let result = answer(gate, message, &mut access).await;
+    access::ended(&mut access, &result);
+    result
+}
+
+async fn answer(
+    gate: &Gate,
+    message: ModelInferRequest,
+    access: &mut Access,
+) -> Result<ModelInferResponse> {
     let (_in_flight, model) = find(gate, &message)?;
     if model.config.decoupled {
         return Err(Error::unsupported(
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
-    once(&model, message).await
+    once(&model, message, access).await
 }
 
 /// Counts the request in and finds its model.
@@ -36,8 +47,10 @@ pub(super) fn find(gate: &Gate, message: &ModelInferRequest) -> Result<(InFlight
 pub(super) async fn once(
     model: &Arc<Model>,
     message: ModelInferRequest,
+    access: &mut Access,
 ) -> Result<ModelInferResponse> {
-    let (request, classes) = convert::request(message, &model.config)?;
+    let (mut request, classes) = convert::request(message, &model.config)?;
+    access.works(model, &mut request);
     let context = request.context.clone();
     let response = ask(model, request).await?;
     let response = classes.apply(model, response).await?;

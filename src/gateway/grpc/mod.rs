@@ -1,5 +1,6 @@
 //! The gRPC gateway: tonic inside the engine's arbiters, all of them accepting from one socket.
 
+mod access;
 mod contents;
 mod control;
 mod convert;
@@ -9,6 +10,7 @@ mod frames;
 mod health;
 mod infer;
 mod listen;
+mod logging;
 mod messages;
 mod parameters;
 mod refusal;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     error::{Error, Result},
+    gateway::provenance,
     proto::inference::{InferParameter, infer_parameter::ParameterChoice},
     request::{Parameter, Parameters},
 };
@@ -46,6 +47,13 @@ fn wrong_type(name: &str, expected: &str) -> Error {
 /// A response's parameters.
 pub(super) fn write(parameters: Parameters) -> HashMap<String, InferParameter> {
     parameters.into_iter().map(|(name, value)| (name.into_owned(), one(value))).collect()
+}
+
+/// What the response beside an error in a stream says: `troupe_ensemble`, `troupe_step` and so on.
+pub(super) fn of_error(error: &Error) -> HashMap<String, InferParameter> {
+    let texts = provenance::of(error).map(|it| it.texts()).unwrap_or_default();
+    let named = |(name, text)| (format!("troupe_{name}"), one(Parameter::String(text)));
+    texts.into_iter().map(named).collect()
 }
 
 /// One value.

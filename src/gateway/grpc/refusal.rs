@@ -1,17 +1,42 @@
 //! Turns errors into gRPC statuses that every client can receive.
 
-use std::fmt::Write;
+use std::{collections::HashMap, fmt::Write};
 
 use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
 
-use crate::{error::Error, gateway::status::status};
+use crate::{
+    error::Error,
+    gateway::{
+        provenance::{self, Provenance},
+        status::{reason, status},
+    },
+};
 
 /// Clients refuse trailers of more than 8 KiB, and the text is percent-encoded on its way.
 const MAX_ENCODED_TEXT: usize = 6 << 10;
+/// Beside details the text is there twice: clients check that they are about the same.
+const MAX_TEXT_BESIDE_DETAILS: usize = 2560;
+/// Bytes of a field; all of them are names.
+const MAX_FIELD: usize = 128;
 
-/// The status that says `error`.
+/// The status that says `error`, and in `google.rpc.ErrorInfo` in which step of an ensemble.
 pub(super) fn refuse(error: Error) -> Status {
-    Status::new(code(&error), short(error.to_string()))
+    let (code, text) = (code(&error), error.to_string());
+    let Some(provenance) = provenance::of(&error) else {
+        return Status::new(code, short(text, MAX_ENCODED_TEXT));
+    };
+    let mut details = ErrorDetails::new();
+    details.set_error_info(reason(error.kind()), "troupe", fields(&provenance));
+    Status::with_error_details(code, short(text, MAX_TEXT_BESIDE_DETAILS), details)
+}
+
+fn fields(provenance: &Provenance<'_>) -> HashMap<String, String> {
+    let cut = |text: String| {
+        let fits = |(start, letter): &(usize, char)| start + letter.len_utf8() <= MAX_FIELD;
+        text.char_indices().take_while(fits).map(|(_, letter)| letter).collect()
+    };
+    provenance.texts().into_iter().map(|(name, text)| (name.to_owned(), cut(text))).collect()
 }
 
 /// The status code of `error`.
@@ -30,13 +55,13 @@ pub(super) fn not_supported(what: &str) -> Status {
 }
 
 /// Cuts a text whose encoded form would be too long for trailers.
-fn short(mut text: String) -> String {
+fn short(mut text: String, most: usize) -> String {
     let mut encoded = 0;
     let end = text.char_indices().find(|(_, letter)| {
         // Each byte of anything else becomes `%XX`.
         let is_plain = letter.is_ascii_graphic() && !"\"#%<>`?{}".contains(*letter);
         encoded += if is_plain { 1 } else { 3 * letter.len_utf8() };
-        MAX_ENCODED_TEXT < encoded
+        most < encoded
     });
     if let Some((end, _)) = end {
         let left = text.len() - end;
@@ -50,6 +75,7 @@ fn short(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::StepError;
 
     #[test]
     fn every_kind_has_its_code() {
@@ -66,12 +92,41 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_steps_have_details_and_fit_into_trailers() {
+        let at = |name: &str, source| {
+            let name: std::sync::Arc<str> = name.into();
+            let (ensemble, model, request_id) = (name.clone(), name.clone(), name);
+            let step = StepError { ensemble, step: 3, model, version: 1, request_id, source };
+            Error::Step(std::sync::Arc::new(step))
+        };
+        let status = refuse(at("m", Error::unavailable("x").at_instance(&"m_0".into())));
+        let details = status.get_details_error_info().unwrap();
+        assert_eq!((&*details.domain, &*details.reason), ("troupe", "UNAVAILABLE"));
+        let mut fields: Vec<_> =
+            details.metadata.iter().map(|it| format!("{}={}", it.0, it.1)).collect();
+        fields.sort();
+        let expected = "ensemble=m instance=m_0 model=m path=m[3] request_id=m step=3 version=1";
+        assert_eq!(fields.join(" "), expected);
+        assert!(refuse(Error::unavailable("x")).details().is_empty());
+        for letter in ["a", "ä", "\n", "…"] {
+            let long = letter.repeat(10_000);
+            let error =
+                at(&long, at(&long, Error::internal(long.clone()).at_instance(&(*long).into())));
+            let response = refuse(error).into_http::<()>();
+            let size: usize =
+                response.headers().iter().map(|it| it.0.as_str().len() + it.1.len() + 32).sum();
+            assert!(size < 8 << 10, "{size} bytes for {letter:?}");
+        }
+    }
+
+    #[test]
     fn long_texts_are_cut_so_that_trailers_stay_small() {
         for (letters, times, kept) in [("a", 6144, 6144), ("a", 6145, 6144), ("ä\n", 1000, 2048)] {
             let text = letters.repeat(times);
             let left = text.len() - kept;
             let more = if left == 0 { String::new() } else { format!("… ({left} more bytes)") };
-            assert_eq!(short(text.clone()), format!("{}{more}", &text[..kept]));
+            let cut = short(text.clone(), MAX_ENCODED_TEXT);
+            assert_eq!(cut, format!("{}{more}", &text[..kept]));
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    control, infer, messages,
+    control, infer, logging, messages,
     refusal::{not_supported, refuse, shutting_down},
     stream::{Opening, answers},
 };
@@ -214,7 +214,7 @@ impl GrpcInferenceService for Inference {
     async fn trace_setting(&self, _: Request<TraceSettingRequest>) -> Answer<TraceSettingResponse> {
         Err(not_supported("`TraceSetting`"))
     }
-    async fn log_settings(&self, _: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {
-        Err(not_supported("`LogSettings`"))
+    async fn log_settings(&self, it: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {
+        reply(self.admit().and_then(|gate| logging::change(&gate.settings.log, it.get_ref())))
     }
 }

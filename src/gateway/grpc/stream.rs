@@ -8,18 +8,19 @@ use futures_util::{
     stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::{
-    convert,
+    access, convert,
     infer::{find, once},
     parameters,
-    refusal::{refuse, shutting_down},
+    refusal::{code, refuse, shutting_down},
 };
 use crate::{
     error::{Error, Result},
     gateway::{
         Gate,
+        access::Access,
         ask::{Answers, Said, ask_many},
         classify::Classes,
         settings::InFlight,
@@ -111,18 +112,20 @@ enum Reading {
 impl Call {
     fn start(&mut self, message: ModelInferRequest) {
         let id = message.id.clone();
+        let mut access = access::begin(&self.opening.gate, &message);
         match find(&self.opening.gate, &message) {
             Ok((in_flight, model)) if model.config.decoupled => {
-                self.asked.many.push(match Decoupled::start(in_flight, model, message) {
+                self.asked.many.push(match Decoupled::start((in_flight, access), model, message) {
                     Ok(decoupled) => decoupled.next().boxed(),
                     Err(error) => future::ready(Some((Answered::refused(id, error), None))).boxed(),
                 });
             }
             found => self.asked.single.push_back(Box::pin(async move {
                 let result = match found {
-                    Ok((_in_flight, model)) => once(&model, message).await,
+                    Ok((_in_flight, model)) => once(&model, message, &mut access).await,
                     Err(error) => Err(error),
                 };
+                access::ended(&mut access, &result);
                 Answered { id, result, is_final: true }
             })),
         }
@@ -181,20 +184,23 @@ struct Decoupled {
     classes: Classes,
     id: String,
     wants_empty_final: bool,
+    access: Access,
     _guard: InFlight,
 }
 
 impl Decoupled {
     fn start(
-        in_flight: InFlight,
+        (guard, mut access): (InFlight, Access),
         model: Arc<Model>,
         message: ModelInferRequest,
     ) -> Result<Decoupled> {
         let id = message.id.clone();
         let wants_empty_final = parameters::wants_empty_final(&message.parameters);
-        let (request, classes) = convert::request(message, &model.config)?;
+        let read = convert::request(message, &model.config);
+        let (mut request, classes) = read.inspect_err(|error| access.ended(code(error) as u16))?;
+        access.works(&model, &mut request);
         let answers = ask_many(model.clone(), request);
-        Ok(Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight })
+        Ok(Decoupled { answers, model, classes, id, wants_empty_final, access, _guard: guard })
     }
 
     async fn next(mut self) -> Progress {
@@ -203,7 +209,10 @@ impl Decoupled {
             Said::Last(result) => (result, true),
             Said::Refused(error) => (Err(error), true),
             Said::End if self.wants_empty_final => (Ok(Response::default()), true),
-            Said::End => return None,
+            Said::End => {
+                self.access.ended(Code::Ok as u16);
+                return None;
+            }
         };
         let result = match result {
             Ok(response) => self.classes.clone().apply(&self.model, response).await,
@@ -212,6 +221,10 @@ impl Decoupled {
         let id = self.id.clone();
         // The response's credit goes back here: its bytes are about to be written.
         let result = result.map(|it| convert::response(&self.model, id.clone(), it));
+        match is_final {
+            true => access::ended(&mut self.access, &result),
+            false => access::answered(&mut self.access, &result),
+        }
         Some((Answered { id, result, is_final }, (!is_final).then_some(self)))
     }
 }
@@ -219,7 +232,9 @@ impl Decoupled {
 fn message(answered: Answered) -> ModelStreamInferResponse {
     let Answered { id, result, is_final } = answered;
     let of_error = |error: Error| {
-        (error.to_string(), ModelInferResponse { id, ..ModelInferResponse::default() })
+        let parameters = parameters::of_error(&error);
+        let response = ModelInferResponse { id, parameters, ..ModelInferResponse::default() };
+        (error.to_string(), response)
     };
     let (error_message, mut response) = match result {
         Ok(response) => (String::new(), response),

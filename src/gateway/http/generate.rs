@@ -12,16 +12,18 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use super::{
+    access,
     body::{self, Plan},
     coding::{self, Coding},
     encode::PART,
     flat,
     metadata::{gate, model_and_version},
-    refusal::{Refusal, error_json},
+    refusal::{Refusal, error_body},
 };
 use crate::{
     error::{Error, Result},
     gateway::{
+        access::Access,
         ask::{Answers, Said, ask_many},
         settings::InFlight,
     },
@@ -34,7 +36,18 @@ pub(super) async fn generate(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let mut underway = begin(&http, payload).await?;
+    let mut access = access::begin(&http);
+    let result = whole(&http, payload, &mut access).await;
+    access::ended(&mut access, &result);
+    result
+}
+
+async fn whole(
+    http: &HttpRequest,
+    payload: web::Payload,
+    access: &mut Access,
+) -> Result<HttpResponse, Refusal> {
+    let mut underway = begin(http, payload, access).await?;
     let response = only(&mut underway.answers).await?;
     let text = underway.text(response, Form::Whole).await?;
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
@@ -46,16 +59,34 @@ pub(super) async fn generate_stream(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let mut underway = begin(&http, payload).await?;
-    let (status, first) = match underway.answers.next().await {
+    let mut access = access::begin(&http);
+    let (underway, (status, first)) = match first(&http, payload, &mut access).await {
+        Ok(it) => it,
+        Err(refusal) => {
+            let result = Err(refusal);
+            access::ended(&mut access, &result);
+            return result;
+        }
+    };
+    let events = Events { underway, ready: first, access, status };
+    Ok(HttpResponse::build(status)
+        .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
+        .streaming(stream::unfold(events, Events::next)))
+}
+
+/// What a stream begins with: the status and its first event.
+async fn first(
+    http: &HttpRequest,
+    payload: web::Payload,
+    access: &mut Access,
+) -> Result<(Underway, (StatusCode, Bytes)), Refusal> {
+    let mut underway = begin(http, payload, access).await?;
+    let first = match underway.answers.next().await {
         Some(Said::Refused(error)) => return Err(error.into()),
         Some(Said::Part(result) | Said::Last(result)) => underway.event(result).await,
         Some(Said::End) | None => (StatusCode::OK, Bytes::new()),
     };
-    let events = Events { underway, ready: first };
-    Ok(HttpResponse::build(status)
-        .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
-        .streaming(stream::unfold(events, Events::next)))
+    Ok((underway, first))
 }
 
 /// A request that a model works on.
@@ -66,9 +97,13 @@ struct Underway {
     _in_flight: InFlight,
 }
 
-async fn begin(http: &HttpRequest, payload: web::Payload) -> Result<Underway, Refusal> {
+async fn begin(
+    http: &HttpRequest,
+    payload: web::Payload,
+    access: &mut Access,
+) -> Result<Underway, Refusal> {
     let mut payload = payload.into_inner();
-    let refusal = match ask(http, &mut payload).await {
+    let refusal = match ask(http, &mut payload, access).await {
         Ok(underway) => return Ok(underway),
         Err(refusal) => refusal,
     };
@@ -78,7 +113,11 @@ async fn begin(http: &HttpRequest, payload: web::Payload) -> Result<Underway, Re
     Err(refusal)
 }
 
-async fn ask(http: &HttpRequest, payload: &mut Payload) -> Result<Underway, Refusal> {
+async fn ask(
+    http: &HttpRequest,
+    payload: &mut Payload,
+    access: &mut Access,
+) -> Result<Underway, Refusal> {
     let gate = gate(http)?;
     let in_flight = gate.lifecycle.enter()?;
     let (name, version) = model_and_version(http)?;
@@ -92,7 +131,9 @@ async fn ask(http: &HttpRequest, payload: &mut Payload) -> Result<Underway, Refu
     let body = body::receive(http, payload, &plan).await?.bytes;
     let (effort, config) = (body.len(), model.config.clone());
     let read = move || flat::decode(&body, &config, limit);
-    let request = body::off_thread(effort, read).await?;
+    access::received(access, http, effort);
+    let mut request = body::off_thread(effort, read).await?;
+    access.works(&model, &mut request);
     let context = request.context.clone();
     let answers = ask_many(model.clone(), request);
     Ok(Underway { model, context, answers, _in_flight: in_flight })
@@ -160,7 +201,7 @@ impl Underway {
             },
             Err(error) => error,
         };
-        let text = format!("data: {}\n\n", error_json(&error.to_string()));
+        let text = format!("data: {}\n\n", error_body(&error));
         (Refusal::from(error).status_code(), text.into())
     }
 }
@@ -170,20 +211,26 @@ struct Events {
     underway: Underway,
     /// Of an event: what was not sent yet.
     ready: Bytes,
+    access: Access,
+    status: StatusCode,
 }
 
 impl Events {
     /// The next bytes to send. Nothing is made ahead: a client that does not read stops its model.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Events)> {
         while self.ready.is_empty() {
-            let result = match self.underway.answers.next().await? {
-                Said::Part(result) | Said::Last(result) => result,
-                Said::Refused(error) => Err(error),
-                Said::End => return None,
+            let result = match self.underway.answers.next().await {
+                Some(Said::Part(result) | Said::Last(result)) => result,
+                Some(Said::Refused(error)) => Err(error),
+                Some(Said::End) | None => {
+                    self.access.ended(self.status.as_u16());
+                    return None;
+                }
             };
             self.ready = self.underway.event(result).await.1;
         }
         let part = self.ready.split_to(self.ready.len().min(PART));
+        self.access.sent(part.len());
         Some((Ok(part), self))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, dev::Payload, http::header::HeaderMap, web};
 
 use super::{
+    access,
     body::{self, Body, Plan},
     coding::{self, Coding},
     decode::{self, Asked, Layout},
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    gateway::{Gate, ask::ask},
+    gateway::{Gate, access::Access, ask::ask},
     model::Model,
     request::{Context, Response, Wanted},
     tensor::DataType,
@@ -26,7 +27,10 @@ pub(super) async fn infer(
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
     let mut payload = payload.into_inner();
-    let refusal = match answer(&http, &mut payload).await {
+    let mut access = access::begin(&http);
+    let result = answer(&http, &mut payload, &mut access).await;
+    access::ended(&mut access, &result);
+    let refusal = match result {
         Ok(response) => return Ok(response),
         Err(refusal) => refusal,
     };
@@ -36,7 +40,11 @@ pub(super) async fn infer(
     Err(refusal)
 }
 
-async fn answer(http: &HttpRequest, payload: &mut Payload) -> Result<HttpResponse, Refusal> {
+async fn answer(
+    http: &HttpRequest,
+    payload: &mut Payload,
+    access: &mut Access,
+) -> Result<HttpResponse, Refusal> {
     let gate = gate(http)?;
     let _in_flight = gate.lifecycle.enter()?;
     let (name, version) = model_and_version(http)?;
@@ -47,7 +55,9 @@ async fn answer(http: &HttpRequest, payload: &mut Payload) -> Result<HttpRespons
     }
     let layout = layout(http.headers())?;
     let body = receive(http, payload, gate, (&model, layout)).await?;
-    let asked = read(body, layout, &model, gate.settings.max_input_size).await?;
+    access::received(access, http, body.bytes.len());
+    let mut asked = read(body, layout, &model, gate.settings.max_input_size).await?;
+    access.works(&model, &mut asked.request);
     let context = asked.request.context.clone();
     let wanted = asked.request.wanted.clone();
     let response = ask(&model, asked.request).await?;

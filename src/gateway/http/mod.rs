@@ -1,5 +1,6 @@
 //! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's threads.
 
+mod access;
 mod body;
 #[doc(hidden)]
 pub mod codec;
@@ -14,6 +15,7 @@ mod graph;
 mod health;
 mod infer;
 mod json;
+mod logging;
 mod metadata;
 mod refusal;
 mod repository;

@@ -1,4 +1,4 @@
-//! Failures as HTTP says them: a status and `{"error": …}`.
+//! Failures as HTTP says them: a status and `{"error": …}`, with the place beside it where there is one.
 
 use std::fmt;
 
@@ -7,7 +7,10 @@ use actix_web::{
     http::{StatusCode, header},
 };
 
-use crate::{error::Error, gateway::status::status};
+use crate::{
+    error::Error,
+    gateway::{provenance, status::status},
+};
 
 /// Why a request is not answered with what it asked.
 #[derive(Debug)]
@@ -66,12 +69,29 @@ impl ResponseError for Refusal {
         if matches!(self, Refusal::Chunks) {
             response.force_close();
         }
-        response.content_type("application/json").body(error_json(&self.text()))
+        response.content_type("application/json").body(match self {
+            Refusal::Error(error) => error_body(error),
+            _ => error_json(&self.text()),
+        })
     }
 }
 
+/// `{"error": …}`, and `"troupe": {…}` that tells the step of an ensemble.
+pub(super) fn error_body(error: &Error) -> String {
+    let mut body = error_json(&error.to_string());
+    if let Some(place) = provenance::of(error)
+        && let Ok(place) = serde_json::to_string(&place)
+    {
+        body.truncate(body.len() - 1);
+        body.push_str(",\"troupe\":");
+        body.push_str(&place);
+        body.push('}');
+    }
+    body
+}
+
 /// `{"error": …}`.
-pub(super) fn error_json(text: &str) -> String {
+fn error_json(text: &str) -> String {
     let text = serde_json::to_string(text).unwrap_or_else(|_| "\"\"".to_owned());
     format!("{{\"error\":{text}}}")
 }
@@ -91,7 +111,6 @@ pub(super) async fn method_not_allowed() -> HttpResponse {
 pub(super) async fn not_built(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     const PARTS: &[(&str, &str)] = &[
         ("/trace/setting", "the trace extension"),
-        ("/logging", "the logging extension"),
         ("systemsharedmemory", "the system shared memory extension"),
         ("cudasharedmemory", "the CUDA shared memory extension"),
     ];

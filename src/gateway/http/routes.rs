@@ -2,7 +2,7 @@
 
 use actix_web::{Route, web};
 
-use super::{generate, graph, health, infer, metadata, refusal, repository};
+use super::{generate, graph, health, infer, logging, metadata, refusal, repository};
 
 /// Paths are tried in this order: the busiest come first.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
@@ -36,6 +36,9 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
     on("/v2/repository/models/{model}/load", web::post().to(repository::load));
     on("/v2/repository/models/{model}/unload", web::post().to(repository::unload));
+    let settings = web::resource("/v2/logging").route(web::get().to(logging::settings));
+    let others = web::to(refusal::method_not_allowed);
+    app.service(settings.route(web::post().to(logging::change)).default_service(others));
     for path in NOT_BUILT {
         app.route(path, web::to(refusal::not_built));
     }
@@ -44,7 +47,6 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
 const NOT_BUILT: &[&str] = &[
     "/v2/trace/setting",
     "/v2/models/{model}/trace/setting",
-    "/v2/logging",
     "/v2/systemsharedmemory/status",
     "/v2/systemsharedmemory/unregister",
     "/v2/systemsharedmemory/region/{region}/{what}",

@@ -279,6 +279,8 @@ async fn the_endpoint_answers_get_and_nothing_else() {
             strict_readiness: true,
             allow_dashboard: true,
             segments: SegmentPool::new(0),
+            log: crate::log::Log::silent(),
+            access_log: false,
         },
         lifecycle: Arc::default(),
     };

@@ -138,8 +138,8 @@ async fn what_is_not_built_says_so() {
     fails!(it, cuda_shared_memory_status, status, Unimplemented, cuda);
     let trace = "`TraceSetting` is not supported yet";
     fails!(it, trace_setting, TraceSettingRequest::default(), Unimplemented, trace);
-    let log = "`LogSettings` is not supported yet";
-    fails!(it, log_settings, LogSettingsRequest::default(), Unimplemented, log);
+    let settings = it.log_settings(LogSettingsRequest::default()).await.unwrap().into_inner();
+    assert_eq!(settings.settings.len(), 6, "{settings:?}");
 }
 
 async fn channel(server: &Server) -> Channel {

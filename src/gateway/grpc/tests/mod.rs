@@ -124,6 +124,8 @@ impl Server {
                 strict_readiness: true,
                 allow_dashboard: true,
                 segments: SegmentPool::new(0),
+                log: crate::log::Log::silent(),
+                access_log: false,
             },
             lifecycle: Arc::new(Lifecycle::default()),
         };

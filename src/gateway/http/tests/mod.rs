@@ -170,6 +170,8 @@ impl Bench {
                 strict_readiness: true,
                 allow_dashboard: true,
                 segments: SegmentPool::new(1 << 24),
+                log: crate::log::Log::silent(),
+                access_log: false,
             },
             lifecycle: Arc::new(Lifecycle::default()),
         };

@@ -51,7 +51,16 @@ async fn paths_answer_as_tritons() {
             501,
             r#"{"error":"'repository_name' specification is not supported"}"#,
         ),
-        ("GET", "/v2/logging", 501, r#"{"error":"the logging extension is not supported yet"}"#),
+        (
+            "GET",
+            "/v2/logging",
+            200,
+            concat!(
+                r#"{"log_file":"","log_info":true,"log_warning":true,"log_error":true,"#,
+                r#""log_verbose_level":0,"log_format":"default"}"#
+            ),
+        ),
+        ("DELETE", "/v2/logging", 405, r#"{"error":"Method Not Allowed"}"#),
         (
             "GET",
             "/v2/models/batched",

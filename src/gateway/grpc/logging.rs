@@ -1,0 +1,126 @@
+//! The logging extension: what is logged, told and changed.
+
+use std::collections::HashMap;
+
+use crate::{
+    error::{Error, Result},
+    log::{Change, Log, Settings},
+    options::LogFormat,
+    proto::inference::{
+        LogSettingsRequest, LogSettingsResponse, log_settings_request,
+        log_settings_response::{SettingValue, setting_value::ParameterChoice},
+    },
+};
+
+/// Changes the settings that are given, all or none, and tells all of them.
+pub(super) fn change(log: &Log, asked: &LogSettingsRequest) -> Result<LogSettingsResponse> {
+    let change = read(&asked.settings)?;
+    let is_question = asked.settings.is_empty();
+    Ok(tell(if is_question { log.settings() } else { log.change(&change) }))
+}
+
+fn tell(settings: Settings) -> LogSettingsResponse {
+    use ParameterChoice::{BoolParam, StringParam, Uint32Param};
+    let Settings { file, info, warning, error, verbose, format } = settings;
+    let values = [
+        ("log_file", StringParam(file)),
+        ("log_info", BoolParam(info)),
+        ("log_warning", BoolParam(warning)),
+        ("log_error", BoolParam(error)),
+        ("log_verbose_level", Uint32Param(verbose)),
+        ("log_format", StringParam(format.name().to_owned())),
+    ];
+    let value =
+        |(name, it): (&str, _)| (name.to_owned(), SettingValue { parameter_choice: Some(it) });
+    LogSettingsResponse { settings: values.into_iter().map(value).collect() }
+}
+
+/// What is not known changes nothing.
+fn read(given: &HashMap<String, log_settings_request::SettingValue>) -> Result<Change> {
+    use log_settings_request::setting_value::ParameterChoice::{
+        BoolParam, StringParam, Uint32Param,
+    };
+    let choice = |key: &str| given.get(key).map(|it| it.parameter_choice.as_ref());
+    if choice("log_file").is_some() {
+        return Err(Error::unsupported(
+            "log file location can not be updated through network protocol",
+        ));
+    }
+    let switch = |key: &str| match choice(key) {
+        None => Ok(None),
+        Some(Some(BoolParam(on))) => Ok(Some(*on)),
+        Some(_) => Err(Error::invalid(format!("expect boolean for '{key}'"))),
+    };
+    let verbose = match choice("log_verbose_level") {
+        None => None,
+        Some(Some(Uint32Param(level))) => Some(*level),
+        Some(_) => return Err(Error::invalid("expect int32 for 'log_verbose_level'")),
+    };
+    let format = match choice("log_format") {
+        None => None,
+        Some(Some(StringParam(name))) => Some(LogFormat::named(name).ok_or_else(|| {
+            Error::invalid(format!("invalid argument for log_format, got: {name}"))
+        })?),
+        Some(_) => return Err(Error::invalid("expect string for 'log_format'")),
+    };
+    let (info, warning, error) =
+        (switch("log_info")?, switch("log_warning")?, switch("log_error")?);
+    Ok(Change { info, warning, error, verbose, format })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log_settings_request::{SettingValue, setting_value::ParameterChoice::*};
+
+    fn read_one(
+        name: &str,
+        choice: log_settings_request::setting_value::ParameterChoice,
+    ) -> Result<Change> {
+        let value = SettingValue { parameter_choice: Some(choice) };
+        read(&HashMap::from([(name.to_owned(), value)]))
+    }
+
+    #[test]
+    fn what_is_given_is_read() {
+        let none = Change::default;
+        for (name, choice, expected) in [
+            ("log_info", BoolParam(false), Change { info: Some(false), ..none() }),
+            ("log_warning", BoolParam(true), Change { warning: Some(true), ..none() }),
+            ("log_error", BoolParam(false), Change { error: Some(false), ..none() }),
+            ("log_verbose_level", Uint32Param(1), Change { verbose: Some(1), ..none() }),
+            (
+                "log_format",
+                StringParam("json".to_owned()),
+                Change { format: Some(LogFormat::Json), ..none() },
+            ),
+            ("nonsense", Uint32Param(1), none()),
+        ] {
+            assert_eq!(read_one(name, choice), Ok(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_in_tritons_words() {
+        let text = || StringParam("x".to_owned());
+        for (name, choice, expected) in [
+            (
+                "log_file",
+                text(),
+                Error::unsupported("log file location can not be updated through network protocol"),
+            ),
+            ("log_info", text(), Error::invalid("expect boolean for 'log_info'")),
+            ("log_warning", Uint32Param(1), Error::invalid("expect boolean for 'log_warning'")),
+            ("log_error", text(), Error::invalid("expect boolean for 'log_error'")),
+            (
+                "log_verbose_level",
+                BoolParam(true),
+                Error::invalid("expect int32 for 'log_verbose_level'"),
+            ),
+            ("log_format", BoolParam(true), Error::invalid("expect string for 'log_format'")),
+            ("log_format", text(), Error::invalid("invalid argument for log_format, got: x")),
+        ] {
+            assert_eq!(read_one(name, choice), Err(expected), "{name}");
+        }
+    }
+}

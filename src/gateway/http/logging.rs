@@ -1,0 +1,128 @@
+//! The logging extension: what is logged, told and changed.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{
+    body, json,
+    metadata::{self, gate},
+    refusal::Refusal,
+};
+use crate::{
+    error::{Error, Result},
+    log::{Change, Settings},
+    options::LogFormat,
+};
+
+#[derive(Serialize)]
+struct Told {
+    log_file: String,
+    log_info: bool,
+    log_warning: bool,
+    log_error: bool,
+    log_verbose_level: u32,
+    log_format: &'static str,
+}
+
+/// Tells all settings.
+pub(super) async fn settings(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+    tell(gate(&http)?.settings.log.settings())
+}
+
+/// Changes those that are given, all or none, and tells all.
+pub(super) async fn change(
+    http: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, Refusal> {
+    let gate = gate(&http)?;
+    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
+    let change = read(&text)?;
+    tell(gate.settings.log.change(&change))
+}
+
+fn tell(settings: Settings) -> Result<HttpResponse, Refusal> {
+    let Settings { file, info, warning, error, verbose, format } = settings;
+    metadata::json(&Told {
+        log_file: file,
+        log_info: info,
+        log_warning: warning,
+        log_error: error,
+        log_verbose_level: verbose,
+        log_format: format.name(),
+    })
+}
+
+/// What is `null` or not known changes nothing.
+fn read(text: &[u8]) -> Result<Change> {
+    let asked: Map<String, Value> = json::parse(text)?;
+    let given = |key: &str| asked.get(key).filter(|it| !it.is_null());
+    if given("log_file").is_some() {
+        return Err(Error::unsupported(
+            "log file location can not be updated through network protocol",
+        ));
+    }
+    let switch =
+        |key| given(key).map(|it| it.as_bool().ok_or_else(|| wrong("boolean"))).transpose();
+    let level = given("log_verbose_level").map(|it| {
+        let level = it.as_u64().and_then(|it| u32::try_from(it).ok());
+        level.ok_or_else(|| wrong("unsigned-integer"))
+    });
+    let format = given("log_format").map(|it| {
+        let name = it.as_str().ok_or_else(|| wrong("string"))?;
+        LogFormat::named(name).ok_or_else(|| {
+            Error::unavailable(format!("invalid argument for --log_format, got: {name}"))
+        })
+    });
+    Ok(Change {
+        info: switch("log_info")?,
+        warning: switch("log_warning")?,
+        error: switch("log_error")?,
+        verbose: level.transpose()?,
+        format: format.transpose()?,
+    })
+}
+
+fn wrong(expected: &str) -> Error {
+    Error::invalid(format!("attempt to access JSON non-{expected} as {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_is_read_and_the_rest_stays() {
+        let text = br#"{"log_info":false,"log_verbose_level":2,"log_format":"ISO8601","x":[]}"#;
+        let expected = Change {
+            info: Some(false),
+            verbose: Some(2),
+            format: Some(LogFormat::Iso8601),
+            ..Change::default()
+        };
+        assert_eq!(read(text), Ok(expected));
+        assert_eq!(read(br#"{"log_file":null,"log_error":null}"#), Ok(Change::default()));
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_in_tritons_words() {
+        for (text, expected) in [
+            (
+                r#"{"log_file":"a"}"#,
+                Error::unsupported("log file location can not be updated through network protocol"),
+            ),
+            (
+                r#"{"log_format":"x"}"#,
+                Error::unavailable("invalid argument for --log_format, got: x"),
+            ),
+            (r#"{"log_format":1}"#, wrong("string")),
+            (r#"{"log_info":1}"#, wrong("boolean")),
+            (r#"{"log_verbose_level":-1}"#, wrong("unsigned-integer")),
+            (r#"{"log_verbose_level":4294967296}"#, wrong("unsigned-integer")),
+        ] {
+            assert_eq!(read(text.as_bytes()), Err(expected), "{text}");
+        }
+        let error = read(b"[]").unwrap_err().to_string();
+        assert!(error.starts_with("failed to parse the request JSON buffer: "), "{error}");
+    }
+}
