@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::{
-    form::{CARD_HEADER, CELL, Form, PAD, is_inner, label},
+    form::{CARD_HEADER, CELL, Form, PAD, is_inner},
     layout::{Layout, Line, Rectangle},
     picture::{Flow, Kind, Node, Picture},
     shown::Shown,
     svg::{self, Colour},
-    text::{escaped, short},
+    text::escaped,
 };
 
 const COLOURS: &[Colour] = &[
@@ -76,6 +76,7 @@ pub(super) fn file(picture: &Picture) -> String {
 pub(super) fn part(picture: &Picture, form: Form, prefix: &str) -> String {
     let layout = Layout::of(picture, form);
     let size = match layout.width {
+        _ if form == Form::Slim => "slim",
         it if it <= 420.0 => "narrow",
         it if it <= 900.0 => "medium",
         _ => "wide",
@@ -107,7 +108,7 @@ fn body(picture: &Picture, layout: &Layout, (form, page): (Form, Option<&str>)) 
         out += "</g>\n";
     }
     for it in &layout.labels {
-        out += &tag(picture, (it.flow, it.at), prefix);
+        out += &tag((picture, form), (it.flow, it.at), prefix);
     }
     for (index, (node, place)) in picture.nodes.iter().zip(&layout.nodes).enumerate() {
         match (&node.live, form) {
@@ -117,11 +118,14 @@ fn body(picture: &Picture, layout: &Layout, (form, page): (Form, Option<&str>)) 
             (Some(shown), _) => {
                 let id = format!("{prefix}n{index}");
                 let inside = shown.link.as_deref().map(escaped);
-                let link = if page.is_some() { Some(format!("#d{id}")) } else { inside.clone() };
+                let place_on_page = page.map(|_| format!("#dn{index}"));
+                let link = place_on_page.or_else(|| inside.clone());
                 open(&mut out, shown, (&id, link.as_deref()));
-                card(&mut out, (node, shown), place, &id);
+                card(&mut out, (node, shown), (place, form), &id);
                 out += if link.is_some() { "</a>\n" } else { "</g>\n" };
-                note(&mut out, node, place, inside.as_deref());
+                if form == Form::Cards {
+                    note(&mut out, node, place, inside.as_deref());
+                }
             }
             (None, _) => client(&mut out, node, place, form),
         }
@@ -183,9 +187,13 @@ fn way(line: &Line, form: Form) -> String {
     out
 }
 
-fn tag(picture: &Picture, (index, (x, y)): (usize, (f64, f64)), prefix: &str) -> String {
+fn tag(
+    (picture, form): (&Picture, Form),
+    (index, (x, y)): (usize, (f64, f64)),
+    prefix: &str,
+) -> String {
     let flow = &picture.flows[index];
-    let (wide, high) = label(picture, flow);
+    let (wide, high) = form.label(picture, flow);
     let mut out = format!(
         "<rect class=\"tag\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\" \
          rx=\"9\"/>\n",
@@ -201,16 +209,22 @@ fn tag(picture: &Picture, (index, (x, y)): (usize, (f64, f64)), prefix: &str) ->
         );
     };
     if is_inner(picture, flow) {
-        let note = flow.live.as_ref().map_or("", |it| &it.note);
-        line("label", 14.5, &escaped(&short(&flow.tensor)));
-        line("note", 28.5, &format!("{} {rate}", escaped(note)));
+        let note = flow.live.as_ref().filter(|_| form != Form::Slim).map_or("", |it| &it.note);
+        line("label", 14.5, &escaped(&form.label_name(flow)));
+        let between = if note.is_empty() { "" } else { " · " };
+        line("note", 28.5, &format!("{}{between}{rate}", escaped(note)));
     } else {
         line("note", 14.0, &rate);
     }
     out
 }
 
-fn card(out: &mut String, (node, shown): (&Node, &Shown), place: &Rectangle, id: &str) {
+fn card(
+    out: &mut String,
+    (node, shown): (&Node, &Shown),
+    (place, form): (&Rectangle, Form),
+    id: &str,
+) {
     let Rectangle { x, y, width: wide, height } = *place;
     svg::frame(out, place, "card", 9.0);
     let title = y + CARD_HEADER / 2.0 + 5.0;
@@ -221,10 +235,11 @@ fn card(out: &mut String, (node, shown): (&Node, &Shown), place: &Rectangle, id:
         y + CARD_HEADER / 2.0 + 0.5
     );
     *out += &svg::text((x + PAD + 16.0, title), "title", &node.name);
-    let column = (wide - PAD) / 4.0;
-    for (index, cell) in shown.cells.iter().enumerate() {
-        let left = x + PAD + column * (index % 4) as f64;
-        let top = y + CARD_HEADER + CELL.1 * (index / 4) as f64;
+    let columns = form.columns();
+    let column = (wide - PAD) / columns as f64;
+    for (index, cell) in form.cells(&shown.cells).into_iter().enumerate() {
+        let left = x + PAD + column * (index % columns) as f64;
+        let top = y + CARD_HEADER + CELL.1 * (index / columns) as f64;
         *out += &svg::text((left, top + 10.0), "key", cell.label);
         let _ = writeln!(
             out,
@@ -293,7 +308,7 @@ fn note(out: &mut String, node: &Node, place: &Rectangle, inside: Option<&str>) 
 fn client(out: &mut String, node: &Node, place: &Rectangle, form: Form) {
     let class = if node.kind == Kind::Input { "in" } else { "out" };
     let middle = place.x + place.width / 2.0;
-    if form == Form::Cards {
+    if form.is_down() {
         svg::client(out, node, place, class);
         return;
     }

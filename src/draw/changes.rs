@@ -48,6 +48,8 @@ pub(super) fn of(picture: &Picture, prefix: &str, changes: &mut Changes) {
     for (index, flow) in picture.flows.iter().enumerate() {
         let Some(carried) = &flow.live else { continue };
         changes.attribute(format!("{prefix}f{index}"), "class", cards::flow_class(carried.level));
-        changes.text(format!("{prefix}f{index}-rate"), &carried.rate);
+        if !carried.rate.is_empty() && !flow.to.is_empty() {
+            changes.text(format!("{prefix}f{index}-rate"), &carried.rate);
+        }
     }
 }

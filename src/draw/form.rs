@@ -1,8 +1,9 @@
-//! The three forms a picture has, and how large its parts are in each.
+//! The forms a picture has, and how large its parts are in each.
 
 use super::{
     picture::{Flow, Kind, Node, Picture},
-    text::{short, width},
+    shown::{Cell, Cells},
+    text::{short, shorter, width},
 };
 
 /// Sizes of fonts.
@@ -15,7 +16,7 @@ pub(super) const ROW: f64 = 22.0;
 pub(super) const PAD: f64 = 10.0;
 /// Of a step with numbers: its upper part, and two rows of four cells.
 pub(super) const CARD_HEADER: f64 = 34.0;
-pub(super) const CELL: (f64, f64) = (64.0, 36.0);
+pub(super) const CELL: (f64, f64) = (69.0, 36.0);
 /// The height of a tensor's label: its name and its rate, or its rate alone.
 pub(super) const LABEL: (f64, f64) = (36.0, 20.0);
 
@@ -29,6 +30,8 @@ pub(super) enum Form {
     Ports,
     /// What happens, from top to bottom: numbers in steps and on tensors.
     Cards,
+    /// The same for narrow screens: half of the numbers.
+    Slim,
     /// The same at a glance, from left to right: names only.
     Glance,
 }
@@ -36,7 +39,7 @@ pub(super) enum Form {
 impl Form {
     /// Tensors go from top to bottom.
     pub(super) fn is_down(self) -> bool {
-        self == Form::Cards
+        matches!(self, Form::Cards | Form::Slim)
     }
 
     /// A node's size in the direction that tensors go, and across.
@@ -51,18 +54,15 @@ impl Form {
                 ((name + 1.5 * PAD + note).max(ports) + 2.0 * PAD, height)
             }
             (Form::Ports, _) => (name.max(note) + 3.0 * PAD, CLIENT_HEIGHT),
-            (Form::Cards, kind) => {
-                let outputs = picture.flows.iter().filter(|flow| flow.from.of == node);
-                let labels = outputs.map(|flow| label(picture, flow).0).fold(0.0, f64::max);
-                let labels = labels * it.outputs.len() as f64;
-                match kind {
-                    Kind::Step => {
-                        let cells = 4.0 * CELL.0 + PAD;
-                        let title = name + note + 5.0 * PAD;
-                        (CARD_HEIGHT, cells.max(title).max(labels))
-                    }
-                    _ => (CLIENT_HEIGHT, (name.max(note) + 3.0 * PAD).max(labels)),
-                }
+            (Form::Cards | Form::Slim, Kind::Step) => {
+                let note = if self == Form::Cards { note + 2.0 * PAD } else { 0.0 };
+                let cells = self.columns() as f64 * CELL.0 + PAD;
+                let title = name + note + 3.0 * PAD;
+                (CARD_HEIGHT, cells.max(title).max(self.labels_of(picture, node)))
+            }
+            (Form::Cards | Form::Slim, _) => {
+                let text = name.max(note) + 3.0 * PAD;
+                (CLIENT_HEIGHT, text.max(self.labels_of(picture, node)))
             }
             (Form::Glance, Kind::Step) => (name.max(96.0) + 3.6 * PAD, 44.0),
             (Form::Glance, _) => (width(&short(&it.name), SMALL) + 2.4 * PAD, 26.0),
@@ -75,7 +75,7 @@ impl Form {
         match self {
             Form::Ports => below(it, row),
             Form::Glance => self.size(picture, node).1 / 2.0,
-            Form::Cards => {
+            Form::Cards | Form::Slim => {
                 let ports = if is_output { it.outputs.len() } else { it.inputs.len() };
                 self.size(picture, node).1 * (row as f64 + 0.5) / ports.max(1) as f64
             }
@@ -86,8 +86,22 @@ impl Form {
     pub(super) fn room(self, picture: &Picture, flow: &Flow) -> f64 {
         match self {
             Form::Ports => width(&short(&flow.tensor), SMALL) + 16.0,
-            Form::Cards => label(picture, flow).1 + 14.0,
+            Form::Cards | Form::Slim => self.label(picture, flow).1 + 14.0,
             Form::Glance => 0.0,
+        }
+    }
+
+    /// Room behind a column without labels.
+    pub(super) fn least_room(self) -> f64 {
+        if self == Form::Glance { 4.0 } else { 14.0 }
+    }
+
+    /// How long the bends between columns are, by how far the steepest of their lines rises.
+    pub(super) fn bend(self, rise: f64) -> f64 {
+        match self {
+            Form::Ports => (0.35 * rise).clamp(32.0, 120.0),
+            Form::Cards | Form::Slim => (0.3 * rise).clamp(32.0, 90.0),
+            Form::Glance => (0.35 * rise).clamp(16.0, 48.0),
         }
     }
 
@@ -96,12 +110,49 @@ impl Form {
         if self.is_down() { (7.0, 0.0) } else { (9.0, -5.0) }
     }
 
+    /// Room across for the labels of what a node writes.
+    fn labels_of(self, picture: &Picture, node: usize) -> f64 {
+        let outputs = picture.flows.iter().filter(|flow| flow.from.of == node);
+        let widest = outputs.map(|flow| self.label(picture, flow).0).fold(0.0, f64::max);
+        (widest + 12.0) * picture.nodes[node].outputs.len() as f64
+    }
+
+    /// The size of the label that stands on a tensor's way.
+    pub(super) fn label(self, picture: &Picture, flow: &Flow) -> (f64, f64) {
+        // Rates change; the widest is this.
+        let rate = width("999 MB/s", SMALL);
+        if !is_inner(picture, flow) {
+            return (rate + 22.0, LABEL.1);
+        }
+        let name = width(&self.label_name(flow), SMALL);
+        let note = flow.live.as_ref().map_or(0.0, |it| width(&it.note, SMALL) + 14.0);
+        let note = if self == Form::Slim { 0.0 } else { note };
+        (name.max(note + rate) + 22.0, LABEL.0)
+    }
+
+    /// A tensor's name as its label has it.
+    pub(super) fn label_name(self, flow: &Flow) -> String {
+        if self == Form::Slim { shorter(&flow.tensor, 14) } else { short(&flow.tensor) }
+    }
+
+    /// How many numbers of a step stand side by side.
+    pub(super) fn columns(self) -> usize {
+        if self == Form::Slim { 2 } else { 4 }
+    }
+
+    /// The numbers of a step that are shown.
+    pub(super) fn cells(self, of: &Cells) -> Vec<&Cell> {
+        let is_shown =
+            |it: &&Cell| self != Form::Slim || matches!(it.key, "p50" | "p99" | "rate" | "errors");
+        of.iter().filter(is_shown).collect()
+    }
+
     /// Does the tensor have a label? One that only the client reads has its name on the client's
     /// node; there are numbers on every one.
     pub(super) fn labels(self, picture: &Picture, flow: &Flow) -> bool {
         match self {
             Form::Ports => is_inner(picture, flow),
-            Form::Cards => {
+            Form::Cards | Form::Slim => {
                 let has_rate = flow.live.as_ref().is_some_and(|it| !it.rate.is_empty());
                 !flow.to.is_empty() && (has_rate || is_inner(picture, flow))
             }
@@ -122,17 +173,6 @@ pub(super) fn below(node: &Node, row: usize) -> f64 {
 pub(super) fn is_inner(picture: &Picture, flow: &Flow) -> bool {
     let kind = |node: usize| picture.nodes[node].kind;
     kind(flow.from.of) == Kind::Step && flow.to.iter().any(|to| kind(to.of) == Kind::Step)
-}
-
-/// The size of the label that stands on a tensor's way.
-pub(super) fn label(picture: &Picture, flow: &Flow) -> (f64, f64) {
-    // Rates change; the widest is this.
-    let rate = width("999 MB/s", SMALL);
-    if !is_inner(picture, flow) {
-        return (rate + 22.0, LABEL.1);
-    }
-    let note = flow.live.as_ref().map_or(0.0, |it| width(&it.note, SMALL));
-    (width(&short(&flow.tensor), SMALL).max(note + rate + 14.0) + 22.0, LABEL.0)
 }
 
 fn widest(names: &[String]) -> f64 {

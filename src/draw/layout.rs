@@ -245,7 +245,7 @@ impl Cut {
 
     /// Columns side by side, with room for the labels and bends between them.
     fn across(&self, picture: &Picture) -> Vec<Column> {
-        let mut room = vec![14.0_f64; self.columns.len()];
+        let mut room = vec![self.form.least_room(); self.columns.len()];
         for flow in self.labelled(picture) {
             let flow = &picture.flows[flow];
             let column = picture.nodes[flow.from.of].column;
@@ -258,7 +258,7 @@ impl Cut {
             let rise = |it: &Link| (self.height_of(it.from) - self.height_of(it.to)).abs();
             let links = self.gaps.get(index).map_or(&[][..], Vec::as_slice);
             let steepest = links.iter().map(rise).fold(0.0, f64::max);
-            let next = bend + (0.35 * steepest).clamp(32.0, 120.0);
+            let next = bend + self.form.bend(steepest);
             let column = Column { left, width, bend: (bend, next) };
             left = next + 10.0;
             column

@@ -85,9 +85,14 @@ impl Part {
     }
 
     /// The whole, in the style of `style`. The ids of its elements begin with `prefix`; a click on
-    /// the node with the id `n1` goes to the element `dn1`.
+    /// node 1 goes to the element `dn1`.
     pub fn whole(&self, prefix: &str) -> String {
         cards::part(&self.0, Form::Cards, prefix)
+    }
+
+    /// The same for narrow screens.
+    pub fn slim(&self, prefix: &str) -> String {
+        cards::part(&self.0, Form::Slim, prefix)
     }
 
     /// No more than names and two numbers of each step.

@@ -1,5 +1,7 @@
 //! Checks what is drawn, and where.
 
+mod live;
+
 use std::fmt::Write;
 
 use super::{
@@ -87,9 +89,9 @@ fn meet(left: &Rectangle, right: &Rectangle) -> bool {
 #[test]
 fn nothing_overlaps_and_no_line_runs_through_a_node() {
     let texts = [ENSEMBLE.to_owned(), ADD_SUB.to_owned(), chain(50), diamond(40), skipping()];
-    for text in texts {
-        let config = config(&text);
-        let layout = Layout::of(&Picture::of(&config), Form::Ports);
+    for (text, form) in texts.iter().flat_map(|it| [(it, Form::Ports), (it, Form::Glance)]) {
+        let config = config(text);
+        let layout = Layout::of(&Picture::of(&config), form);
         let nodes = &layout.nodes;
         for (index, node) in nodes.iter().enumerate() {
             let inside = node.x + node.width < layout.width && node.y + node.height < layout.height;
@@ -110,6 +112,34 @@ fn nothing_overlaps_and_no_line_runs_through_a_node() {
             for part in [before, bend, after] {
                 let hit = nodes.iter().find(|it| meet(&part, it));
                 assert_eq!(hit, None, "{line:?} runs through a node in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_goes_down_is_what_goes_right_turned() {
+    for text in [ENSEMBLE.to_owned(), diamond(12), skipping()] {
+        let picture = Picture::of(&config(&text));
+        for form in [Form::Cards, Form::Slim] {
+            let layout = Layout::of(&picture, form);
+            let nodes = &layout.nodes;
+            for (index, node) in nodes.iter().enumerate() {
+                assert_eq!(nodes[..index].iter().find(|it| meet(node, it)), None, "{text}");
+                assert!(node.x + node.width < layout.width && node.y + node.height < layout.height);
+            }
+            assert!(layout.lines.iter().all(|it| it.from.1 < it.to.1), "{layout:?}");
+            let labels: Vec<Rectangle> = layout
+                .labels
+                .iter()
+                .map(|it| {
+                    let (width, height) = form.label(&picture, &picture.flows[it.flow]);
+                    Rectangle { x: it.at.0 - width / 2.0, y: it.at.1, width, height }
+                })
+                .collect();
+            for (index, label) in labels.iter().enumerate() {
+                let mut others = labels[..index].iter().chain(nodes);
+                assert_eq!(others.find(|it| meet(label, it)), None, "{label:?} in {text}");
             }
         }
     }
@@ -199,6 +229,10 @@ fn the_command_draws_or_says_what_is_wrong() {
     let broken = ENSEMBLE.replacen("value: \"sum\"", "value: \"smu\"", 1);
     let label = "some/ensemble/config.pbtxt";
     assert!(command(&nameless, label, GraphFormat::Svg).is_ok_and(|it| it.starts_with("<svg ")));
+    assert!(
+        command(&nameless, label, GraphFormat::Mermaid)
+            .is_ok_and(|it| it.starts_with("flowchart "))
+    );
     assert!(command(&nameless, label, GraphFormat::Dot).is_ok_and(|it| it.starts_with("digraph ")));
     let problems = command(&broken, label, GraphFormat::Svg).unwrap_err();
     assert!(problems.iter().all(|it| it.place.file == label && it.place.line != 0), "{problems:?}");

@@ -23,11 +23,16 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
 
 /// A long name without its middle: names that differ do so at the ends.
 pub(super) fn short(name: &str) -> String {
+    shorter(name, LONGEST)
+}
+
+/// The same with so many letters.
+pub(super) fn shorter(name: &str, longest: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
-    if letters.len() <= LONGEST {
+    if letters.len() <= longest {
         return name.to_owned();
     }
-    let half = LONGEST / 2;
+    let half = longest / 2;
     let ends = [&letters[..half], &letters[letters.len() - half + 1..]];
     ends.map(String::from_iter).join("…")
 }

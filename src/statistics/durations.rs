@@ -12,7 +12,8 @@ const FINE: u32 = 4;
 /// The last bucket also holds whatever is longer than 36 minutes.
 const BUCKETS: usize = 31 << FINE;
 
-/// How many durations fell into which bucket. A quantile is exact to about 3 %.
+/// How many durations fell into which bucket. A quantile is exact to 3 % or so, 6 % at worst, or to
+/// 64 ns if that is more.
 #[derive(Debug)]
 pub(super) struct Durations(Box<[AtomicU32]>);
 
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_near_the_true_ones() {
-        for unit in [1_000, 70_000, 9_000_000, 1_000_000_000_u64] {
+        for unit in [2_500, 70_000, 9_000_000, 1_000_000_000_u64] {
             let durations = Durations::default();
             (1..=1000).for_each(|it| durations.add(Duration::from_nanos(it * unit)));
             let spread = Spread::of([&durations].into_iter());
@@ -106,7 +107,7 @@ mod tests {
                 let got = spread.quantile(share).unwrap().as_nanos() as f64;
                 let expected = (expected * unit) as f64;
                 let off = (got - expected).abs() / expected;
-                assert!(off < 0.04, "{share} of {unit}: {got}, expected {expected}");
+                assert!(off < 0.0625, "{share} of {unit}: {got}, expected {expected}");
             }
         }
     }

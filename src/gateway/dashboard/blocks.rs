@@ -1,6 +1,6 @@
 //! Pieces of pages: numbers, little charts, batch sizes and errors, as markup.
 
-use std::fmt::Write;
+use std::{collections::HashSet, fmt::Write};
 
 use crate::{
     draw::{Graph, Step, escaped, numbers, shown::Cell, step::Numbers},
@@ -39,17 +39,23 @@ pub(super) fn bars(history: &[Point; SPANS]) -> String {
     let mut out = chart(&title);
     for (index, it) in history.iter().enumerate() {
         let height = |count: u64| 40.0 * count as f64 / most.max(1) as f64;
-        let (all, failed) = (height(it.requests), height(it.errors));
+        // A span without requests is a line at the foot.
+        let (all, failed) = (height(it.requests).max(0.6), height(it.errors));
         let now = if index == SPANS - 1 { " now" } else { "" };
         let x = index * 10 + 1;
         let _ = write!(
             out,
-            "<rect class=\"hill{now}\" x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{:.1}\" rx=\"1\"/>\
-             <rect class=\"fault\" x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{failed:.1}\" rx=\"1\"/>",
+            "<rect class=\"hill{now}\" x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{all:.1}\" rx=\"1\"/>",
             40.0 - all,
-            all.max(0.6),
-            40.0 - failed,
         );
+        if it.errors != 0 {
+            let _ = write!(
+                out,
+                "<rect class=\"fault\" x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{failed:.1}\" \
+                 rx=\"1\"/>",
+                40.0 - failed,
+            );
+        }
     }
     out + "</svg>"
 }
@@ -140,8 +146,13 @@ pub(super) fn last_error(of: &Numbers) -> String {
 /// What a step reads and writes.
 pub(super) fn tensors(graph: &Graph, node: &str) -> String {
     let mut rows = String::new();
+    let mut written = HashSet::new();
     for edge in graph.edges.iter().filter(|it| it.to == node || it.from == node) {
         let is_read = edge.to == node;
+        // What several read is written once.
+        if !is_read && !written.insert(&edge.tensor) {
+            continue;
+        }
         let (way, port) = if is_read { ("reads", &edge.input) } else { ("writes", &edge.output) };
         let shape = crate::tensor::shape_text(&edge.shape);
         let _ = write!(

@@ -32,11 +32,12 @@
   }
 
   let chosen = null;
+  const aim = (node) => node.getAttribute("href").slice(1);
 
   // The server's classes know nothing of what is chosen here.
   function mark() {
     for (const node of document.querySelectorAll("a.step")) {
-      const is = chosen !== null && "d" + node.id === chosen;
+      const is = chosen !== null && aim(node) === chosen;
       node.classList.toggle("chosen", is);
       if (is) node.setAttribute("aria-current", "true");
       else node.removeAttribute("aria-current");
@@ -56,7 +57,8 @@
   else if (first && !sheet.matches) choose(first.id);
 
   function leave() {
-    const node = chosen && document.getElementById(chosen.slice(1));
+    const all = [...document.querySelectorAll("a.step.chosen")];
+    const node = all.find((it) => it.getClientRects().length);
     choose(null);
     history.replaceState(null, "", location.pathname + location.search);
     if (node) node.focus();
@@ -67,7 +69,7 @@
     const node = event.target.closest("a.step");
     if (!node) return;
     event.preventDefault();
-    choose("d" + node.id);
+    choose(aim(node));
     history.replaceState(null, "", "#" + chosen);
     if (sheet.matches) document.getElementById(chosen).focus({ preventScroll: true });
   });

@@ -27,10 +27,11 @@ pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page
         others(gate, &model),
         blocks::figures("s", &whole(&graph)),
     );
-    let picture = part(&graph, &model).whole("");
+    let part = part(&graph, &model);
+    let (picture, slim) = (part.whole(""), part.slim("m"));
     let _ = write!(
         body,
-        "<section class=\"panel picture\" aria-label=\"graph\"><div class=\"scroll\">{picture}</div>\
+        "<section class=\"panel picture\" aria-label=\"graph\"><div class=\"scroll\">{picture}{slim}</div>\
          {}</section>\n<div class=\"details\" aria-label=\"steps\">\n",
         legend()
     );
@@ -52,7 +53,7 @@ pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page
 pub(super) fn missing(gate: &Gate, name: &str, error: &Error) -> Page {
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
-         <section class=\"panel\"><p>{}</p>",
+         <section class=\"panel\"><p class=\"said\">{}</p>",
         escaped(name),
         escaped(&error.to_string())
     );
@@ -60,7 +61,7 @@ pub(super) fn missing(gate: &Gate, name: &str, error: &Error) -> Page {
     if let Some(entry) = catalog.entries.get(name) {
         let reasons = entry.versions.values().map(|it| &it.reason).chain([&entry.reason]);
         for reason in reasons.filter(|it| !it.is_empty()) {
-            let _ = write!(body, "<p class=\"reason\">{}</p>", escaped(reason));
+            let _ = write!(body, "<p class=\"said reason\">{}</p>", escaped(reason));
         }
     }
     Page {
@@ -76,7 +77,8 @@ pub(super) fn news(gate: &Gate, name: &str, version: Option<i64>) -> Result<News
     let model = gate.model(name, version)?;
     let graph = Graph::of(&model, Instant::now());
     let mut changes = Changes::default();
-    part(&graph, &model).changes("", &mut changes);
+    let part = part(&graph, &model);
+    ["", "m"].into_iter().for_each(|prefix| part.changes(prefix, &mut changes));
     for it in whole(&graph) {
         changes.text(format!("s-{}", it.key), it.value);
     }
@@ -162,7 +164,7 @@ fn state_class(health: Health) -> String {
 
 fn instances(step: &Step) -> String {
     match (step.instances, step.instances_ready) {
-        (0, _) => "ensemble".to_owned(),
+        _ if step.ensemble => "ensemble".to_owned(),
         (1, 1) => "1 instance".to_owned(),
         (all, ready) if all == ready => format!("{all} instances"),
         (all, ready) => format!("{ready} of {all} instances are up"),

@@ -1,1 +1,171 @@
+//! Checks that pages hold what they need, and nothing that a name could bring in.
 
+use std::{sync::Arc, time::Duration, time::Instant};
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+
+use super::*;
+use crate::{
+    config::{Options, read_text},
+    gateway::settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
+    model::{Infer, Model, Parts},
+    repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
+    request::{Reply, Request},
+    tensor::SegmentPool,
+};
+
+const NAME: &str = "<script>alert('m')</script>\"&";
+
+struct Nobody;
+
+impl Infer for Nobody {
+    fn infer(&self, _: Request, _: Reply) {}
+}
+
+impl Control for Nobody {
+    fn end(&self) {}
+
+    fn load(&self, _: String, _: Overrides) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unload(&self, _: String, _: bool) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn model() -> Arc<Model> {
+    let name = NAME.replace('"', "\\\"");
+    let text = format!(
+        "name: \"{name}\" backend: \"native\" \
+         input {{ name: \"<i>\" data_type: TYPE_INT32 dims: 1 }} \
+         output {{ name: \"<b>\" data_type: TYPE_INT32 dims: 1 }}"
+    );
+    let config = read_text(&text, "config.pbtxt").unwrap().finish(&Options::default()).unwrap();
+    let parts = Parts {
+        config: Arc::new(config),
+        version: 7,
+        stats: Arc::default(),
+        health: Arc::default(),
+        steps: Vec::new(),
+    };
+    Arc::new(Model::new(parts, Arc::new(Nobody)))
+}
+
+/// A model that is ready, and one that failed to load.
+fn gate(model: &Arc<Model>) -> Gate {
+    let ready = Version { model: Some(model.clone()), state: State::Ready, reason: String::new() };
+    let failed =
+        Version { model: None, state: State::Unavailable, reason: "<u>no weights</u>".into() };
+    let entry =
+        |number, version| Entry { versions: [(number, version)].into(), ..Entry::default() };
+    let entries = [(NAME.into(), entry(7, ready)), ("down".into(), entry(1, failed))];
+    let catalog = Catalog { entries: entries.into() };
+    Gate {
+        repository: Repository {
+            catalog: Arc::new(ArcSwap::from_pointee(catalog)),
+            control: Arc::new(Nobody),
+        },
+        settings: Settings {
+            server_id: "<here>".into(),
+            max_input_size: DEFAULT_MAX_INPUT_SIZE,
+            strict_readiness: true,
+            allow_dashboard: true,
+            segments: SegmentPool::new(0),
+        },
+        lifecycle: Arc::default(),
+    }
+}
+
+#[track_caller]
+fn holds(html: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(html.contains(part), "no {part} in {html}");
+    }
+    // The one script is the page's own, and there is no way to write another.
+    assert_eq!(html.matches("<script").count(), 1, "{html}");
+    for tag in ["<here>", "<i>", "<u>", "alert('m')</script>", "javascript:", " style="] {
+        assert!(!html.contains(tag), "{tag} in {html}");
+    }
+    let elsewhere = html.replace("http://www.w3.org/2000/svg", "");
+    assert!(!elsewhere.contains("http:") && !elsewhere.contains("https:"), "{html}");
+}
+
+#[test]
+fn the_first_page_lists_models_with_their_state() {
+    let html = index::page(&gate(&model())).html();
+    let name = "&lt;script&gt;alert('m')&lt;/script&gt;&quot;&amp;";
+    let address = "/model/%3Cscript%3Ealert%28%27m%27%29%3C%2Fscript%3E%22%26?version=7";
+    holds(
+        &html,
+        &[
+            &format!("<a href=\"{address}\">{name}</a>"),
+            "<span class=\"state ready\">READY</span>",
+            "<span class=\"state down\">UNAVAILABLE</span><p class=\"reason\">&lt;u&gt;no weights",
+            "1 of 2 ready",
+            "&lt;here&gt;",
+            "<noscript><meta http-equiv=\"refresh\"",
+        ],
+    );
+}
+
+#[test]
+fn a_models_page_has_a_picture_numbers_and_the_last_error() {
+    let model = model();
+    let gate = gate(&model);
+    let error = crate::error::Error::internal("<i>boom</i>\n  at \"line\" 2");
+    model.stats.recent.ended(Some(&error), Duration::ZERO, Instant::now());
+    let html = model::page(&gate, NAME, None).unwrap().html();
+    holds(
+        &html,
+        &[
+            "<svg ",
+            "id=\"n1-p50\"",
+            "<a href=\"#dn1\" id=\"n1\"",
+            "<section class=\"panel detail first\" id=\"dn1\"",
+            "<pre tabindex=\"0\">&lt;i&gt;boom&lt;/i&gt;\n  at &quot;line&quot; 2</pre>",
+            "<title>&lt;script&gt;",
+        ],
+    );
+    let news = model::news(&gate, NAME, Some(7)).unwrap();
+    assert!(html.contains(&format!("data-structure=\"{}\"", news.structure)), "{html}");
+    let changes = serde_json::to_value(&news.changes).unwrap();
+    for change in changes.as_array().unwrap() {
+        // What the narrow form leaves out is told all the same.
+        let id = change[0].as_str().unwrap();
+        let is_there = html.contains(&format!("id=\"{id}\""));
+        assert!(is_there || id.starts_with("mn1-"), "no {id} in {html}");
+        if change[1] == "html" {
+            assert!(!change[2].as_str().unwrap().contains("<i>"), "{change}");
+        }
+    }
+}
+
+#[test]
+fn a_model_that_is_not_ready_says_why() {
+    let gate = gate(&model());
+    let error = model::page(&gate, "down", None).err().unwrap();
+    let html = model::missing(&gate, "down", &error).html();
+    holds(&html, &["has no available versions", "&lt;u&gt;no weights&lt;/u&gt;"]);
+    assert!(!html.contains("http-equiv"), "{html}");
+    let error = model::page(&gate, "<i>", Some(1)).err().unwrap();
+    assert_eq!(error.to_string(), "Request for unknown model: '<i>' is not found");
+    holds(&model::missing(&gate, "<i>", &error).html(), &["'&lt;i&gt;' is not found"]);
+}
+
+#[test]
+fn a_reload_is_another_structure() {
+    let (gate, other) = (gate(&model()), gate(&model()));
+    assert_eq!(index::news(&gate).structure, index::news(&gate).structure);
+    assert_ne!(index::news(&gate).structure, index::news(&other).structure);
+}
+
+#[test]
+fn nothing_is_fetched_from_elsewhere() {
+    for text in [SCRIPT, STYLE, &draw::style()] {
+        assert!(!text.contains("://") && !text.contains("@import") && !text.contains("url("));
+    }
+    assert!(!SCRIPT.contains("eval(") && !SCRIPT.contains("new Function"));
+    assert!(POLICY.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
+}
