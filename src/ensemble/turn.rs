@@ -30,8 +30,11 @@ pub(super) struct Turn {
 impl Turn {
     /// Asks the step's model, unless there is nothing to ask; says whether it did.
     pub(super) fn run(self, has_window: bool) -> bool {
-        let Turn { flow, level, request, credit, is_last } = self;
+        let Turn { flow, level, mut request, credit, is_last } = self;
         let index = flow.plan.decoupled[level];
+        if let Some(span) = &request.context.span {
+            request.context = Arc::new(request.context.under(span.at_step(index)));
+        }
         let model = flow.plan.steps[index].model.clone();
         let most = model.config.max_batch_size;
         let (fit, batch) = parts::fit(most, &request);

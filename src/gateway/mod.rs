@@ -10,6 +10,7 @@ mod mismatch;
 pub mod named;
 pub mod settings;
 pub mod status;
+mod trace_settings;
 mod watch;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::{
     error::Result,
     model::{Model, all_agree},
     repository::Repository,
+    telemetry::Tracer,
 };
 
 /// What every gateway holds of the server.
@@ -30,6 +32,8 @@ pub struct Gate {
     pub settings: Settings,
     /// Starting, serving or exiting; and what is in flight.
     pub lifecycle: Arc<Lifecycle>,
+    /// Which requests are traced.
+    pub tracer: Arc<Tracer>,
 }
 
 impl Gate {

@@ -29,6 +29,7 @@ use crate::{
     metrics::Metrics,
     options::{ControlMode, Serve},
     repository::{self, Mode},
+    telemetry::Tracer,
     tensor::SegmentPool,
 };
 
@@ -65,6 +66,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
     SegmentPool::configure_shared(sizes);
     let metrics = Metrics::new();
     settings_of_models.backend.metrics = metrics.clone();
+    let tracer = Tracer::start(&options.trace.parsed()?)?;
     let door = http::Door::default();
     let mut doors = Doors::default();
     let engines = Engines::new(doors.open_http(&options, &door).await?);
@@ -78,6 +80,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             segments: SegmentPool::shared().clone(),
         },
         lifecycle: Arc::new(Lifecycle::default()),
+        tracer: Arc::new(tracer),
     };
     if 0 < options.stall_warning_secs {
         let limit = Duration::from_secs(options.stall_warning_secs.into());

@@ -8,13 +8,14 @@ use futures_util::{
     stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
-use tonic::{Status, Streaming};
+use tonic::{Status, Streaming, metadata::MetadataMap};
 
 use super::{
     convert,
     infer::{find, once},
     parameters,
     refusal::{refuse, shutting_down},
+    traced::{self, Traced},
 };
 use crate::{
     error::{Error, Result},
@@ -36,6 +37,8 @@ const MAX_IN_FLIGHT: usize = 256;
 pub(super) struct Opening {
     /// The server.
     pub(super) gate: Arc<Gate>,
+    /// What came with the call.
+    pub(super) metadata: MetadataMap,
     /// What the client sends.
     pub(super) requests: Streaming<ModelInferRequest>,
     /// Becomes true when the gateway stops.
@@ -48,7 +51,7 @@ pub(super) struct Opening {
 pub(super) fn answers(
     opening: Opening,
 ) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
-    let call = Call { opening, asked: Asked::default(), reading: Reading::Open };
+    let call = Call { opening, asked: Asked::default(), reading: Reading::Open, sending: None };
     stream::unfold(call, next).boxed()
 }
 
@@ -56,6 +59,8 @@ struct Call {
     opening: Opening,
     asked: Asked,
     reading: Reading,
+    /// Whose answer is being sent.
+    sending: Traced,
 }
 
 /// Requests in flight. Dropped, they are cancelled.
@@ -93,11 +98,12 @@ struct Answered {
     id: String,
     result: Result<ModelInferResponse>,
     is_final: bool,
+    traced: Traced,
 }
 
 impl Answered {
     fn refused(id: String, error: Error) -> Answered {
-        Answered { id, result: Err(error), is_final: true }
+        Answered { id, result: Err(error), is_final: true, traced: None }
     }
 }
 
@@ -111,25 +117,37 @@ enum Reading {
 impl Call {
     fn start(&mut self, message: ModelInferRequest) {
         let id = message.id.clone();
-        match find(&self.opening.gate, &message) {
-            Ok((in_flight, model)) if model.config.decoupled => {
-                self.asked.many.push(match Decoupled::start(in_flight, model, message) {
+        let gate = &self.opening.gate;
+        let found = find(gate, &message).map(|(in_flight, model)| {
+            let traced = traced::begin(gate, &model, (&self.opening.metadata, None));
+            (in_flight, model, traced)
+        });
+        match found {
+            Ok((in_flight, model, traced)) if model.config.decoupled => {
+                self.asked.many.push(match Decoupled::start((in_flight, traced), model, message) {
                     Ok(decoupled) => decoupled.next().boxed(),
                     Err(error) => future::ready(Some((Answered::refused(id, error), None))).boxed(),
                 });
             }
             found => self.asked.single.push_back(Box::pin(async move {
-                let result = match found {
-                    Ok((_in_flight, model)) => once(&model, message).await,
-                    Err(error) => Err(error),
+                let (result, traced) = match found {
+                    Ok((_in_flight, model, traced)) => {
+                        (once(&model, message, &traced).await, traced)
+                    }
+                    Err(error) => (Err(error), None),
                 };
-                Answered { id, result, is_final: true }
+                Answered { id, result, is_final: true, traced }
             })),
         }
     }
 
     /// The item of an answer; an error may be the end of the call.
-    fn item(&mut self, answered: Answered) -> Result<ModelStreamInferResponse, Status> {
+    fn item(&mut self, mut answered: Answered) -> Result<ModelStreamInferResponse, Status> {
+        self.sending = answered.traced.take();
+        traced::mark(&self.sending, "GRPC_SEND_START");
+        if let Err(error) = &answered.result {
+            traced::refused(&self.sending, error);
+        }
         match answered {
             Answered { result: Err(error), .. } if self.opening.ends_on_error => {
                 self.reading = Reading::Closed(None);
@@ -143,6 +161,8 @@ impl Call {
 
 /// The next answer, or how the call ends.
 async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status>, Call)> {
+    // Whoever asks for the next one has sent the one before.
+    traced::mark(&call.sending.take(), "GRPC_SEND_END");
     loop {
         let is_open = matches!(call.reading, Reading::Open);
         let has_room = call.asked.len() < MAX_IN_FLIGHT;
@@ -181,20 +201,23 @@ struct Decoupled {
     classes: Classes,
     id: String,
     wants_empty_final: bool,
+    traced: Traced,
     _guard: InFlight,
 }
 
 impl Decoupled {
     fn start(
-        in_flight: InFlight,
+        (in_flight, traced): (InFlight, Traced),
         model: Arc<Model>,
         message: ModelInferRequest,
     ) -> Result<Decoupled> {
         let id = message.id.clone();
         let wants_empty_final = parameters::wants_empty_final(&message.parameters);
-        let (request, classes) = convert::request(message, &model.config)?;
-        let answers = ask_many(model.clone(), request);
-        Ok(Decoupled { answers, model, classes, id, wants_empty_final, _guard: in_flight })
+        let read = convert::request(message, &model.config);
+        let (request, classes) = read.inspect_err(|it| traced::refused(&traced, it))?;
+        let answers = ask_many(model.clone(), request, traced.clone());
+        let _guard = in_flight;
+        Ok(Decoupled { answers, model, classes, id, wants_empty_final, traced, _guard })
     }
 
     async fn next(mut self) -> Progress {
@@ -212,12 +235,13 @@ impl Decoupled {
         let id = self.id.clone();
         // The response's credit goes back here: its bytes are about to be written.
         let result = result.map(|it| convert::response(&self.model, id.clone(), it));
-        Some((Answered { id, result, is_final }, (!is_final).then_some(self)))
+        let traced = self.traced.clone();
+        Some((Answered { id, result, is_final, traced }, (!is_final).then_some(self)))
     }
 }
 
 fn message(answered: Answered) -> ModelStreamInferResponse {
-    let Answered { id, result, is_final } = answered;
+    let Answered { id, result, is_final, .. } = answered;
     let of_error = |error: Error| {
         (error.to_string(), ModelInferResponse { id, ..ModelInferResponse::default() })
     };

@@ -18,15 +18,17 @@ use super::{
     flat,
     metadata::{gate, model_and_version},
     refusal::{Refusal, error_json},
+    traced::{self, Traced},
 };
 use crate::{
     error::{Error, Result},
     gateway::{
+        Gate,
         ask::{Answers, Said, ask_many},
         settings::InFlight,
     },
     model::Model,
-    request::{Context, Response},
+    request::{Context, Request, Response},
 };
 
 /// Answers with exactly one response; a client that leaves cancels the request.
@@ -35,9 +37,14 @@ pub(super) async fn generate(
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
     let mut underway = begin(&http, payload).await?;
-    let response = only(&mut underway.answers).await?;
-    let text = underway.text(response, Form::Whole).await?;
-    Ok(HttpResponse::Ok().content_type("application/json").body(text))
+    let traced = underway.traced.clone();
+    let text = match only(&mut underway.answers).await {
+        Ok(response) => underway.text(response, Form::Whole).await,
+        Err(error) => Err(error),
+    };
+    let text = text.map_err(Refusal::from).inspect_err(|it| traced::refused(&traced, it))?;
+    traced::mark(&traced, "HTTP_SEND_START");
+    Ok(traced::sent(traced, HttpResponse::Ok().content_type("application/json").body(text)))
 }
 
 /// Answers with server-sent events, made as the client takes them. The first decides the status; a
@@ -47,15 +54,22 @@ pub(super) async fn generate_stream(
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
     let mut underway = begin(&http, payload).await?;
+    let traced = underway.traced.clone();
     let (status, first) = match underway.answers.next().await {
-        Some(Said::Refused(error)) => return Err(error.into()),
+        Some(Said::Refused(error)) => {
+            let refusal = error.into();
+            traced::refused(&traced, &refusal);
+            return Err(refusal);
+        }
         Some(Said::Part(result) | Said::Last(result)) => underway.event(result).await,
         Some(Said::End) | None => (StatusCode::OK, Bytes::new()),
     };
     let events = Events { underway, ready: first };
-    Ok(HttpResponse::build(status)
+    traced::mark(&traced, "HTTP_SEND_START");
+    let response = HttpResponse::build(status)
         .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
-        .streaming(stream::unfold(events, Events::next)))
+        .streaming(stream::unfold(events, Events::next));
+    Ok(traced::sent(traced, response))
 }
 
 /// A request that a model works on.
@@ -63,6 +77,7 @@ struct Underway {
     model: Arc<Model>,
     context: Arc<Context>,
     answers: Answers,
+    traced: Traced,
     _in_flight: InFlight,
 }
 
@@ -87,15 +102,27 @@ async fn ask(http: &HttpRequest, payload: &mut Payload) -> Result<Underway, Refu
         let text = "Unsupported content-encoding, only 'identity' is supported.";
         return Err(Error::invalid(text).into());
     }
+    let traced = traced::begin(gate, &model, http);
+    let request = read((http, payload), gate, &model, &traced).await;
+    let request = request.inspect_err(|it| traced::refused(&traced, it))?;
+    let context = request.context.clone();
+    let answers = ask_many(model.clone(), request, traced.clone());
+    Ok(Underway { model, context, answers, traced, _in_flight: in_flight })
+}
+
+async fn read(
+    (http, payload): (&HttpRequest, &mut Payload),
+    gate: &Gate,
+    model: &Model,
+    traced: &Traced,
+) -> Result<Request, Refusal> {
     let limit = gate.settings.max_input_size;
     let plan = Plan { limit, too_big: body::json_too_big, shared: None };
     let body = body::receive(http, payload, &plan).await?.bytes;
+    traced::mark(traced, "HTTP_RECV_END");
     let (effort, config) = (body.len(), model.config.clone());
     let read = move || flat::decode(&body, &config, limit);
-    let request = body::off_thread(effort, read).await?;
-    let context = request.context.clone();
-    let answers = ask_many(model.clone(), request);
-    Ok(Underway { model, context, answers, _in_flight: in_flight })
+    Ok(body::off_thread(effort, read).await?)
 }
 
 /// The response of a model that gives no other.

@@ -11,6 +11,7 @@ use super::{
     encode::Answer,
     metadata::{gate, model_and_version},
     refusal::Refusal,
+    traced::{self, Traced},
 };
 use crate::{
     error::{Error, Result},
@@ -45,14 +46,32 @@ async fn answer(http: &HttpRequest, payload: &mut Payload) -> Result<HttpRespons
         let text = "HTTP end point doesn't support models with decoupled transaction policy";
         return Err(Error::unsupported(text).into());
     }
+    let traced = traced::begin(gate, &model, http);
+    match serve((http, payload), gate, model, &traced).await {
+        Ok(response) => Ok(traced::sent(traced, response)),
+        Err(refusal) => {
+            traced::refused(&traced, &refusal);
+            Err(refusal)
+        }
+    }
+}
+
+async fn serve(
+    (http, payload): (&HttpRequest, &mut Payload),
+    gate: &Gate,
+    model: Arc<Model>,
+    traced: &Traced,
+) -> Result<HttpResponse, Refusal> {
     let layout = layout(http.headers())?;
     let body = receive(http, payload, gate, (&model, layout)).await?;
+    traced::mark(traced, "HTTP_RECV_END");
     let asked = read(body, layout, &model, gate.settings.max_input_size).await?;
     let context = asked.request.context.clone();
     let wanted = asked.request.wanted.clone();
-    let response = ask(&model, asked.request).await?;
+    let response = ask(&model, asked.request, traced.clone()).await?;
     let response = asked.classes.apply(&model, response).await?;
     let answer = Whole { model, context, response, wanted, binary: asked.binary };
+    traced::mark(traced, "HTTP_SEND_START");
     write(answer, coding::of_answer(http.headers())).await
 }
 

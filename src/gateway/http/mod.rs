@@ -19,6 +19,8 @@ mod repository;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod trace;
+mod traced;
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,12 @@
 //! Which handler answers which path.
 
-use actix_web::{Route, web};
+use actix_web::{
+    Route,
+    guard::{Any, Get, Post},
+    web,
+};
 
-use super::{generate, health, infer, metadata, refusal, repository};
+use super::{generate, health, infer, metadata, refusal, repository, trace};
 
 /// Paths are tried in this order: the busiest come first.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
@@ -34,14 +38,15 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
     on("/v2/repository/models/{model}/load", web::post().to(repository::load));
     on("/v2/repository/models/{model}/unload", web::post().to(repository::unload));
+    let trace = || web::route().guard(Any(Get()).or(Post())).to(trace::setting);
+    on("/v2/trace/setting", trace());
+    on("/v2/models/{model}/trace/setting", trace());
     for path in NOT_BUILT {
         app.route(path, web::to(refusal::not_built));
     }
 }
 
 const NOT_BUILT: &[&str] = &[
-    "/v2/trace/setting",
-    "/v2/models/{model}/trace/setting",
     "/v2/logging",
     "/v2/systemsharedmemory/status",
     "/v2/systemsharedmemory/unregister",

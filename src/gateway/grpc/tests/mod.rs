@@ -125,6 +125,7 @@ impl Server {
                 segments: SegmentPool::new(0),
             },
             lifecycle: Arc::new(Lifecycle::default()),
+            tracer: Arc::default(),
         };
         gate.lifecycle.started(true);
         let any_port = "127.0.0.1:0".parse().unwrap();

@@ -171,6 +171,7 @@ impl Bench {
                 segments: SegmentPool::new(1 << 24),
             },
             lifecycle: Arc::new(Lifecycle::default()),
+            tracer: Arc::default(),
         };
         gate.lifecycle.started(true);
         let door = Arc::new(OnceLock::new());
