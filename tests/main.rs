@@ -50,6 +50,7 @@ mod readiness;
 mod reload;
 mod repository;
 mod shutdown;
+mod telemetry;
 mod text_ops;
 mod timing;
 mod vision;

@@ -25,6 +25,7 @@ pub const EXTENSIONS: &[&str] = &[
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
 ];
 
 /// What `GET /v2` answers.

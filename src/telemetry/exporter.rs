@@ -57,7 +57,10 @@ impl Exporter {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot export spans: {error}"))?;
         // Clients of HTTP and gRPC are bound to the runtime they were made in.
-        let client = runtime.block_on(async { collector.exporter() })?;
+        let client = {
+            let _inside = runtime.enter();
+            collector.exporter()?
+        };
         let sender = Sender::new(client, collector);
         let queue = exporter.clone();
         thread::Builder::new()

@@ -179,8 +179,9 @@ mod tests {
     /// An ensemble with one step.
     fn finished() -> Arc<Finished> {
         let kept = Arc::new(Kept(Default::default()));
-        let record = Record::new(Carried::default(), Instant::now(), vec![kept.clone()]);
-        let record = Arc::new(record.with_tensors());
+        let mut record = Record::new(Carried::default(), Instant::now(), vec![kept.clone()]);
+        record.has_tensors = true;
+        let record = Arc::new(record);
         record.mark("HTTP_RECV_START", record.begun);
         let outer = Span::root(record).begin(begin("outer", "r")).unwrap();
         let inner: Open = outer.span().at_step(0).begin(begin("inner", "")).unwrap();
