@@ -8,7 +8,7 @@ use crate::{
     calls::DOUBLES,
     decoupled_ensemble::{decoupled, repeats},
     support::{
-        Answer, Model, Repository, Server,
+        Answer, Repository, Server,
         collector::{Collector, Seen, Tree, new_trace},
         ensemble,
         gate::Gate,
@@ -48,7 +48,7 @@ const CALLS: &str = "
             y = pb_utils.Tensor('y', x.as_numpy())
             return [pb_utils.InferenceResponse([y], parameters=said)]";
 
-static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::start);
+pub(crate) static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::start);
 
 fn models() -> Repository {
     let fork =
@@ -73,17 +73,22 @@ fn models() -> Repository {
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| traced(models(), &[]));
 
-fn traced(repository: Repository, more: &[&str]) -> Server {
+pub(crate) fn traced(repository: Repository, more: &[&str]) -> Server {
     let flags = COLLECTOR.flags(more);
     Server::with(repository, &flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn send(server: &Server, model: &str, headers: &[(&str, &str)], request: &Value) -> Answer {
+pub(crate) fn send(
+    server: &Server,
+    model: &str,
+    headers: &[(&str, &str)],
+    request: &Value,
+) -> Answer {
     let path = format!("/v2/models/{model}/infer");
     server.http.send("POST", &path, headers, request.to_string().as_bytes())
 }
 
-fn request(input: &str) -> Value {
+pub(crate) fn request(input: &str) -> Value {
     let mut request = floats(&[(input, &[2.0, 3.0])]);
     request["id"] = "r7".into();
     request
@@ -369,9 +374,4 @@ fn a_generated_event_stream_is_one_request() {
     assert_eq!(events.first(), Some(&"HTTP_RECV_START"));
     assert_eq!(events.last(), Some(&"HTTP_SEND_END"));
     assert_eq!(events.iter().filter(|it| **it == "INFER_RESPONSE_COMPLETE").count(), 2);
-}
-
-/// A model that nobody has asked before.
-fn identity() -> Model {
-    native("identity", FLOATS)
 }

@@ -1,4 +1,4 @@
-//! Writes traces to files from a thread of its own; a file is a JSON array at any time.
+//! Writes traces to files from a thread of its own; a file is a JSON array between two writes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -245,7 +245,7 @@ impl Files {
     }
 }
 
-/// A file that is a JSON array whenever somebody looks.
+/// A file that is a JSON array after each write.
 struct Array {
     file: File,
     /// Where the bracket is that closes it.
