@@ -133,11 +133,8 @@ fn a_trace_is_found_in_jaeger() {
         found.into_iter().find(|it| it["traceID"] == format!("{id:032x}"))
     });
     let spans = trace["spans"].as_array().unwrap();
-    let parent = |span: &Value| {
-        let above = span["references"].as_array().unwrap().iter();
-        let above = above.filter(|it| it["refType"] == "CHILD_OF").map(|it| &it["spanID"]).next();
-        above.cloned().unwrap_or_default()
-    };
+    // A link to the parent itself takes its place: Jaeger says FOLLOWS_FROM, and draws it below.
+    let parent = |span: &Value| span["references"][0]["spanID"].clone();
     let one = |name: &str| spans.iter().find(|it| it["operationName"] == name).unwrap();
     assert_eq!(parent(one("fork")), one("InferRequest")["spanID"]);
     for step in ["left", "right", "mul"] {

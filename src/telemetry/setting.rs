@@ -161,7 +161,7 @@ impl Settings {
         let mut new = self.clone();
         let Some(model) = model else {
             new.global = self.changed(Some(&self.global), self.start, (update, make))?;
-            for (_, setting) in &mut new.models {
+            for setting in new.models.values_mut() {
                 let fallback = new.global.now();
                 *setting = self.changed(Some(setting), fallback, (&Update::default(), make))?;
             }

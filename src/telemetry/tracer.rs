@@ -103,7 +103,8 @@ impl Tracer {
         let is_known = matches!(self.to, To::Collector(..));
         let is_taken = setting.tally.takes_next(setting.values.rate);
         // A client that traces its request has it traced here too.
-        if !is_taken && !(is_known && header("traceparent").is_some()) {
+        let may_be_wanted = is_taken || is_known && header("traceparent").is_some();
+        if !may_be_wanted {
             return None;
         }
         let carried = if is_known { Carried::read(header) } else { Carried::default() };
