@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod client;
 pub mod draw;
 pub mod repository;
+pub mod telemetry;
 
 pub mod batcher;
 pub mod ensemble;

@@ -66,7 +66,11 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
         let signature = format!("x:{dtype}[-1,2] -> y:{dtype}[-1,2]");
         repository.write(&format!("id_{dtype}"), &native("identity", &signature));
     }
-    let flags = [own_models(), "--model-control-mode=explicit".into(), "--load-model=*".into()];
+    // Tracing is off, and has somewhere to write if a client turns it on.
+    let traces =
+        format!("--trace-config=triton,file={}", repository.beside("trace.json").display());
+    let flags =
+        [own_models(), traces, "--model-control-mode=explicit".into(), "--load-model=*".into()];
     Server::with(repository, &flags.each_ref().map(String::as_str))
 });
 
@@ -124,6 +128,11 @@ fn the_grpc_client_and_decoupled_models() {
 #[test]
 fn a_client_of_the_generate_extension() {
     unittest("test_generate");
+}
+
+#[test]
+fn both_clients_change_trace_settings() {
+    unittest("test_trace");
 }
 
 #[test]

@@ -36,8 +36,11 @@ impl Turn {
     /// Asks the step's model, unless there is nothing to ask; says whether it did. It has waited so
     /// long for room in the window.
     pub(super) fn run(self, has_window: bool, waited: Duration) -> bool {
-        let Turn { flow, level, request, credit, is_last, ready } = self;
+        let Turn { flow, level, mut request, credit, is_last, ready } = self;
         let index = flow.plan.decoupled[level];
+        if let Some(span) = &request.context.span {
+            request.context = Arc::new(request.context.under(span.at_step(index)));
+        }
         let model = flow.plan.steps[index].model.clone();
         let most = model.config.max_batch_size;
         let (fit, batch) = parts::fit(most, &request);

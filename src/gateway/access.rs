@@ -8,7 +8,7 @@ use crate::{
     log::{Log, Value},
     model::Model,
     request::Request,
-    trace::{Record, Span, Visit},
+    trace::{Carried, Record, Span, Visit},
 };
 
 /// A line tells so many steps.
@@ -70,11 +70,17 @@ impl Access {
     }
 
     /// The model that works on it, and on what. It is noted from here on which steps it passes.
-    pub(super) fn works(&mut self, model: &Model, request: &mut Request) {
+    pub(super) fn works(
+        &mut self,
+        model: &Model,
+        traced: &Option<Arc<Record>>,
+        request: &mut Request,
+    ) {
         let Some(entry) = &mut self.0 else { return };
         entry.version = model.version.to_string();
         entry.id = StepError::request_id(&request.context.id);
-        let record = Arc::new(Record::new(None, entry.begun, Vec::new()));
+        let own = || Arc::new(Record::new(Carried::default(), entry.begun, Vec::new()));
+        let record = traced.clone().unwrap_or_else(own);
         request.context = Arc::new(request.context.under(Span::root(record.clone())));
         entry.record = Some(record);
     }

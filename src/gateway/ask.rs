@@ -10,16 +10,22 @@ use crate::{
     model::Model,
     request::{Answer, Context, Reply, Request, Response},
     statistics::Timing,
+    trace::Record,
 };
 
 /// The model's answer. Dropping the future before the answer cancels the request.
-pub async fn ask(model: &Model, mut request: Request) -> Result<Response> {
+pub async fn ask(
+    model: &Model,
+    mut request: Request,
+    traced: Option<Arc<Record>>,
+) -> Result<Response> {
     let (reply, answer) = Reply::channel();
-    let watch = Watch::begin(&mut request);
+    let watch = Watch::begin(&mut request, traced);
     let mut caller = Caller { context: Some(request.context.clone()) };
     model.infer(request, reply);
     let result = answer.await;
     caller.context = None;
+    watch.answered();
     let result = result.unwrap_or_else(|_| Err(Error::internal("the request was lost")));
     result.map(|it| watch.tell(it))
 }
@@ -38,10 +44,10 @@ pub enum Said {
 }
 
 /// Starts the request and returns at once; `Answers::next` waits.
-pub fn ask_many(model: Arc<Model>, mut request: Request) -> Answers {
+pub fn ask_many(model: Arc<Model>, mut request: Request, traced: Option<Arc<Record>>) -> Answers {
     // Bounded by the credit of whoever makes the responses.
     let (sender, said) = mpsc::unbounded_channel();
-    let watch = Watch::begin(&mut request);
+    let watch = Watch::begin(&mut request, traced);
     let caller = Caller { context: Some(request.context.clone()) };
     model.infer(request, Reply::new(Many(sender)));
     Answers { said, caller, watch, _model: model }
@@ -65,6 +71,7 @@ impl Answers {
         if !matches!(said, Said::Part(_)) {
             self.caller.context = None;
         }
+        self.watch.answered();
         Some(match said {
             Said::Part(Ok(response)) => Said::Part(Ok(self.watch.tell(response))),
             Said::Last(Ok(response)) => Said::Last(Ok(self.watch.tell(response))),

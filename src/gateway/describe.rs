@@ -26,6 +26,7 @@ pub const EXTENSIONS: &[&str] = &[
     "parameters",
     "statistics",
     "logging",
+    "trace",
 ];
 
 /// What `GET /v2` answers.

@@ -14,6 +14,7 @@ pub mod named;
 mod provenance;
 pub mod settings;
 pub mod status;
+mod trace_settings;
 mod watch;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::{
     error::Result,
     model::{Model, all_agree},
     repository::Repository,
+    telemetry::Tracer,
 };
 
 /// What every gateway holds of the server.
@@ -34,6 +36,8 @@ pub struct Gate {
     pub settings: Settings,
     /// Starting, serving or exiting; and what is in flight.
     pub lifecycle: Arc<Lifecycle>,
+    /// Which requests are traced.
+    pub tracer: Arc<Tracer>,
 }
 
 impl Gate {

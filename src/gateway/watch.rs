@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use crate::{
     request::{Parameter, Parameters, Request, Response},
-    trace::{Record, Span, Visit},
+    trace::{Carried, Record, Span, Visit},
 };
 
 /// The request parameter that asks for microseconds in the response's parameters.
@@ -12,24 +12,33 @@ const TIMING: &str = "troupe_timing";
 /// A response tells the times of so many visits to models.
 const MAX_TOLD: usize = 256;
 
-/// What was asked for with a request.
+/// Who watches a request.
 pub(super) struct Watch {
+    /// The tracer.
+    traced: Option<Arc<Record>>,
+    /// Its client.
     timing: Option<Arc<Record>>,
 }
 
 impl Watch {
-    /// Gives the request a record if anybody wants one.
-    pub(super) fn begin(request: &mut Request) -> Watch {
+    /// Gives the request its record, or one of its own if its client wants to know.
+    pub(super) fn begin(request: &mut Request, traced: Option<Arc<Record>>) -> Watch {
         let asks = |it: &(_, Parameter)| *it == (TIMING.into(), Parameter::Bool(true));
-        if !request.context.parameters.iter().any(asks) {
-            return Watch { timing: None };
+        let is_timed = request.context.parameters.iter().any(asks);
+        let own = || Arc::new(Record::new(Carried::default(), Instant::now(), Vec::new()));
+        let noted = || request.context.span.as_ref().map(|it| it.record().clone());
+        let record = traced.clone().or_else(noted).or_else(|| is_timed.then(own));
+        if let Some(record) = &record {
+            request.context = Arc::new(request.context.under(Span::root(record.clone())));
         }
-        if let Some(span) = &request.context.span {
-            return Watch { timing: Some(span.record().clone()) };
+        Watch { traced, timing: record.filter(|_| is_timed) }
+    }
+
+    /// The model has given a response, or the end of them.
+    pub(super) fn answered(&self) {
+        if let Some(record) = &self.traced {
+            record.mark("INFER_RESPONSE_COMPLETE", Instant::now());
         }
-        let record = Arc::new(Record::new(None, Instant::now(), Vec::new()));
-        request.context = Arc::new(request.context.under(Span::root(record.clone())));
-        Watch { timing: Some(record) }
     }
 
     /// The response with the times so far, if its client asked for them.

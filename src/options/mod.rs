@@ -5,6 +5,7 @@ mod dashboard;
 mod infer;
 mod log;
 mod metrics;
+mod trace;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -16,6 +17,7 @@ pub use self::{
     infer::Infer,
     log::{Log, LogFormat},
     metrics::{Metrics, MetricsSetting},
+    trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
 
 /// `--http-max-input-size`, unless it is given: Triton's.
@@ -140,6 +142,9 @@ pub struct Serve {
     /// What to log.
     #[command(flatten)]
     pub log: Log,
+    /// What to trace.
+    #[command(flatten)]
+    pub trace: Trace,
     /// What Triton has and we do without.
     #[command(flatten)]
     pub without_effect: WithoutEffect,
@@ -206,6 +211,9 @@ impl Serve {
         }
         if 1 < self.load_model.len() && self.load_model.iter().any(|it| it == "*") {
             return Some("Error: '--load-model=*' must be the only --load-model".to_owned());
+        }
+        if let Err(problem) = self.trace.parsed() {
+            return Some(problem);
         }
         let doors = &self.doors;
         let http = doors.allow_http.then_some(("HTTP", &doors.http_address, doors.http_port));
@@ -315,7 +323,7 @@ mod tests {
     #[test]
     fn flags_not_built_yet_are_known() {
         let flags = |it: &str| not_yet(&[it.to_owned()]);
-        assert_eq!(flags("--trace-config=mode=triton"), Some("trace-config"));
+        assert_eq!(flags("--cache-config=local,size=1"), Some("cache-config"));
         assert_eq!(flags("--http-port=1"), None);
     }
 }

@@ -15,6 +15,8 @@ use crate::{backend::python, gateway::Gate};
 
 /// What worker processes have at the end, a little more than one has to finalize its model.
 const WORKERS_GRACE: Duration = Duration::from_secs(3);
+/// What the last traces have to be written or sent.
+const TRACES_GRACE: Duration = Duration::from_secs(5);
 /// What a door has at the end to write answers that are ready.
 pub(super) const LAST_GRACE: Duration = Duration::from_millis(200);
 
@@ -29,6 +31,7 @@ pub(super) async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     }
     // Models go with their last owner, and their workers with them.
     gate.repository.control.end();
+    let tracer = gate.tracer.clone();
     drop(gate);
     let grace = if is_finished { WORKERS_GRACE } else { Duration::ZERO };
     let workers_until = deadline.min(Instant::now() + grace);
@@ -36,6 +39,10 @@ pub(super) async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
     // still written; idle connections are not waited for.
     doors.close(if is_finished { LAST_GRACE } else { Duration::ZERO }).await;
+    // What is traced has ended with its response. A collector that does not answer is not waited
+    // for longer than anything else is.
+    let traces_until = deadline.min(Instant::now() + TRACES_GRACE);
+    let _ = timeout_at(traces_until.into(), tracer.end()).await;
     if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

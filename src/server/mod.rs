@@ -30,6 +30,7 @@ use crate::{
     log::Log,
     options::{ControlMode, Serve},
     repository::{self, Mode},
+    telemetry::Tracer,
     tensor::SegmentPool,
 };
 
@@ -66,6 +67,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     SegmentPool::configure_shared(sizes);
     let metrics = machine::metrics(&options);
     settings_of_models.backend.metrics = metrics.clone();
+    let tracer = Tracer::start(&options.trace.parsed()?)?;
     let door = http::Door::default();
     let mut doors = Doors::default();
     let engines = Engines::new(doors.open_http(&options, &door).await?);
@@ -82,6 +84,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
             access_log: options.log.access_log,
         },
         lifecycle: Arc::new(Lifecycle::default()),
+        tracer: Arc::new(tracer),
     };
     if 0 < options.stall_warning_secs {
         let limit = Duration::from_secs(options.stall_warning_secs.into());

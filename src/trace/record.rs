@@ -4,23 +4,13 @@ use std::{fmt, mem, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{Begin, Visit, random, span_id};
+use super::{Begin, Carried, Parent, Visit, random, span_id};
+use crate::error::Error;
 
 /// A request may ask any number of models; so many are noted.
 const MAX_VISITS: usize = 4096;
-
-/// Where the client's own span is, as `traceparent` and `tracestate` say.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parent {
-    /// The trace the request belongs to.
-    pub trace_id: u128,
-    /// The client's span.
-    pub span_id: u64,
-    /// The client's system wants it sampled.
-    pub is_sampled: bool,
-    /// What other systems said of the trace, handed on as it came.
-    pub state: String,
-}
+/// The same of what happens at the door: a stream may have any number of responses.
+const MAX_MARKS: usize = 1024;
 
 /// Takes what was noted, once nobody works on the request any more. Must not block.
 pub trait Sink: Send + Sync {
@@ -40,6 +30,10 @@ pub struct Record {
     pub begun: Instant,
     /// Inputs and outputs are kept too.
     pub has_tensors: bool,
+    /// Others outside may know the trace: models get its context to hand on.
+    pub is_known: bool,
+    /// What the client's system wants handed on with the context.
+    pub baggage: String,
     state: Mutex<State>,
     sinks: Vec<Arc<dyn Sink>>,
 }
@@ -50,6 +44,8 @@ struct State {
     marks: Vec<(&'static str, Instant)>,
     /// Visits that found no room.
     left_out: usize,
+    /// Why the request failed before a model saw it, or after.
+    error: Option<Error>,
 }
 
 /// What was noted of a request.
@@ -67,27 +63,40 @@ pub struct Finished {
     pub marks: Vec<(&'static str, Instant)>,
     /// Visits that found no room.
     pub left_out: usize,
+    /// Why the client got no answer.
+    pub error: Option<Error>,
 }
 
 impl Record {
-    /// Begins at `begun`, in the trace of `parent` if there is one.
-    pub fn new(parent: Option<Parent>, begun: Instant, sinks: Vec<Arc<dyn Sink>>) -> Record {
+    /// Begins at `begun`, in the trace of the client's span if it has one.
+    pub fn new(carried: Carried, begun: Instant, sinks: Vec<Arc<dyn Sink>>) -> Record {
+        let Carried { parent, baggage } = carried;
         let own = || u128::from(random()) << 64 | u128::from(span_id());
         let trace_id = parent.as_ref().map_or_else(own, |it| it.trace_id);
-        let state = Mutex::default();
-        Record { trace_id, root: span_id(), parent, begun, has_tensors: false, state, sinks }
-    }
-
-    /// The same, which keeps inputs and outputs too.
-    pub fn with_tensors(self) -> Record {
-        let mut record = self;
-        record.has_tensors = true;
-        record
+        Record {
+            trace_id,
+            root: span_id(),
+            parent,
+            begun,
+            has_tensors: false,
+            is_known: false,
+            baggage,
+            state: Mutex::default(),
+            sinks,
+        }
     }
 
     /// Something happened at the door.
     pub fn mark(&self, name: &'static str, at: Instant) {
-        self.state.lock().marks.push((name, at));
+        let mut state = self.state.lock();
+        if state.marks.len() < MAX_MARKS {
+            state.marks.push((name, at));
+        }
+    }
+
+    /// The client gets this instead of an answer.
+    pub fn fail(&self, error: &Error) {
+        self.state.lock().error = Some(error.clone());
     }
 
     /// The visits so far, in the order they began.
@@ -142,7 +151,7 @@ impl Drop for Record {
         if self.sinks.is_empty() {
             return;
         }
-        let State { visits, marks, left_out } = mem::take(self.state.get_mut());
+        let State { visits, marks, left_out, error } = mem::take(self.state.get_mut());
         let finished = Arc::new(Finished {
             trace_id: self.trace_id,
             root: self.root,
@@ -152,6 +161,7 @@ impl Drop for Record {
             visits,
             marks,
             left_out,
+            error,
         });
         self.sinks.iter().for_each(|it| it.take(finished.clone()));
     }

@@ -15,6 +15,7 @@ use crate::{
     model::{Model, pick_outputs, place_inputs},
     request::{Caller, Context, Correlation, Request},
     tensor::{DataType, Shape, Tensor},
+    trace::Span,
 };
 
 /// Flags of a call; `calls.py` has the same.
@@ -46,6 +47,8 @@ pub(super) struct Asked<'a> {
     /// The first tensor that is none.
     wrong: Option<Error>,
     extra: Option<Extra>,
+    /// Where it is noted, if the request it is made for is traced.
+    pub(super) span: Option<Span>,
 }
 
 /// What `calls.py` says beside names and tensors.
@@ -58,12 +61,15 @@ struct Extra {
     timeout: u64,
     /// JSON in JSON, as models see it.
     parameters: String,
+    /// The span of the request it is made for.
+    under: Option<String>,
 }
 
 impl Default for Extra {
     fn default() -> Extra {
         let parameters = "{}".to_owned();
-        Extra { id: String::new(), correlation_id: Id::Number(0), flags: 0, timeout: 0, parameters }
+        let correlation_id = Id::Number(0);
+        Extra { id: String::new(), correlation_id, flags: 0, timeout: 0, parameters, under: None }
     }
 }
 
@@ -102,8 +108,8 @@ pub(super) fn asked<'a>(
         wanted.push(outputs.unpadded_name(u64::from(length))?);
     }
     let version = (version != -1).then_some(version);
-    let mut asked =
-        Asked { model, version, wanted, inputs: SmallVec::new(), wrong: None, extra: None };
+    let inputs = SmallVec::new();
+    let mut asked = Asked { model, version, wanted, inputs, wrong: None, extra: None, span: None };
     let mut memory = Memory { requests, segments };
     for _ in 0..head.inputs {
         let length = names.u16()?;
@@ -132,6 +138,11 @@ pub(super) fn asked<'a>(
 }
 
 impl Asked<'_> {
+    /// The span of the request it is made for, if it names one.
+    pub(super) fn under(&self) -> Option<u64> {
+        u64::from_str_radix(self.extra.as_ref()?.under.as_deref()?, 16).ok()
+    }
+
     /// The same in the model's positions.
     pub(super) fn resolve(self, model: &Model, caller: Caller) -> Result<Request> {
         if let Some(wrong) = self.wrong {
@@ -139,6 +150,7 @@ impl Asked<'_> {
         }
         let mut context = context(self.extra.unwrap_or_default())?;
         context.caller = Some(caller.into());
+        context.span = self.span;
         let inputs = place_inputs(&model.config, self.inputs, &context)?;
         let wanted = pick_outputs(&model.config, &self.wanted, &context)?;
         Ok(Request { context: context.into(), inputs, wanted, batch: 0 })

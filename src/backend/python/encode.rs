@@ -284,6 +284,9 @@ struct Extra<'a> {
     timeout: u64,
     priority: u64,
     parameters: String,
+    /// Its span, by which its own calls name it, and what it may hand on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<(String, Option<String>)>,
 }
 
 #[derive(Serialize)]
@@ -300,7 +303,8 @@ fn extra(request: &Request) -> Option<Vec<u8>> {
         && context.correlation == Correlation::None
         && context.flags == 0
         && context.timeout_us == 0
-        && context.priority == 0;
+        && context.priority == 0
+        && context.span.is_none();
     if is_plain {
         return None;
     }
@@ -315,6 +319,7 @@ fn extra(request: &Request) -> Option<Vec<u8>> {
         timeout: context.timeout_us,
         priority: context.priority,
         parameters: parameters_json(&context.parameters),
+        trace: context.span.as_ref().map(|it| (format!("{:016x}", it.id()), it.context())),
     };
     // Strings and numbers always have a JSON form.
     serde_json::to_vec(&extra).ok()

@@ -73,7 +73,10 @@ fn gate(model: &Arc<Model>) -> Gate {
             strict_readiness: true,
             allow_dashboard: true,
             segments: SegmentPool::new(0),
+            log: crate::log::Log::silent(),
+            access_log: false,
         },
+        tracer: Arc::default(),
         lifecycle: Arc::default(),
     }
 }

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     sync::Arc,
     task::{Context, Poll},
+    time::Instant,
 };
 
 use tonic::{
@@ -18,10 +19,16 @@ use tonic::{
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use super::{deadline, frames::Watched, health::WholeServer, service::Inference};
+use super::{
+    deadline,
+    frames::Watched,
+    health::WholeServer,
+    service::Inference,
+    traced::{self, Arrived},
+};
 use crate::{
     gateway::Gate, proto,
-    proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer,
+    proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer, telemetry::Tracer,
 };
 
 /// Triton's limit on messages, in both directions.
@@ -34,6 +41,7 @@ pub(super) struct Doors {
     /// The same for requests that say they are compressed: they may inflate to less.
     inflating: GrpcInferenceServiceServer<Inference>,
     others: Routes,
+    tracer: Arc<Tracer>,
 }
 
 impl Doors {
@@ -50,6 +58,7 @@ impl Doors {
         Doors {
             inference: server(MAX_MESSAGE),
             inflating: server(gate.settings.max_input_size),
+            tracer: gate.tracer.clone(),
             others: others(gate),
         }
     }
@@ -79,7 +88,7 @@ impl Service<Request<Body>> for Doors {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if !request.uri().path().starts_with("/inference.GRPCInferenceService/") {
             return Box::pin(self.others.call(request));
         }
@@ -87,7 +96,12 @@ impl Service<Request<Body>> for Doors {
             request.headers().get("grpc-encoding").is_some_and(|it| it != "identity");
         let server = if is_compressed { &mut self.inflating } else { &mut self.inference };
         let deadline = deadline::of(request.headers());
+        let is_traced = self.tracer.is_on();
+        if is_traced {
+            request.extensions_mut().insert(Arrived(Instant::now()));
+        }
         let call = server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)));
+        let call = if is_traced { traced::sent(call) } else { call };
         match deadline {
             Some(deadline) => deadline::kept(deadline, call),
             None => call,

@@ -2,7 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{access, convert, refusal::shutting_down};
+use tonic::{Request, Response, metadata::MetadataMap};
+
+use super::{
+    access, convert,
+    refusal::shutting_down,
+    traced::{self, Arrived, Traced},
+};
 use crate::{
     error::{Error, Result},
     gateway::{Gate, access::Access, ask::ask, settings::InFlight},
@@ -12,17 +18,24 @@ use crate::{
 };
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request.
-pub(super) async fn infer(gate: &Gate, message: ModelInferRequest) -> Result<ModelInferResponse> {
-    let mut access = access::begin(gate, &message);
-    let result = answer(gate, message, &mut access).await;
+pub(super) async fn infer(
+    gate: &Gate,
+    asked: Request<ModelInferRequest>,
+) -> Result<Response<ModelInferResponse>> {
+    let (metadata, extensions, message) = asked.into_parts();
+    let (mut access, mut traced) = (access::begin(gate, &message), None);
+    let asked = (&metadata, extensions.get::<Arrived>().copied(), message);
+    let result = answer(gate, asked, (&mut access, &mut traced)).await;
     access::ended(&mut access, &result);
-    result
+    let mut response = Response::new(result.inspect_err(|it| traced::refused(&traced, it))?);
+    traced::answered(traced, response.extensions_mut());
+    Ok(response)
 }
 
 async fn answer(
     gate: &Gate,
-    message: ModelInferRequest,
-    access: &mut Access,
+    (metadata, arrived, message): (&MetadataMap, Option<Arrived>, ModelInferRequest),
+    (access, traced): (&mut Access, &mut Traced),
 ) -> Result<ModelInferResponse> {
     let (_in_flight, model) = find(gate, &message)?;
     if model.config.decoupled {
@@ -30,7 +43,8 @@ async fn answer(
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
-    once(&model, message, access).await
+    *traced = traced::begin(gate, &model, (metadata, arrived));
+    once(&model, message, (access, traced)).await
 }
 
 /// Counts the request in and finds its model.
@@ -47,12 +61,12 @@ pub(super) fn find(gate: &Gate, message: &ModelInferRequest) -> Result<(InFlight
 pub(super) async fn once(
     model: &Arc<Model>,
     message: ModelInferRequest,
-    access: &mut Access,
+    (access, traced): (&mut Access, &Traced),
 ) -> Result<ModelInferResponse> {
     let (mut request, classes) = convert::request(message, &model.config)?;
-    access.works(model, &mut request);
+    access.works(model, traced, &mut request);
     let context = request.context.clone();
-    let response = ask(model, request).await?;
+    let response = ask(model, request, traced.clone()).await?;
     let response = classes.apply(model, response).await?;
     Ok(convert::response(model, context.id.clone(), response))
 }

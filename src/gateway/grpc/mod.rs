@@ -18,6 +18,8 @@ mod service;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod trace;
+mod traced;
 
 use std::{io, net::SocketAddr, time::Duration};
 

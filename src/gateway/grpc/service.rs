@@ -10,6 +10,7 @@ use super::{
     control, infer, logging, messages,
     refusal::{not_supported, refuse, shutting_down},
     stream::{Opening, answers},
+    trace,
 };
 use crate::{
     error::{Error, Result},
@@ -103,7 +104,7 @@ fn reply<T>(result: Result<T>) -> Answer<T> {
 #[tonic::async_trait]
 impl GrpcInferenceService for Inference {
     async fn model_infer(&self, it: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
-        reply(infer::infer(&self.gate, it.into_inner()).await)
+        infer::infer(&self.gate, it).await.map_err(refuse)
     }
 
     type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;
@@ -115,9 +116,11 @@ impl GrpcInferenceService for Inference {
         self.admit().map_err(refuse)?;
         let ends_on_error =
             it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
+        let (metadata, _, requests) = it.into_parts();
         Ok(Response::new(answers(Opening {
             gate: self.gate.clone(),
-            requests: it.into_inner(),
+            metadata,
+            requests,
             stopping: self.stopping.clone(),
             ends_on_error,
         })))
@@ -211,8 +214,11 @@ impl GrpcInferenceService for Inference {
     ) -> Answer<CudaSharedMemoryUnregisterResponse> {
         Err(not_supported("CUDA shared memory"))
     }
-    async fn trace_setting(&self, _: Request<TraceSettingRequest>) -> Answer<TraceSettingResponse> {
-        Err(not_supported("`TraceSetting`"))
+    async fn trace_setting(
+        &self,
+        it: Request<TraceSettingRequest>,
+    ) -> Answer<TraceSettingResponse> {
+        reply(self.admit().and_then(|gate| trace::setting(gate, it.into_inner())))
     }
     async fn log_settings(&self, it: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {
         reply(self.admit().and_then(|gate| logging::change(&gate.settings.log, it.get_ref())))

@@ -8,13 +8,14 @@ use futures_util::{
     stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status, Streaming, metadata::MetadataMap};
 
 use super::{
     access, convert,
     infer::{find, once},
     parameters,
     refusal::{code, refuse, shutting_down},
+    traced::{self, Traced},
 };
 use crate::{
     error::{Error, Result},
@@ -37,6 +38,8 @@ const MAX_IN_FLIGHT: usize = 256;
 pub(super) struct Opening {
     /// The server.
     pub(super) gate: Arc<Gate>,
+    /// What came with the call.
+    pub(super) metadata: MetadataMap,
     /// What the client sends.
     pub(super) requests: Streaming<ModelInferRequest>,
     /// Becomes true when the gateway stops.
@@ -49,7 +52,7 @@ pub(super) struct Opening {
 pub(super) fn answers(
     opening: Opening,
 ) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
-    let call = Call { opening, asked: Asked::default(), reading: Reading::Open };
+    let call = Call { opening, asked: Asked::default(), reading: Reading::Open, sending: None };
     stream::unfold(call, next).boxed()
 }
 
@@ -57,6 +60,8 @@ struct Call {
     opening: Opening,
     asked: Asked,
     reading: Reading,
+    /// Whose answer is being sent.
+    sending: Traced,
 }
 
 /// Requests in flight. Dropped, they are cancelled.
@@ -94,11 +99,12 @@ struct Answered {
     id: String,
     result: Result<ModelInferResponse>,
     is_final: bool,
+    traced: Traced,
 }
 
 impl Answered {
     fn refused(id: String, error: Error) -> Answered {
-        Answered { id, result: Err(error), is_final: true }
+        Answered { id, result: Err(error), is_final: true, traced: None }
     }
 }
 
@@ -112,27 +118,40 @@ enum Reading {
 impl Call {
     fn start(&mut self, message: ModelInferRequest) {
         let id = message.id.clone();
-        let mut access = access::begin(&self.opening.gate, &message);
-        match find(&self.opening.gate, &message) {
-            Ok((in_flight, model)) if model.config.decoupled => {
-                self.asked.many.push(match Decoupled::start((in_flight, access), model, message) {
+        let gate = &self.opening.gate;
+        let mut access = access::begin(gate, &message);
+        let found = find(gate, &message).map(|(in_flight, model)| {
+            let traced = traced::begin(gate, &model, (&self.opening.metadata, None));
+            (in_flight, model, traced)
+        });
+        match found {
+            Ok((in_flight, model, traced)) if model.config.decoupled => {
+                let held = (in_flight, access, traced);
+                self.asked.many.push(match Decoupled::start(held, model, message) {
                     Ok(decoupled) => decoupled.next().boxed(),
                     Err(error) => future::ready(Some((Answered::refused(id, error), None))).boxed(),
                 });
             }
             found => self.asked.single.push_back(Box::pin(async move {
-                let result = match found {
-                    Ok((_in_flight, model)) => once(&model, message, &mut access).await,
-                    Err(error) => Err(error),
+                let (result, traced) = match found {
+                    Ok((_in_flight, model, traced)) => {
+                        (once(&model, message, (&mut access, &traced)).await, traced)
+                    }
+                    Err(error) => (Err(error), None),
                 };
                 access::ended(&mut access, &result);
-                Answered { id, result, is_final: true }
+                Answered { id, result, is_final: true, traced }
             })),
         }
     }
 
     /// The item of an answer; an error may be the end of the call.
-    fn item(&mut self, answered: Answered) -> Result<ModelStreamInferResponse, Status> {
+    fn item(&mut self, mut answered: Answered) -> Result<ModelStreamInferResponse, Status> {
+        self.sending = answered.traced.take();
+        traced::mark(&self.sending, "GRPC_SEND_START");
+        if let Err(error) = &answered.result {
+            traced::refused(&self.sending, error);
+        }
         match answered {
             Answered { result: Err(error), .. } if self.opening.ends_on_error => {
                 self.reading = Reading::Closed(None);
@@ -146,6 +165,8 @@ impl Call {
 
 /// The next answer, or how the call ends.
 async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status>, Call)> {
+    // Whoever asks for the next one has sent the one before.
+    traced::mark(&call.sending.take(), "GRPC_SEND_END");
     loop {
         let is_open = matches!(call.reading, Reading::Open);
         let has_room = call.asked.len() < MAX_IN_FLIGHT;
@@ -185,22 +206,27 @@ struct Decoupled {
     id: String,
     wants_empty_final: bool,
     access: Access,
+    traced: Traced,
     _guard: InFlight,
 }
 
 impl Decoupled {
     fn start(
-        (guard, mut access): (InFlight, Access),
+        (guard, mut access, traced): (InFlight, Access, Traced),
         model: Arc<Model>,
         message: ModelInferRequest,
     ) -> Result<Decoupled> {
         let id = message.id.clone();
         let wants_empty_final = parameters::wants_empty_final(&message.parameters);
         let read = convert::request(message, &model.config);
-        let (mut request, classes) = read.inspect_err(|error| access.ended(code(error) as u16))?;
-        access.works(&model, &mut request);
-        let answers = ask_many(model.clone(), request);
-        Ok(Decoupled { answers, model, classes, id, wants_empty_final, access, _guard: guard })
+        let (mut request, classes) = read.inspect_err(|error| {
+            access.ended(code(error) as u16);
+            traced::refused(&traced, error);
+        })?;
+        access.works(&model, &traced, &mut request);
+        let answers = ask_many(model.clone(), request, traced.clone());
+        let _guard = guard;
+        Ok(Decoupled { answers, model, classes, id, wants_empty_final, access, traced, _guard })
     }
 
     async fn next(mut self) -> Progress {
@@ -225,12 +251,13 @@ impl Decoupled {
             true => access::ended(&mut self.access, &result),
             false => access::answered(&mut self.access, &result),
         }
-        Some((Answered { id, result, is_final }, (!is_final).then_some(self)))
+        let traced = self.traced.clone();
+        Some((Answered { id, result, is_final, traced }, (!is_final).then_some(self)))
     }
 }
 
 fn message(answered: Answered) -> ModelStreamInferResponse {
-    let Answered { id, result, is_final } = answered;
+    let Answered { id, result, is_final, .. } = answered;
     let of_error = |error: Error| {
         let parameters = parameters::of_error(&error);
         let response = ModelInferResponse { id, parameters, ..ModelInferResponse::default() };

@@ -19,16 +19,18 @@ use super::{
     flat,
     metadata::{gate, model_and_version},
     refusal::{Refusal, error_body},
+    traced::{self, Traced},
 };
 use crate::{
     error::{Error, Result},
     gateway::{
+        Gate,
         access::Access,
         ask::{Answers, Said, ask_many},
         settings::InFlight,
     },
     model::Model,
-    request::{Context, Response},
+    request::{Context, Request, Response},
 };
 
 /// Answers with exactly one response; a client that leaves cancels the request.
@@ -48,9 +50,14 @@ async fn whole(
     access: &mut Access,
 ) -> Result<HttpResponse, Refusal> {
     let mut underway = begin(http, payload, access).await?;
-    let response = only(&mut underway.answers).await?;
-    let text = underway.text(response, Form::Whole).await?;
-    Ok(HttpResponse::Ok().content_type("application/json").body(text))
+    let traced = underway.traced.clone();
+    let text = match only(&mut underway.answers).await {
+        Ok(response) => underway.text(response, Form::Whole).await,
+        Err(error) => Err(error),
+    };
+    let text = text.map_err(Refusal::from).inspect_err(|it| traced::refused(&traced, it))?;
+    traced::mark(&traced, "HTTP_SEND_START");
+    Ok(traced::sent(traced, HttpResponse::Ok().content_type("application/json").body(text)))
 }
 
 /// Answers with server-sent events, made as the client takes them. The first decides the status; a
@@ -68,10 +75,13 @@ pub(super) async fn generate_stream(
             return result;
         }
     };
+    let traced = underway.traced.clone();
     let events = Events { underway, ready: first, access, status };
-    Ok(HttpResponse::build(status)
+    traced::mark(&traced, "HTTP_SEND_START");
+    let response = HttpResponse::build(status)
         .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
-        .streaming(stream::unfold(events, Events::next)))
+        .streaming(stream::unfold(events, Events::next));
+    Ok(traced::sent(traced, response))
 }
 
 /// What a stream begins with: the status and its first event.
@@ -82,7 +92,11 @@ async fn first(
 ) -> Result<(Underway, (StatusCode, Bytes)), Refusal> {
     let mut underway = begin(http, payload, access).await?;
     let first = match underway.answers.next().await {
-        Some(Said::Refused(error)) => return Err(error.into()),
+        Some(Said::Refused(error)) => {
+            let refusal = error.into();
+            traced::refused(&underway.traced, &refusal);
+            return Err(refusal);
+        }
         Some(Said::Part(result) | Said::Last(result)) => underway.event(result).await,
         Some(Said::End) | None => (StatusCode::OK, Bytes::new()),
     };
@@ -94,6 +108,7 @@ struct Underway {
     model: Arc<Model>,
     context: Arc<Context>,
     answers: Answers,
+    traced: Traced,
     _in_flight: InFlight,
 }
 
@@ -126,17 +141,30 @@ async fn ask(
         let text = "Unsupported content-encoding, only 'identity' is supported.";
         return Err(Error::invalid(text).into());
     }
+    let traced = traced::begin(gate, &model, http);
+    let request = read((http, payload), gate, &model, (access, &traced)).await;
+    let request = request.inspect_err(|it| traced::refused(&traced, it))?;
+    let context = request.context.clone();
+    let answers = ask_many(model.clone(), request, traced.clone());
+    Ok(Underway { model, context, answers, traced, _in_flight: in_flight })
+}
+
+async fn read(
+    (http, payload): (&HttpRequest, &mut Payload),
+    gate: &Gate,
+    model: &Model,
+    (access, traced): (&mut Access, &Traced),
+) -> Result<Request, Refusal> {
     let limit = gate.settings.max_input_size;
     let plan = Plan { limit, too_big: body::json_too_big, shared: None };
     let body = body::receive(http, payload, &plan).await?.bytes;
+    traced::mark(traced, "HTTP_RECV_END");
     let (effort, config) = (body.len(), model.config.clone());
     let read = move || flat::decode(&body, &config, limit);
     access::received(access, http, effort);
     let mut request = body::off_thread(effort, read).await?;
-    access.works(&model, &mut request);
-    let context = request.context.clone();
-    let answers = ask_many(model.clone(), request);
-    Ok(Underway { model, context, answers, _in_flight: in_flight })
+    access.works(model, traced, &mut request);
+    Ok(request)
 }
 
 /// The response of a model that gives no other.

@@ -12,6 +12,7 @@ use super::{
     encode::Answer,
     metadata::{gate, model_and_version},
     refusal::Refusal,
+    traced::{self, Traced},
 };
 use crate::{
     error::{Error, Result},
@@ -53,16 +54,34 @@ async fn answer(
         let text = "HTTP end point doesn't support models with decoupled transaction policy";
         return Err(Error::unsupported(text).into());
     }
+    let traced = traced::begin(gate, &model, http);
+    match serve((http, payload), gate, model, (access, &traced)).await {
+        Ok(response) => Ok(traced::sent(traced, response)),
+        Err(refusal) => {
+            traced::refused(&traced, &refusal);
+            Err(refusal)
+        }
+    }
+}
+
+async fn serve(
+    (http, payload): (&HttpRequest, &mut Payload),
+    gate: &Gate,
+    model: Arc<Model>,
+    (access, traced): (&mut Access, &Traced),
+) -> Result<HttpResponse, Refusal> {
     let layout = layout(http.headers())?;
     let body = receive(http, payload, gate, (&model, layout)).await?;
     access::received(access, http, body.bytes.len());
+    traced::mark(traced, "HTTP_RECV_END");
     let mut asked = read(body, layout, &model, gate.settings.max_input_size).await?;
-    access.works(&model, &mut asked.request);
+    access.works(&model, traced, &mut asked.request);
     let context = asked.request.context.clone();
     let wanted = asked.request.wanted.clone();
-    let response = ask(&model, asked.request).await?;
+    let response = ask(&model, asked.request, traced.clone()).await?;
     let response = asked.classes.apply(&model, response).await?;
     let answer = Whole { model, context, response, wanted, binary: asked.binary };
+    traced::mark(traced, "HTTP_SEND_START");
     write(answer, coding::of_answer(http.headers())).await
 }
 

@@ -22,6 +22,8 @@ mod repository;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod trace;
+mod traced;
 
 use std::{
     collections::HashMap,

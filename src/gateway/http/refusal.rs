@@ -110,7 +110,6 @@ pub(super) async fn method_not_allowed() -> HttpResponse {
 /// A path of a part of the protocol that is not built.
 pub(super) async fn not_built(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     const PARTS: &[(&str, &str)] = &[
-        ("/trace/setting", "the trace extension"),
         ("systemsharedmemory", "the system shared memory extension"),
         ("cudasharedmemory", "the CUDA shared memory extension"),
     ];

@@ -1,8 +1,12 @@
 //! Which handler answers which path.
 
-use actix_web::{Route, web};
+use actix_web::{
+    Route,
+    guard::{Any, Get, Post},
+    web,
+};
 
-use super::{generate, graph, health, infer, logging, metadata, refusal, repository};
+use super::{generate, graph, health, infer, logging, metadata, refusal, repository, trace};
 
 /// Paths are tried in this order: the busiest come first.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
@@ -36,6 +40,9 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
     on("/v2/repository/models/{model}/load", web::post().to(repository::load));
     on("/v2/repository/models/{model}/unload", web::post().to(repository::unload));
+    let either = || web::route().guard(Any(Get()).or(Post()));
+    on("/v2/trace/setting", either().to(trace::setting));
+    on("/v2/models/{model}/trace/setting", either().to(trace::setting));
     let settings = web::resource("/v2/logging").route(web::get().to(logging::settings));
     let others = web::to(refusal::method_not_allowed);
     app.service(settings.route(web::post().to(logging::change)).default_service(others));
@@ -45,8 +52,6 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
 }
 
 const NOT_BUILT: &[&str] = &[
-    "/v2/trace/setting",
-    "/v2/models/{model}/trace/setting",
     "/v2/systemsharedmemory/status",
     "/v2/systemsharedmemory/unregister",
     "/v2/systemsharedmemory/region/{region}/{what}",

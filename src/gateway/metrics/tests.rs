@@ -283,6 +283,7 @@ async fn the_endpoint_answers_get_and_nothing_else() {
             access_log: false,
         },
         lifecycle: Arc::default(),
+        tracer: Arc::default(),
     };
     let any_port = "127.0.0.1:0".parse().unwrap();
     let (gateway, addresses) = MetricsGateway::start(&gate, &Metrics::new(), &[any_port]).unwrap();

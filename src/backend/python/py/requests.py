@@ -34,12 +34,17 @@ class TritonError:
 
 
 class InferenceTrace:
-    """Where a request comes from; tracing is not built yet, so it knows nothing."""
+    """Where a request is traced, if it is."""
 
-    __slots__ = ()
+    __slots__ = ("_span", "_context")
+
+    def __init__(self, span=None, context=None):
+        self._span = span
+        self._context = context
 
     def get_context(self):
-        return None
+        """Headers that continue the trace, as a JSON object; `None` if nobody outside knows it."""
+        return self._context
 
 
 class PreferredMemory:
@@ -121,7 +126,8 @@ class InferenceRequest:
             )
         if parameters:
             check_parameters(parameters)
-        if request_id or correlation_id or flags or timeout or parameters:
+        span = None if trace is None else trace._span
+        if request_id or correlation_id or flags or timeout or parameters or span:
             self._extra = {
                 "id": request_id,
                 "correlation_id": correlation_id,
@@ -129,6 +135,8 @@ class InferenceRequest:
                 "timeout": timeout,
                 "parameters": json.dumps(parameters) if parameters else "{}",
             }
+            if span:
+                self._extra["under"] = span
 
     def inputs(self):
         return self._inputs
@@ -163,7 +171,7 @@ class InferenceRequest:
     def trace(self):
         trace = self._trace
         if trace is None:
-            trace = self._trace = InferenceTrace()
+            trace = self._trace = InferenceTrace(*self._more().get("trace", ()))
         return trace
 
     def model_name(self):

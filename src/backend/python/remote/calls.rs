@@ -30,6 +30,7 @@ use crate::{
     model::Model,
     request::{Answer, Caller, Context, Credit, Reply, Request, Response},
     statistics::Timing,
+    trace::Span,
 };
 
 /// Bytes of a call's responses that its worker has not taken yet; what comes meanwhile waits here,
@@ -154,7 +155,12 @@ impl Link {
         }
         let flight = self.in_flight.iter().find(|it| it.sequence == head.group.0);
         let group = flight.and_then(|it| it.groups.get(head.group.1 as usize)?.requests.as_deref());
-        let asked = asked(&head, frame, group.unwrap_or_default(), &mut connection.segments)?;
+        let mut asked = asked(&head, frame, group.unwrap_or_default(), &mut connection.segments)?;
+        asked.span = match (asked.under(), group) {
+            (Some(id), _) => self.span(id),
+            (None, Some([alone])) => alone.context.span.clone(),
+            (None, _) => None,
+        };
         // Whatever has no group runs beside `execute`.
         let room = self.fixed.concurrency.map_or(1, NonZeroUsize::get);
         let room = if group.is_some() { room } else { usize::MAX };
@@ -172,6 +178,14 @@ impl Link {
         });
         self.ask(&head, found);
         Ok(())
+    }
+
+    /// The span of a request the worker has not ended.
+    fn span(&self, id: u64) -> Option<Span> {
+        let groups = self.in_flight.iter().flat_map(|it| &it.groups);
+        let requests = groups.flat_map(|it| &it.requests).flatten().chain(self.open.requests());
+        let mut spans = requests.filter_map(|it| it.context.span.as_ref());
+        spans.find(|it| it.id() == id).cloned()
     }
 
     fn find(&self, asked: &Asked<'_>, takes_many: bool) -> Result<Arc<Model>> {

@@ -136,8 +136,6 @@ async fn what_is_not_built_says_so() {
     let cuda = "CUDA shared memory is not supported yet";
     let status = CudaSharedMemoryStatusRequest::default();
     fails!(it, cuda_shared_memory_status, status, Unimplemented, cuda);
-    let trace = "`TraceSetting` is not supported yet";
-    fails!(it, trace_setting, TraceSettingRequest::default(), Unimplemented, trace);
     let settings = it.log_settings(LogSettingsRequest::default()).await.unwrap().into_inner();
     assert_eq!(settings.settings.len(), 6, "{settings:?}");
 }

@@ -128,6 +128,7 @@ impl Server {
                 access_log: false,
             },
             lifecycle: Arc::new(Lifecycle::default()),
+            tracer: Arc::default(),
         };
         gate.lifecycle.started(true);
         let any_port = "127.0.0.1:0".parse().unwrap();

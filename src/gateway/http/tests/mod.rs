@@ -174,6 +174,7 @@ impl Bench {
                 access_log: false,
             },
             lifecycle: Arc::new(Lifecycle::default()),
+            tracer: Arc::default(),
         };
         gate.lifecycle.started(true);
         let door = Arc::new(OnceLock::new());

@@ -1,0 +1,17 @@
+//! The trace extension: reads and changes settings.
+
+use crate::{
+    error::Result,
+    gateway::{Gate, trace_settings},
+    proto::inference::{
+        TraceSettingRequest, TraceSettingResponse, trace_setting_response::SettingValue,
+    },
+};
+
+/// The settings of the server or of a model, after the changes that are asked for.
+pub(super) fn setting(gate: &Gate, asked: TraceSettingRequest) -> Result<TraceSettingResponse> {
+    let changes = asked.settings.into_iter().map(|(name, it)| (name, it.value)).collect();
+    let shown = trace_settings::set(gate, &asked.model_name, changes)?;
+    let settings = shown.into_iter().map(|(name, value)| (name.to_owned(), SettingValue { value }));
+    Ok(TraceSettingResponse { settings: settings.collect() })
+}

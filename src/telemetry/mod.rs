@@ -1,0 +1,14 @@
+//! Which requests are traced, and where that goes: to a collector of OpenTelemetry, or to a file.
+
+mod collector;
+mod exporter;
+mod file;
+mod schema;
+mod setting;
+mod spans;
+mod tracer;
+
+pub use self::{
+    setting::{Change, Update},
+    tracer::Tracer,
+};

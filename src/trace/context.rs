@@ -1,0 +1,138 @@
+//! What says from server to server which trace a request belongs to: W3C trace context and baggage.
+
+use serde_json::json;
+
+use super::Span;
+
+/// Longer lists are left behind: they are handed on with every call.
+const LONGEST_STATE: usize = 512;
+const LONGEST_BAGGAGE: usize = 8192;
+
+/// Where the client's own span is, as `traceparent` and `tracestate` say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parent {
+    /// The trace the request belongs to.
+    pub trace_id: u128,
+    /// The client's span.
+    pub span_id: u64,
+    /// The client's system wants it sampled.
+    pub is_sampled: bool,
+    /// What other systems said of the trace, handed on as it came.
+    pub state: String,
+}
+
+/// What came with a request about its trace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Carried {
+    /// The client's span, if it has one.
+    pub parent: Option<Parent>,
+    /// What the client's system wants handed on, as it came.
+    pub baggage: String,
+}
+
+/// The value of a header by its name in lower case; several values joined by commas.
+pub type Header<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Carried {
+    /// What headers or metadata say; what is malformed is as if it were not there.
+    pub fn read(header: Header<'_>) -> Carried {
+        let short = |name: &str, most: usize| header(name).filter(|it| it.len() <= most);
+        let parent = header("traceparent").and_then(|it| Parent::parse(&it)).map(|it| Parent {
+            state: short("tracestate", LONGEST_STATE).unwrap_or_default(),
+            ..it
+        });
+        Carried { parent, baggage: short("baggage", LONGEST_BAGGAGE).unwrap_or_default() }
+    }
+}
+
+impl Parent {
+    /// `00-<32 hex digits>-<16>-<2>`; a later version may say more behind that.
+    pub fn parse(text: &str) -> Option<Parent> {
+        let text = text.trim();
+        let mut parts = text.split('-');
+        let mut part = |digits: usize| {
+            let is_hex = |it: &&str| {
+                it.len() == digits && it.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+            };
+            parts.next().filter(is_hex)
+        };
+        let (version, trace, span, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
+        let is_known = match version {
+            "00" => parts.next().is_none(),
+            version => version != "ff",
+        };
+        let trace_id = u128::from_str_radix(trace, 16).ok().filter(|it| *it != 0)?;
+        let span_id = u64::from_str_radix(span, 16).ok().filter(|it| *it != 0)?;
+        let is_sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
+        is_known.then(|| Parent { trace_id, span_id, is_sampled, state: String::new() })
+    }
+}
+
+impl Span {
+    /// What a model hands on so that others continue the trace, as a JSON object of headers; `None`
+    /// where nobody outside knows the trace.
+    pub fn context(&self) -> Option<String> {
+        let record = self.record();
+        if !record.is_known {
+            return None;
+        }
+        let parent = format!("00-{:032x}-{:016x}-01", self.trace_id(), self.id());
+        let mut context = json!({ "traceparent": parent });
+        let state = record.parent.as_ref().map_or("", |it| &*it.state);
+        for (name, value) in [("tracestate", state), ("baggage", &*record.baggage)] {
+            if !value.is_empty() {
+                context[name] = value.into();
+            }
+        }
+        Some(context.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn a_parent_is_read_as_the_standard_says() {
+        let parent = Parent::parse(GOOD).unwrap();
+        assert_eq!(parent.trace_id, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
+        assert_eq!((parent.span_id, parent.is_sampled), (0xb7ad_6b71_6920_3331, true));
+        let unsampled = GOOD.replace("-01", "-00");
+        assert!(!Parent::parse(&unsampled).unwrap().is_sampled);
+        let later = format!("{}-more", GOOD.replacen("00-", "cc-", 1));
+        assert!(Parent::parse(&later).is_some());
+    }
+
+    #[test]
+    fn what_is_malformed_is_no_parent() {
+        let zeros = "0".repeat(32);
+        for wrong in [
+            String::new(),
+            "é".repeat(30),
+            GOOD.replacen("00-", "ff-", 1),
+            GOOD.to_uppercase(),
+            format!("{GOOD}-more"),
+            format!("{GOOD},{GOOD}"),
+            GOOD.replace("0af7651916cd43dd8448eb211c80319c", &zeros),
+            GOOD.replace("b7ad6b7169203331", &zeros[..16]),
+            GOOD[..GOOD.len() - 1].to_owned(),
+        ] {
+            assert_eq!(Parent::parse(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn lists_that_are_too_long_are_left_behind() {
+        let header = |name: &str| match name {
+            "traceparent" => Some(GOOD.to_owned()),
+            "tracestate" => Some("a=1,b=2".to_owned()),
+            _ => Some("x".repeat(LONGEST_BAGGAGE + 1)),
+        };
+        let carried = Carried::read(&header);
+        assert_eq!(carried.parent.unwrap().state, "a=1,b=2");
+        assert_eq!(carried.baggage, "");
+        assert_eq!(Carried::read(&|_| None), Carried::default());
+    }
+}
