@@ -21,7 +21,12 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use actix::Actor;
 use tokio::sync::oneshot;
 
-pub use self::{check::check, labels::labels};
+pub use self::{
+    batch::adapt,
+    check::check,
+    labels::labels,
+    parts::{Fit, fit},
+};
 use self::{
     flow::Flow,
     plan::Plan,
@@ -35,6 +40,7 @@ use crate::{
     model::{Infer, Model},
     request::{Answer, Reply, Request, Response},
     statistics::Statistics,
+    tap::Taps,
 };
 
 /// What an ensemble is made of.
@@ -150,6 +156,10 @@ struct Ensemble {
 }
 
 impl Infer for Ensemble {
+    fn taps(&self) -> Option<&Taps> {
+        Some(&self.plan.taps)
+    }
+
     fn infer(&self, request: Request, reply: Reply) {
         if !self.plan.decoupled.is_empty() {
             return Flow::start(self, request, reply);

@@ -15,6 +15,7 @@ use crate::{
     metrics::StepMetrics,
     model::Model,
     request::Wanted,
+    tap::Taps,
 };
 
 /// Where an ensemble tensor lies while a request runs.
@@ -31,6 +32,8 @@ pub(super) struct Plan {
     pub(super) slots: usize,
     /// Decoupled steps in the order they run: each reads what follows from the one before.
     pub(super) decoupled: Vec<usize>,
+    /// Where its tensors can be captured.
+    pub(super) taps: Taps,
     /// Steps so that producers come before consumers.
     order: Vec<usize>,
     /// What runs when all outputs are asked for: one route up to each decoupled step, and one from
@@ -127,9 +130,9 @@ impl Plan {
         let order = toposort(graph, None).unwrap_or_default();
         let order: Vec<usize> = order.into_iter().map(|node| graph[node]).collect();
         let decoupled = order.iter().copied().filter(|it| steps[*it].is_decoupled).collect();
-        let slots = slots.by_name.len();
-        let whole = Vec::new();
-        let mut plan = Plan { config, steps, inputs, outputs, slots, decoupled, order, whole };
+        let (taps, slots, whole) = (Taps::new(slots.names()), slots.by_name.len(), Vec::new());
+        let mut plan =
+            Plan { config, steps, inputs, outputs, slots, decoupled, taps, order, whole };
         plan.whole = plan.trace(&Wanted::All);
         plan
     }
@@ -216,5 +219,12 @@ impl SlotTable {
     fn of(&mut self, tensor: &str) -> Slot {
         let next = self.by_name.len();
         *self.by_name.entry(tensor.to_owned()).or_insert(next)
+    }
+
+    /// The names, by slot.
+    fn names(&self) -> Vec<Arc<str>> {
+        let mut all: Vec<_> = self.by_name.iter().collect();
+        all.sort_unstable_by_key(|(_, slot)| **slot);
+        all.into_iter().map(|(name, _)| name.as_str().into()).collect()
     }
 }

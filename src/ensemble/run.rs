@@ -16,6 +16,7 @@ use crate::{
     error::{Error, Result},
     request::{Context, Reply, Request, Response, Wanted},
     statistics::Timing,
+    tap::Recording,
     tensor::Tensor,
 };
 
@@ -35,6 +36,8 @@ pub(super) struct Run {
     /// Kept: an actor whose last address is dropped stops, mail or no mail.
     pub(super) team: Team,
     pub(super) context: Arc<Context>,
+    /// Somebody captures the tensors of this request.
+    tap: Option<Recording>,
     state: Mutex<State>,
 }
 
@@ -68,12 +71,16 @@ impl Run {
         request: Request,
         to: To,
     ) -> (Arc<Run>, Ready) {
+        let tap = match &to {
+            To::Client(_) => plan.taps.begin(&request, &plan.inputs),
+            To::Flow(iteration) => iteration.flow.tap.clone(),
+        };
         let Request { context, inputs, wanted, batch } = request;
         let route = plan.routes(&wanted)[0].clone();
         let held = |tensor| Held { tensor, batch, sequence: None };
         let slots = lay(&route, plan.slots, plan.inputs.iter().copied().zip(inputs), held);
         let state = Mutex::new(State::new(slots, route, wanted, to));
-        Run { plan, team, context, state }.ready()
+        Run { plan, team, context, tap, state }.ready()
     }
 
     /// The same with one response of the decoupled step at `index`: its tensors, the batch size of
@@ -87,14 +94,18 @@ impl Run {
         let route = flow.routes[iteration.level].clone();
         let held = |tensor| Held { tensor, batch, sequence: sequence.clone() };
         let mut outputs = response.outputs;
-        let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = &flow.plan.steps[index].outputs;
+        let tap = flow.tap.as_ref().map(|it| it.iteration(iteration.number));
+        if let Some(tap) = &tap {
+            tap.outputs(writes, &outputs, batch);
+        }
+        let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = writes.iter().map(|(output, slot)| (*slot, take(*output)));
         let slots = lay(&route, flow.plan.slots, writes, held);
         let to = To::Flow(iteration);
         let state = Mutex::new(State::new(slots, route, flow.wanted.clone(), to));
         let (plan, team, context) = (flow.plan.clone(), flow.team.clone(), flow.context.clone());
-        Run { plan, team, context, state }.ready()
+        Run { plan, team, context, tap, state }.ready()
     }
 
     fn ready(mut self) -> (Arc<Run>, Ready) {
@@ -183,6 +194,9 @@ impl Run {
         state.timing += response.timing;
         let step = &self.plan.steps[index];
         let mut outputs = response.outputs;
+        if let Some(tap) = &self.tap {
+            tap.outputs(&step.outputs, &outputs, batch);
+        }
         for (output, slot) in &step.outputs {
             // What the step did not give stays empty, and so is left out downstream.
             let tensor = outputs.get_mut(*output).and_then(Option::take);
@@ -214,6 +228,9 @@ impl Run {
             self.context.cancel();
         }
         state.slots.clear();
+        if let Some(tap) = &self.tap {
+            tap.failed(index, &source);
+        }
         let error = self.plan.at_step(index, source);
         match to {
             To::Client(reply) => reply.answer_at(Err(error), now),

@@ -92,6 +92,9 @@ impl Responses {
                 step::start(&run, ready);
             }
             Err(source) => {
+                if let Some(tap) = &flow.tap {
+                    tap.failed(self.stay.index, &source);
+                }
                 flow.fail(level + 1, flow.plan.at_step(self.stay.index, source), now);
             }
         }

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{
     error::{Error, Result},
+    tap,
     tensor::SegmentPool,
 };
 
@@ -23,6 +24,8 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// Where big request bodies are received when a worker process reads them.
     pub segments: Arc<SegmentPool>,
+    /// What taps may hold; `None`: `--allow-tap` was not given.
+    pub tap: Option<Arc<tap::Limit>>,
 }
 
 pub use crate::options::DEFAULT_MAX_INPUT_SIZE;
@@ -46,6 +49,7 @@ pub struct Lifecycle {
     stage: AtomicU8,
     in_flight: AtomicUsize,
     idle: Notify,
+    exiting: Notify,
 }
 
 impl Lifecycle {
@@ -68,6 +72,15 @@ impl Lifecycle {
     /// From now on requests are refused.
     pub fn exit(&self) {
         self.stage.store(Stage::Exiting as u8, SeqCst);
+        self.exiting.notify_waiters();
+    }
+
+    /// Returns once requests are refused, for good.
+    pub async fn wait_exit(&self) {
+        let exiting = self.exiting.notified();
+        if !self.is_exiting() {
+            exiting.await;
+        }
     }
 
     /// SIGTERM was seen.

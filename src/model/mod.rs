@@ -25,6 +25,7 @@ use crate::{
     error::{Error, Result},
     request::{Reply, Request},
     statistics::Statistics,
+    tap::Taps,
 };
 
 /// Anything that answers requests: a batcher in front of instances, or an ensemble of models.
@@ -34,6 +35,11 @@ pub trait Infer: Send + Sync {
 
     /// Asks the model's own code whether it is ready; `None` if it has no say.
     fn readiness(&self) -> Option<Readiness> {
+        None
+    }
+
+    /// Where the tensors between the steps of an ensemble can be captured; `None` for other models.
+    fn taps(&self) -> Option<&Taps> {
         None
     }
 }
@@ -142,6 +148,11 @@ impl Model {
     pub fn readiness(&self) -> Vec<Readiness> {
         let steps = self.steps.iter().flat_map(|it| it.readiness());
         self.answers.readiness().into_iter().chain(steps).collect()
+    }
+
+    /// Where an ensemble's tensors can be captured.
+    pub fn taps(&self) -> Option<&Taps> {
+        self.answers.taps()
     }
 
     /// Checks the request against the config, then runs it.

@@ -2,6 +2,8 @@
 
 mod compatibility;
 mod infer;
+mod replay;
+mod tap;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -10,6 +12,8 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub use self::{
     compatibility::{NOT_YET, WithoutEffect, not_yet},
     infer::Infer,
+    replay::{Replay, Requests},
+    tap::Tap,
 };
 
 /// `--http-max-input-size`, unless it is given: Triton's.
@@ -52,6 +56,11 @@ pub enum Command {
     },
     /// Send one request to a server that runs, and print the outputs
     Infer(Infer),
+    /// Run an ensemble's steps again on captured tensors, and say whether they answer the same
+    ///
+    /// Ends with 0 if all outputs are equal to the captured ones byte by byte, with 1 if one of them
+    /// differs, and with 2 if that could not be found out.
+    Replay(Replay),
 }
 
 /// How to draw a graph.
@@ -126,6 +135,9 @@ pub struct Serve {
     /// What to log.
     #[command(flatten)]
     pub log: Log,
+    /// Who may capture tensors.
+    #[command(flatten)]
+    pub tap: Tap,
     /// What Triton has and we do without.
     #[command(flatten)]
     pub without_effect: WithoutEffect,

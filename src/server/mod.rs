@@ -29,6 +29,7 @@ use crate::{
     metrics::Metrics,
     options::{ControlMode, Serve},
     repository::{self, Mode},
+    tap,
     tensor::SegmentPool,
 };
 
@@ -76,6 +77,7 @@ async fn serve(options: Serve) -> Result<ExitCode, String> {
             max_input_size: options.doors.http_max_input_size,
             strict_readiness: options.strict_readiness,
             segments: SegmentPool::shared().clone(),
+            tap: options.tap.allow_tap.then(|| tap::Limit::new(options.tap.tap_max_bytes)),
         },
         lifecycle: Arc::new(Lifecycle::default()),
     };

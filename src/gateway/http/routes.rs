@@ -2,7 +2,7 @@
 
 use actix_web::{Route, web};
 
-use super::{generate, health, infer, metadata, refusal, repository};
+use super::{generate, health, infer, metadata, refusal, repository, tap};
 
 /// Paths are tried in this order: the busiest come first.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
@@ -30,6 +30,8 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     on("/v2/models/{model}/versions/{version}/config", web::get().to(metadata::model_config));
     on("/v2/models/{model}/stats", web::get().to(metadata::statistics));
     on("/v2/models/{model}/versions/{version}/stats", web::get().to(metadata::statistics));
+    on("/v2/models/{model}/tap", web::post().to(tap::tap));
+    on("/v2/models/{model}/versions/{version}/tap", web::post().to(tap::tap));
     on("/v2/repository/index", web::post().to(repository::index));
     on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
     on("/v2/repository/models/{model}/load", web::post().to(repository::load));

@@ -161,6 +161,7 @@ async fn the_endpoint_answers_get_and_nothing_else() {
             max_input_size: DEFAULT_MAX_INPUT_SIZE,
             strict_readiness: true,
             segments: SegmentPool::new(0),
+            tap: None,
         },
         lifecycle: Arc::default(),
     };

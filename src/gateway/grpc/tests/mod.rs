@@ -123,6 +123,7 @@ impl Server {
                 max_input_size: DEFAULT_MAX_INPUT_SIZE,
                 strict_readiness: true,
                 segments: SegmentPool::new(0),
+                tap: None,
             },
             lifecycle: Arc::new(Lifecycle::default()),
         };

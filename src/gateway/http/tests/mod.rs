@@ -169,6 +169,7 @@ impl Bench {
                 max_input_size: LIMIT,
                 strict_readiness: true,
                 segments: SegmentPool::new(1 << 24),
+                tap: None,
             },
             lifecycle: Arc::new(Lifecycle::default()),
         };
