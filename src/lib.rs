@@ -21,9 +21,11 @@ pub mod backend;
 pub mod engines;
 
 pub mod model;
+pub mod tap;
 
 pub mod config;
 pub mod metrics;
+pub mod numpy;
 pub mod request;
 
 pub mod statistics;

@@ -18,6 +18,9 @@ use troupe::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What `replay` ends with when it cannot say whether something differs.
+const NOT_REPLAYED: u8 = 2;
+
 fn main() -> ExitCode {
     // The allocator would get huge pages: 25 MiB more at rest, and nothing the faster for it.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
@@ -29,7 +32,11 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) => {
             // Help and version are no mistakes.
-            let code = if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+            let code = match arguments.first() {
+                _ if !error.use_stderr() => ExitCode::SUCCESS,
+                Some(command) if command == "replay" => ExitCode::from(NOT_REPLAYED),
+                _ => ExitCode::FAILURE,
+            };
             // Nothing can be done about a closed terminal.
             let _ = error.print();
             return code;
@@ -54,6 +61,7 @@ fn main() -> ExitCode {
             let config = model_repository.join(model).join("config.pbtxt");
             ended(graph(&config, format, output.as_deref()))
         }
+        Some(Command::Replay(asked)) => replay(&asked),
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
     }
 }
@@ -98,6 +106,18 @@ fn graph(config: &Path, format: GraphFormat, output: Option<&Path>) -> Result<()
             fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))
         }
         None => print(&picture),
+    }
+}
+
+fn replay(asked: &options::Replay) -> ExitCode {
+    let replayed = client::replay(asked);
+    match replayed.and_then(|it| print(&it.text).map(|()| it.is_equal)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(text) => {
+            eprintln!("{text}");
+            ExitCode::from(NOT_REPLAYED)
+        }
     }
 }
 

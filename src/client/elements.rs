@@ -32,6 +32,19 @@ impl<'a> Elements<'a> {
         Elements { tensor, strings }
     }
 
+    /// How far two elements of the same type are apart; `None` for strings. Not a number where one
+    /// of them is none.
+    pub(super) fn distance(&self, other: &Elements<'_>, index: usize) -> Option<f64> {
+        match (self.get(index)?, other.get(index)?) {
+            (Element::Bool(a), Element::Bool(b)) => Some(f64::from(u8::from(a != b))),
+            (Element::Unsigned(a), Element::Unsigned(b)) => Some(a.abs_diff(b) as f64),
+            (Element::Signed(a), Element::Signed(b)) => Some(a.abs_diff(b) as f64),
+            (Element::Single(a), Element::Single(b)) => Some((f64::from(a) - f64::from(b)).abs()),
+            (Element::Double(a), Element::Double(b)) => Some((a - b).abs()),
+            _ => None,
+        }
+    }
+
     /// Strings are cut after `limit` characters; their control characters are escaped.
     pub(super) fn text(&self, index: usize, limit: usize) -> String {
         match self.get(index) {

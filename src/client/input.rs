@@ -6,10 +6,10 @@ use bytes::Bytes;
 
 use super::{
     literal::{self, push_string},
-    npy,
     shape::Known,
 };
 use crate::{
+    numpy::npy,
     options::Infer,
     proto::inference::{ModelConfig, ModelInput},
     tensor::{DataType, Shape, Tensor},

@@ -4,8 +4,8 @@ mod elements;
 mod half;
 mod input;
 mod literal;
-mod npy;
 mod print;
+mod replay;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -20,6 +20,7 @@ use tonic::{
 };
 
 use self::print::Limits;
+pub use self::replay::{Replayed, replay};
 use crate::{
     options::Infer,
     proto::inference::{

@@ -100,8 +100,17 @@ pub(super) fn json(answer: &ModelInferResponse) -> Result<String, String> {
     Ok(text)
 }
 
-/// Checked: an answer may come from any server.
 fn outputs(answer: &ModelInferResponse) -> Result<Vec<Output<'_>>, String> {
+    let one = |(name, tensor)| Output { name, tensor, is_one_row: false };
+    let mut all: Vec<_> = tensors(answer)?.into_iter().map(one).collect();
+    if all.iter().all(|it| matches!(it.tensor.shape(), [1, _, ..])) {
+        all.iter_mut().for_each(|it| it.is_one_row = true);
+    }
+    Ok(all)
+}
+
+/// The outputs of an answer by name, checked: it may come from any server.
+pub(super) fn tensors(answer: &ModelInferResponse) -> Result<Vec<(&str, Tensor)>, String> {
     let mut all = Vec::new();
     for (index, output) in answer.outputs.iter().enumerate() {
         let wrong = |why: &str| format!("the server's answer for `{}` {why}", output.name);
@@ -111,10 +120,7 @@ fn outputs(answer: &ModelInferResponse) -> Result<Vec<Output<'_>>, String> {
         let data = data.ok_or_else(|| wrong("has no data"))?;
         let tensor = Tensor::new(dtype, Shape::from_slice(&output.shape), data);
         let tensor = tensor.map_err(|it| wrong(&format!("cannot be read: {it}")))?;
-        all.push(Output { name: &output.name, tensor, is_one_row: false });
-    }
-    if all.iter().all(|it| matches!(it.tensor.shape(), [1, _, ..])) {
-        all.iter_mut().for_each(|it| it.is_one_row = true);
+        all.push((&*output.name, tensor));
     }
     Ok(all)
 }

@@ -4,7 +4,7 @@ use crate::tensor::{Shape, Tensor};
 
 /// Adds or takes the batch dimension where producer and reader disagree about it; `dims` are the
 /// reader's, without a batch. What does not fit is passed on as it is: the reader will say why.
-pub(super) fn adapt(tensor: Tensor, batch: u32, reader_batches: bool, dims: &[i64]) -> Tensor {
+pub fn adapt(tensor: Tensor, batch: u32, reader_batches: bool, dims: &[i64]) -> Tensor {
     let is_batched = batch != 0;
     if is_batched == reader_batches {
         return tensor;

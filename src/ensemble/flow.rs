@@ -19,6 +19,7 @@ use crate::{
     error::{Error, Result},
     request::{Context, Credit, Reply, Request, Response, Wanted},
     statistics::{Statistics, Timing},
+    tap::Recording,
 };
 
 /// Shared by all iterations of a request.
@@ -30,6 +31,8 @@ pub(super) struct Flow {
     /// One for each level.
     pub(super) routes: Vec<Route>,
     pub(super) wanted: Wanted,
+    /// Somebody captures the tensors of this request.
+    pub(super) tap: Option<Recording>,
     /// This ensemble runs within an iteration of another one, which goes on when this fails.
     is_iteration: bool,
     stats: Arc<Statistics>,
@@ -67,7 +70,8 @@ enum Done {
 pub(super) struct Iteration {
     pub(super) flow: Arc<Flow>,
     pub(super) level: usize,
-    number: u64,
+    /// Counted from 0 within the level.
+    pub(super) number: u64,
     /// That of the responses it comes from; whoever made them makes no more than it has credit for.
     credit: Option<Arc<Credit>>,
 }
@@ -86,6 +90,7 @@ impl Flow {
             context: context.clone(),
             routes,
             wanted: request.wanted.clone(),
+            tap: plan.taps.begin(&request, &plan.inputs),
             is_iteration: request.context.is_iteration,
             stats: stats.clone(),
             rows: request.counted_rows(),

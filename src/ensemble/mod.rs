@@ -22,7 +22,12 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use actix::Actor;
 use tokio::sync::oneshot;
 
-pub use self::{check::check, labels::labels};
+pub use self::{
+    batch::adapt,
+    check::check,
+    labels::labels,
+    parts::{Fit, fit},
+};
 use self::{
     flow::Flow,
     plan::Plan,
@@ -36,6 +41,7 @@ use crate::{
     model::{Infer, Model},
     request::{Answer, Reply, Request, Response},
     statistics::Statistics,
+    tap::Taps,
 };
 
 /// What an ensemble is made of.
@@ -153,6 +159,10 @@ struct Ensemble {
 }
 
 impl Infer for Ensemble {
+    fn taps(&self) -> Option<&Taps> {
+        Some(&self.plan.taps)
+    }
+
     fn infer(&self, request: Request, reply: Reply) {
         if !self.plan.decoupled.is_empty() {
             return Flow::start(self, request, reply);

@@ -18,7 +18,7 @@ const MAX_PARTS: usize = 1 << 14;
 
 /// How a step's request fits the batches of its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
+pub enum Fit {
     /// As it is.
     Whole,
     /// It has more rows than the model takes at once.
@@ -28,7 +28,7 @@ pub(super) enum Fit {
 }
 
 /// How it fits, and how many rows it has; 0 for a model that does not batch (`most` is 0).
-pub(super) fn fit(most: u32, request: &Request) -> (Fit, u32) {
+pub fn fit(most: u32, request: &Request) -> (Fit, u32) {
     if most == 0 {
         return (Fit::Whole, 0);
     }

@@ -15,6 +15,7 @@ use crate::{
     metrics::{EnsembleMetrics, StepMetrics, live::Live},
     model::Model,
     request::{Context, Wanted},
+    tap::Taps,
 };
 
 /// Where an ensemble tensor lies while a request runs.
@@ -33,6 +34,8 @@ pub(super) struct Plan {
     pub(super) decoupled: Vec<usize>,
     /// What happens right now.
     pub(super) live: Arc<Live>,
+    /// Where its tensors can be captured.
+    pub(super) taps: Taps,
     /// Steps so that producers come before consumers.
     order: Vec<usize>,
     /// What runs when all outputs are asked for: one route up to each decoupled step, and one from
@@ -130,10 +133,22 @@ impl Plan {
         let order = toposort(graph, None).unwrap_or_default();
         let order: Vec<usize> = order.into_iter().map(|node| graph[node]).collect();
         let decoupled = order.iter().copied().filter(|it| steps[*it].is_decoupled).collect();
+        let taps = Taps::new(slots.names());
         let live = Arc::new(Live::new(steps.len(), slots.by_name));
         let (slots, whole) = (live.tensors(), Vec::new());
-        let mut plan =
-            Plan { config, steps, inputs, outputs, slots, decoupled, live, order, whole, metrics };
+        let mut plan = Plan {
+            config,
+            steps,
+            inputs,
+            outputs,
+            slots,
+            decoupled,
+            live,
+            taps,
+            order,
+            whole,
+            metrics,
+        };
         plan.whole = plan.trace(&Wanted::All);
         plan
     }
@@ -230,5 +245,12 @@ impl SlotTable {
     fn of(&mut self, tensor: &str) -> Slot {
         let next = self.by_name.len();
         *self.by_name.entry(tensor.to_owned()).or_insert(next)
+    }
+
+    /// The names, by slot.
+    fn names(&self) -> Vec<Arc<str>> {
+        let mut all: Vec<_> = self.by_name.iter().collect();
+        all.sort_unstable_by_key(|(_, slot)| **slot);
+        all.into_iter().map(|(name, _)| name.as_str().into()).collect()
     }
 }

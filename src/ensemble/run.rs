@@ -20,6 +20,7 @@ use crate::{
     error::{Error, Result},
     request::{Context, Reply, Request, Response, Wanted},
     statistics::Timing,
+    tap::Recording,
     tensor::Tensor,
 };
 
@@ -39,6 +40,8 @@ pub(super) struct Run {
     /// Kept: an actor whose last address is dropped stops, mail or no mail.
     pub(super) team: Team,
     pub(super) context: Arc<Context>,
+    /// Somebody captures the tensors of this request.
+    tap: Option<Recording>,
     state: Mutex<State>,
 }
 
@@ -77,6 +80,10 @@ impl Run {
         request: Request,
         to: To,
     ) -> (Arc<Run>, Ready) {
+        let tap = match &to {
+            To::Client(_) => plan.taps.begin(&request, &plan.inputs),
+            To::Flow(iteration) => iteration.flow.tap.clone(),
+        };
         let Request { context, inputs, wanted, batch } = request;
         let route = plan.routes(&wanted)[0].clone();
         let held = |tensor| Held { tensor, batch, sequence: None };
@@ -87,7 +94,7 @@ impl Run {
         if plan.metrics.is_on() && !context.is_warmup {
             state.busy = smallvec![Duration::ZERO; plan.steps.len()];
         }
-        Run { plan, team, context, state: Mutex::new(state) }.ready()
+        Run { plan, team, context, tap, state: Mutex::new(state) }.ready()
     }
 
     /// The same with one response of the decoupled step at `index`: its tensors, the batch size of
@@ -102,8 +109,12 @@ impl Run {
         let held = |tensor| Held { tensor, batch, sequence: sequence.clone() };
         let left_out = response.left_out_by.map(|name| (index, name));
         let mut outputs = response.outputs;
-        let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = &flow.plan.steps[index].outputs;
+        let tap = flow.tap.as_ref().map(|it| it.iteration(iteration.number));
+        if let Some(tap) = &tap {
+            tap.outputs(writes, &outputs, batch);
+        }
+        let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = writes.iter().map(|(output, slot)| (*slot, take(*output)));
         let slots = lay(&route, &flow.plan, writes, held);
         tell(&flow.plan, &flow.context, &slots);
@@ -112,7 +123,7 @@ impl Run {
         state.left_out.extend(left_out);
         let state = Mutex::new(state);
         let (plan, team, context) = (flow.plan.clone(), flow.team.clone(), flow.context.clone());
-        Run { plan, team, context, state }.ready()
+        Run { plan, team, context, tap, state }.ready()
     }
 
     fn ready(mut self) -> (Arc<Run>, Ready) {
@@ -213,6 +224,9 @@ impl Run {
         state.timing += response.timing;
         let step = &self.plan.steps[index];
         let outputs = &mut response.outputs;
+        if let Some(tap) = &self.tap {
+            tap.outputs(&step.outputs, outputs, batch);
+        }
         for (output, slot) in &step.outputs {
             // What the step did not give stays empty, and so is left out downstream.
             let tensor = outputs.get_mut(*output).and_then(Option::take);
@@ -259,6 +273,9 @@ impl Run {
             Some((_, name)) => source.at_instance(name),
             None => source,
         };
+        if let Some(tap) = &self.tap {
+            tap.failed(index, &source);
+        }
         let error = self.plan.at_step(index, source, &self.context);
         match to {
             To::Client(reply) => reply.answer_at(Err(error), now),

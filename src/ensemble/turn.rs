@@ -103,6 +103,9 @@ impl Responses {
                 step::start(&run, ready, now);
             }
             Err(source) => {
+                if let Some(tap) = &flow.tap {
+                    tap.failed(self.stay.index, &source);
+                }
                 let error = flow.plan.at_step(self.stay.index, source, &flow.context);
                 flow.fail(level + 1, error, now);
             }

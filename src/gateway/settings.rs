@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::{
     error::{Error, Result},
     log::Log,
+    tap,
     tensor::SegmentPool,
 };
 
@@ -30,6 +31,8 @@ pub struct Settings {
     pub log: Log,
     /// `--access-log`: a line about each inference.
     pub access_log: bool,
+    /// What taps may hold; `None`: `--allow-tap` was not given.
+    pub tap: Option<Arc<tap::Limit>>,
 }
 
 pub use crate::options::DEFAULT_MAX_INPUT_SIZE;
@@ -53,6 +56,7 @@ pub struct Lifecycle {
     stage: AtomicU8,
     in_flight: AtomicUsize,
     idle: Notify,
+    exiting: Notify,
 }
 
 impl Lifecycle {
@@ -75,6 +79,15 @@ impl Lifecycle {
     /// From now on requests are refused.
     pub fn exit(&self) {
         self.stage.store(Stage::Exiting as u8, SeqCst);
+        self.exiting.notify_waiters();
+    }
+
+    /// Returns once requests are refused, for good.
+    pub async fn wait_exit(&self) {
+        let exiting = self.exiting.notified();
+        if !self.is_exiting() {
+            exiting.await;
+        }
     }
 
     /// SIGTERM was seen.

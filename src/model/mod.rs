@@ -26,6 +26,7 @@ use crate::{
     metrics::live::Live,
     request::{Reply, Request},
     statistics::Statistics,
+    tap::Taps,
 };
 
 /// Anything that answers requests: a batcher in front of instances, or an ensemble of models.
@@ -40,6 +41,11 @@ pub trait Infer: Send + Sync {
 
     /// What happens inside it right now; `None` if it is no ensemble.
     fn live(&self) -> Option<&Arc<Live>> {
+        None
+    }
+
+    /// Where the tensors between the steps of an ensemble can be captured; `None` for other models.
+    fn taps(&self) -> Option<&Taps> {
         None
     }
 }
@@ -157,6 +163,11 @@ impl Model {
     /// What happens inside it right now; `None` if it is no ensemble.
     pub fn live(&self) -> Option<&Arc<Live>> {
         self.answers.live()
+    }
+
+    /// Where an ensemble's tensors can be captured.
+    pub fn taps(&self) -> Option<&Taps> {
+        self.answers.taps()
     }
 
     /// Checks the request against the config, then runs it.

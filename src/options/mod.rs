@@ -5,6 +5,8 @@ mod dashboard;
 mod infer;
 mod log;
 mod metrics;
+mod replay;
+mod tap;
 mod trace;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -17,6 +19,8 @@ pub use self::{
     infer::Infer,
     log::{Log, LogFormat},
     metrics::{Metrics, MetricsSetting},
+    replay::{Replay, Requests},
+    tap::Tap,
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
 
@@ -60,6 +64,11 @@ pub enum Command {
     },
     /// Send one request to a server that runs, and print the outputs
     Infer(Infer),
+    /// Run an ensemble's steps again on captured tensors, and say whether they answer the same
+    ///
+    /// Ends with 0 if all outputs are equal to the captured ones byte by byte, with 1 if one of them
+    /// differs, and with 2 if that could not be found out.
+    Replay(Replay),
 }
 
 /// How to draw a graph.
@@ -145,6 +154,9 @@ pub struct Serve {
     /// What to trace.
     #[command(flatten)]
     pub trace: Trace,
+    /// Who may capture tensors.
+    #[command(flatten)]
+    pub tap: Tap,
     /// What Triton has and we do without.
     #[command(flatten)]
     pub without_effect: WithoutEffect,

@@ -30,6 +30,7 @@ use crate::{
     log::Log,
     options::{ControlMode, Serve},
     repository::{self, Mode},
+    tap,
     telemetry::Tracer,
     tensor::SegmentPool,
 };
@@ -82,6 +83,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
             segments: SegmentPool::shared().clone(),
             log: log.clone(),
             access_log: options.log.access_log,
+            tap: options.tap.allow_tap.then(|| tap::Limit::new(options.tap.tap_max_bytes)),
         },
         lifecycle: Arc::new(Lifecycle::default()),
         tracer: Arc::new(tracer),

@@ -75,6 +75,7 @@ fn gate(model: &Arc<Model>) -> Gate {
             segments: SegmentPool::new(0),
             log: crate::log::Log::silent(),
             access_log: false,
+            tap: None,
         },
         tracer: Arc::default(),
         lifecycle: Arc::default(),

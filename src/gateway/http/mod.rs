@@ -20,6 +20,7 @@ mod metadata;
 mod refusal;
 mod repository;
 mod routes;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod trace;

@@ -6,7 +6,7 @@ use actix_web::{
     web,
 };
 
-use super::{generate, graph, health, infer, logging, metadata, refusal, repository, trace};
+use super::{generate, graph, health, infer, logging, metadata, refusal, repository, tap, trace};
 
 /// Paths are tried in this order: the busiest come first.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
@@ -36,6 +36,8 @@ pub(super) fn configure(app: &mut web::ServiceConfig) {
     on("/v2/models/{model}/versions/{version}/stats", web::get().to(metadata::statistics));
     on("/v2/models/{model}/graph", web::get().to(graph::graph));
     on("/v2/models/{model}/versions/{version}/graph", web::get().to(graph::graph));
+    on("/v2/models/{model}/tap", web::post().to(tap::tap));
+    on("/v2/models/{model}/versions/{version}/tap", web::post().to(tap::tap));
     on("/v2/repository/index", web::post().to(repository::index));
     on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
     on("/v2/repository/models/{model}/load", web::post().to(repository::load));

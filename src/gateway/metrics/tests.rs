@@ -281,6 +281,7 @@ async fn the_endpoint_answers_get_and_nothing_else() {
             segments: SegmentPool::new(0),
             log: crate::log::Log::silent(),
             access_log: false,
+            tap: None,
         },
         lifecycle: Arc::default(),
         tracer: Arc::default(),

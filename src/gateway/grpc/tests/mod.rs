@@ -126,6 +126,7 @@ impl Server {
                 segments: SegmentPool::new(0),
                 log: crate::log::Log::silent(),
                 access_log: false,
+                tap: None,
             },
             lifecycle: Arc::new(Lifecycle::default()),
             tracer: Arc::default(),

@@ -172,6 +172,7 @@ impl Bench {
                 segments: SegmentPool::new(1 << 24),
                 log: crate::log::Log::silent(),
                 access_log: false,
+                tap: None,
             },
             lifecycle: Arc::new(Lifecycle::default()),
             tracer: Arc::default(),

@@ -1,16 +1,18 @@
-//! Reads files of `numpy.save`: versions 1 and 2, numbers, little-endian, in C order.
+//! Files of `numpy.save`: versions 1 and 2, numbers, little-endian, in C order.
 
 use bytes::Bytes;
 
-use crate::tensor::{DataType, Shape, element_count};
+use crate::tensor::{DataType, Shape, Tensor, element_count};
 
 /// An array as its file has it.
 #[derive(Debug)]
-pub(super) struct Array {
-    pub(super) dtype: DataType,
-    pub(super) shape: Shape,
+pub struct Array {
+    /// What numpy calls its type; BF16 and BYTES are none of these.
+    pub dtype: DataType,
+    /// Its dimensions.
+    pub shape: Shape,
     /// Part of the file.
-    pub(super) data: Bytes,
+    pub data: Bytes,
 }
 
 /// The names of numpy's types; those of one byte have no byte order.
@@ -29,8 +31,43 @@ const TYPES: &[(&str, DataType)] = &[
     ("<f8", DataType::Fp64),
 ];
 
+/// Where the elements begin is a multiple of this, as numpy has it.
+const ALIGNMENT: usize = 64;
+/// Releases of numpy before 2 have arrays of no more dimensions.
+const MAX_DIMENSIONS: usize = 32;
+
+/// The type a tensor's elements have in a file. What numpy has no type for is kept bit by bit: BF16
+/// as `<u2`, and BYTES as bytes in one dimension, of each element its length (4 bytes,
+/// little-endian) and its bytes.
+pub fn stored_as(dtype: DataType) -> &'static str {
+    match dtype {
+        DataType::Bf16 => "<u2",
+        DataType::Bytes => "|u1",
+        _ => TYPES.iter().find(|it| it.1 == dtype).map_or("|u1", |it| it.0),
+    }
+}
+
+/// What stands before a tensor's bytes in a file of its own.
+pub fn header(tensor: &Tensor) -> Bytes {
+    let elements = tensor.data().len() / tensor.dtype().size().unwrap_or(1);
+    let flat = [elements as i64];
+    let is_flat = tensor.dtype() == DataType::Bytes || MAX_DIMENSIONS < tensor.shape().len();
+    let shape = if is_flat { &flat } else { tensor.shape() };
+    let dims: String = shape.iter().map(|it| format!("{it},")).collect();
+    // A tuple of several has no comma at its end, one of one has.
+    let dims = if shape.len() == 1 { &dims } else { dims.trim_end_matches(',') };
+    let descr = stored_as(tensor.dtype());
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}");
+    let start = b"\x93NUMPY\x01\0";
+    let length = (start.len() + 2 + text.len() + 1).next_multiple_of(ALIGNMENT) - start.len() - 2;
+    let padding = " ".repeat(length - text.len() - 1);
+    // At most 32 dimensions: some hundred bytes.
+    let length = (length as u16).to_le_bytes();
+    [start, &length[..], text.as_bytes(), padding.as_bytes(), b"\n"].concat().into()
+}
+
 /// The array in `file`, or what is wrong with it.
-pub(super) fn read(file: &Bytes) -> Result<Array, String> {
+pub fn read(file: &Bytes) -> Result<Array, String> {
     let (header, data) = parts(file)?;
     let descr = value(header, "descr")?;
     let dtype = match TYPES.iter().find(|it| descr == format!("'{}'", it.0)) {
@@ -134,6 +171,26 @@ mod tests {
         }
         let nothing = read(&file(1, &header("'<f4'", "False", "(0, 3)"), &[])).unwrap();
         assert_eq!(&nothing.shape[..], [0, 3]);
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        for (dtype, shape, data, name, dims) in [
+            (DataType::Fp32, &[2, 3][..], &[7; 24][..], "<f4", &[2, 3][..]),
+            (DataType::Bool, &[], &[1], "|b1", &[]),
+            (DataType::Int64, &[0, 3], &[], "<i8", &[0, 3]),
+            (DataType::Bf16, &[1], &[1, 2], "<u2", &[1]),
+            (DataType::Bytes, &[1, 2], b"\x01\0\0\0a\0\0\0\0", "|u1", &[9]),
+            (DataType::Uint8, &[1; 40], &[9], "|u1", &[1]),
+        ] {
+            let data = Bytes::copy_from_slice(data);
+            let tensor = Tensor::new(dtype, shape.into(), data.clone()).unwrap();
+            let header = super::header(&tensor);
+            assert_eq!(header.len() % 64, 0);
+            assert!(String::from_utf8_lossy(&header).contains(&format!("'{name}'")));
+            let array = read(&[&header[..], &data].concat().into()).unwrap();
+            assert_eq!((&array.shape[..], array.data), (dims, data));
+        }
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! The command line of `troupe replay`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::infer::seconds;
+
+/// A capture to be run again on a server that runs.
+#[derive(Clone, Debug, Args)]
+pub struct Replay {
+    /// What a tap answered
+    pub file: PathBuf,
+    /// The first step to run, by index or by its model's name: with it run the steps that stand
+    /// behind it in the ensemble's config, and all that read what one of these writes. The others'
+    /// tensors are taken from the capture. 0: all run
+    #[arg(long, value_name = "STEP", default_value = "0")]
+    pub from: String,
+    /// The number of a captured request, or `all`
+    #[arg(long, value_name = "N", default_value = "all", value_parser = requests)]
+    pub request: Requests,
+    /// Give each step its captured inputs, also where a step before it answers otherwise now
+    #[arg(long)]
+    pub isolated: bool,
+    /// Where the server listens for gRPC
+    #[arg(long, default_value = "localhost:8001")]
+    pub url: String,
+    /// How long a step may take
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+    /// Metadata to send along; may be given more than once
+    #[arg(long, value_name = "NAME:VALUE")]
+    pub header: Vec<String>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which requests of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// Every one.
+    All,
+    /// The one of this number.
+    One(usize),
+}
+
+fn requests(text: &str) -> Result<Requests, String> {
+    match text {
+        "all" => Ok(Requests::All),
+        number => number
+            .parse()
+            .map(Requests::One)
+            .map_err(|_| format!("expected a request's number or `all`, got `{text}`")),
+    }
+}

@@ -1,0 +1,30 @@
+//! A capture as a file: an array for each tensor, and the manifest.
+
+use bytes::Bytes;
+
+use super::{
+    Capture, Ended,
+    manifest::{self, Manifest, Origin},
+};
+use crate::{
+    error::{Error, Result},
+    numpy::{
+        npy,
+        npz::{self, Entry},
+    },
+};
+
+/// The archive in parts, in their order; the tensors' bytes are shared with the capture. They are
+/// looked at once, for their checksums.
+pub fn write(origin: &Origin<'_>, capture: &Capture, ended: Ended) -> Result<Vec<Bytes>> {
+    let manifest = Manifest::of(origin, capture, ended);
+    let text = serde_json::to_vec(&manifest).map_err(|it| Error::internal(it.to_string()))?;
+    let mut entries = vec![Entry { name: manifest::NAME.to_owned(), parts: vec![text.into()] }];
+    for (request, told) in capture.requests.iter().zip(&manifest.requests) {
+        for (edge, told) in request.edges.iter().zip(&told.tensors) {
+            let parts = vec![npy::header(&edge.tensor), edge.tensor.data().clone()];
+            entries.push(Entry { name: format!("{}.npy", told.array), parts });
+        }
+    }
+    npz::write(entries)
+}
