@@ -5,7 +5,12 @@ mod line;
 mod settings;
 mod writer;
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::{
+    backtrace::{Backtrace, BacktraceStatus},
+    io::Write,
+    sync::Arc,
+    time::Duration,
+};
 
 use tracing::{Event, Subscriber};
 use tracing_subscriber::{
@@ -94,10 +99,33 @@ impl Log {
         }
     }
 
-    /// Returns once everything is written, or after a second: nobody may read what is written.
-    pub fn flush(&self) {
-        self.writer.flush(LAST_GRACE);
+    /// Dropping it waits until everything is written, a second at most: nobody may read it.
+    pub fn written_at_end(&self) -> AtEnd {
+        AtEnd(self.clone())
     }
+}
+
+/// Writes what is left when it is dropped, however the process comes to its end.
+pub struct AtEnd(Log);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.writer.flush(LAST_GRACE);
+    }
+}
+
+/// Panics become errors in the log from now on: written directly, they would wait for whoever reads
+/// stderr.
+pub fn tell_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("<unnamed>");
+        let trace = Backtrace::capture();
+        match trace.status() {
+            BacktraceStatus::Captured => tracing::error!("thread '{name}' {panic}\n{trace}"),
+            _ => tracing::error!("thread '{name}' {panic}"),
+        }
+    }));
 }
 
 /// Hands events over to the writer.

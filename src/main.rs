@@ -49,9 +49,9 @@ fn main() -> ExitCode {
             }
             match log(&options.serve.log) {
                 Ok(log) => {
-                    let code = server::run(options.serve, log.clone());
-                    log.flush();
-                    code
+                    let _written = log.written_at_end();
+                    log::tell_panics();
+                    server::run(options.serve, log)
                 }
                 Err(text) => fail(&text),
             }
