@@ -4,6 +4,7 @@ mod ages;
 mod histogram;
 mod quantiles;
 mod responses;
+mod shards;
 mod under_way;
 
 use std::{
@@ -19,9 +20,10 @@ use parking_lot::Mutex;
 
 pub use self::{
     ages::{Ages, Came},
-    histogram::{Histogram, Snapshot},
+    histogram::{Bounds, Histogram, Snapshot},
     quantiles::Quantiles,
     responses::{Count, Fate, ResponseTotal, Responses},
+    shards::{Mine, Shards},
     under_way::{Oldest, Ticket, UnderWay},
 };
 use crate::error::ErrorKind;

@@ -31,6 +31,8 @@ mod grpc_requests;
 mod http;
 mod http_tensors;
 mod infer_command;
+mod metrics;
+mod monitoring;
 mod ocr;
 mod onnx;
 mod onnx_library;
