@@ -6,7 +6,11 @@ mod histogram;
 mod quantiles;
 pub mod recent;
 mod responses;
+<<<<<<< HEAD
 pub mod ring;
+=======
+mod shards;
+>>>>>>> metrics
 mod under_way;
 
 use std::{
@@ -22,10 +26,11 @@ use parking_lot::Mutex;
 
 pub use self::{
     ages::{Ages, Came},
-    histogram::{Histogram, Snapshot},
+    histogram::{Bounds, Histogram, Snapshot},
     quantiles::Quantiles,
     recent::Recent,
     responses::{Count, Fate, ResponseTotal, Responses},
+    shards::{Mine, Shards},
     under_way::{Oldest, Ticket, UnderWay},
 };
 use crate::error::ErrorKind;

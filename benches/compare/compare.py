@@ -7,6 +7,7 @@
     compare.py python             calls, many responses, strings: what only Python models do
     compare.py ocr                reading words, beside a bare loop and beside Python steps
     compare.py onnx               ONNX models, beside a bare loop, their steps, and Triton
+    compare.py metrics            what metrics cost: troupe with them beside troupe without
     compare.py startup | memory | size
     compare.py http --sides=new=target/release/troupe,old=/somewhere/troupe
 """
@@ -18,6 +19,7 @@ import sys
 
 import cases
 import footprint
+import metrics_cost
 import ocr
 import onnx_models
 import python_models
@@ -32,7 +34,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
-                "python": python, "ocr": models, "onnx": models,
+                "python": python, "ocr": models, "onnx": models, "metrics": metrics,
                 "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
@@ -114,6 +116,14 @@ def models(options):
     print(run(options, lambda name, folder: start(options, name, folder)) or "no case fits")
 
 
+def metrics(options):
+    """troupe beside itself, with metrics and without."""
+    need_tools()
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    launch = lambda name, folder, flags: start(options, name, folder, flags=flags)
+    print(metrics_cost.run(options, launch) or "no case fits")
+
+
 def single(options):
     """Numbers that are not a matter of load."""
     launch = lambda name, repository: start(options, name, repository)
@@ -140,12 +150,12 @@ def start_sides(options, stack):
     return started
 
 
-def start(options, name, repository, binary=""):
+def start(options, name, repository, binary="", flags=()):
     log = os.path.join(options.out, f"{name}.log")
     os.makedirs(options.out, exist_ok=True)
     if name == "triton":
         return servers.start_triton(options.triton, repository, log)
-    return servers.start_troupe(binary or options.troupe, repository, options.python, log)
+    return servers.start_troupe(binary or options.troupe, repository, (options.python, flags), log)
 
 
 def wanted(options, name, clients):
@@ -166,7 +176,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "startup", "memory", "size"])
+                                            "onnx", "metrics", "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "release", "troupe"),
                         metavar="BINARY", help="the release build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
@@ -180,7 +190,8 @@ def arguments():
                         + ", ".join([*cases.CASES, *python_models.CASES, *ocr.CASES,
                                      *onnx_models.CASES]))
     parser.add_argument("--clients", default="", help="only these numbers of clients")
-    parser.add_argument("--all", action="store_true", help="also cases without a target")
+    parser.add_argument("--all", action="store_true", help="also cases without a target; of `metrics`, "
+                        "everything that can be counted")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each side (default 4)")
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
     parser.add_argument("--wait-quiet", type=float, default=0, metavar="SECONDS",

@@ -100,11 +100,12 @@ class Server:
         self.stop()
 
 
-def start_troupe(binary, repository, python, log):
-    """troupe with Python models on the same interpreter as Triton's."""
+def start_troupe(binary, repository, how, log):
+    """troupe with an interpreter for Python models, the same as Triton's, and more flags."""
+    python, flags = how
     if not os.access(binary, os.X_OK):
         raise Failed(f"{binary} is missing: cargo build --release, or --troupe=PATH")
-    command = [binary, f"--model-repository={repository}"]
+    command = [binary, f"--model-repository={repository}", *flags]
     if python:
         command.append(f"--backend-config=python,python={python}")
     return Server("troupe", command, dict(os.environ), log)

@@ -2,7 +2,7 @@
 
 use crate::{
     options,
-    statistics::{Extra, Histogram, Responses},
+    statistics::{Bounds, Extra, Histogram, Responses},
 };
 
 /// Upper bounds in milliseconds of the time to the first response: Triton's.
@@ -56,7 +56,7 @@ impl Latencies {
     /// What a model counts: the bounds of its config instead of Triton's, and one more kind of
     /// counts if it may give any number of responses.
     pub(super) fn extra(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> Extra {
-        let histogram = || Histogram::new(bounds.unwrap_or(&FIRST_RESPONSE), 1.0);
+        let histogram = || Histogram::new(Bounds::new(bounds.unwrap_or(&FIRST_RESPONSE), 1.0));
         Extra {
             first_response: self.histograms.then(histogram),
             summaries: self.summaries.then(Box::default),

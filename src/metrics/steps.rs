@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -14,13 +14,15 @@ use super::{
     Metrics, page,
     table::{Entry, Table},
 };
-use crate::statistics::{Ages, Came, Histogram};
+use crate::statistics::{Ages, Bounds, Came, Shards};
 
 /// Upper bounds in seconds: steps take from microseconds to seconds.
 const BUCKETS: [f64; 19] = [
     1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 ];
+
+static BOUNDS: LazyLock<Bounds> = LazyLock::new(|| Bounds::new(&BUCKETS, 1e9));
 
 /// Ensemble, position, model.
 type Key = (String, usize, String);
@@ -44,10 +46,8 @@ pub struct StepMetrics(Option<Arc<Entry<Key, StepSeries>>>);
 pub struct EnsembleMetrics(Option<Arc<Entry<String, EnsembleSeries>>>);
 
 struct StepSeries {
-    duration: Histogram,
-    queue: Histogram,
-    compute: Histogram,
-    edge: Histogram,
+    /// One after the other, as `STEP_HISTOGRAMS` has them.
+    histograms: Shards,
     /// Requests at the step's model.
     under_way: Ages,
     /// Requests that wait for room in the step's window.
@@ -56,8 +56,8 @@ struct StepSeries {
 }
 
 struct EnsembleSeries {
-    request: Histogram,
-    overhead: Histogram,
+    /// One after the other, as `ENSEMBLE_HISTOGRAMS` has them.
+    histograms: Shards,
 }
 
 /// Where the time of a step went, from the moment its inputs were there to its answer.
@@ -134,10 +134,7 @@ impl StepMetrics {
     pub fn finished(&self, came: Option<Came>, spent: &Spent) {
         let (Some(series), Some(came)) = (&self.0, came) else { return };
         series.under_way.leave(came);
-        series.duration.observe(ns(spent.whole()));
-        series.queue.observe(ns(spent.queue));
-        series.compute.observe(ns(spent.compute));
-        series.edge.observe(ns(spent.edge));
+        observe(&series.histograms, [spent.whole(), spent.queue, spent.compute, spent.edge]);
     }
 
     /// The model failed, or was told to stop.
@@ -165,7 +162,7 @@ impl EnsembleMetrics {
     /// A request was answered after `whole`.
     pub fn answered(&self, whole: Duration) {
         if let Some(series) = &self.0 {
-            series.request.observe(ns(whole));
+            observe(&series.histograms, [whole]);
         }
     }
 
@@ -173,14 +170,21 @@ impl EnsembleMetrics {
     /// `busy` is their time in queues and executions.
     pub fn answered_with(&self, whole: Duration, busy: Duration) {
         if let Some(series) = &self.0 {
-            series.request.observe(ns(whole));
-            series.overhead.observe(ns(whole.saturating_sub(busy)));
+            observe(&series.histograms, [whole, whole.saturating_sub(busy)]);
         }
     }
 }
 
-fn ns(time: Duration) -> u64 {
-    time.as_nanos() as u64
+/// Counts a time in each of the first histograms.
+fn observe<const COUNT: usize>(histograms: &Shards, times: [Duration; COUNT]) {
+    let (bounds, mine) = (&*BOUNDS, histograms.mine());
+    for (index, time) in times.into_iter().enumerate() {
+        bounds.observe(&mine, index * bounds.length(), time.as_nanos() as u64);
+    }
+}
+
+fn histograms(count: usize) -> Shards {
+    Shards::new(count * BOUNDS.length())
 }
 
 /// The labels of a step, also for gauges that are read elsewhere.
@@ -190,12 +194,8 @@ pub fn step_labels(ensemble: &str, step: usize, model: &str) -> Vec<LabelPair> {
 
 impl Default for StepSeries {
     fn default() -> StepSeries {
-        let histogram = || Histogram::new(&BUCKETS, 1e9);
         StepSeries {
-            duration: histogram(),
-            queue: histogram(),
-            compute: histogram(),
-            edge: histogram(),
+            histograms: histograms(STEP_HISTOGRAMS.len()),
             under_way: Ages::default(),
             waiting: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -205,86 +205,73 @@ impl Default for StepSeries {
 
 impl Default for EnsembleSeries {
     fn default() -> EnsembleSeries {
-        let histogram = || Histogram::new(&BUCKETS, 1e9);
-        EnsembleSeries { request: histogram(), overhead: histogram() }
+        EnsembleSeries { histograms: histograms(ENSEMBLE_HISTOGRAMS.len()) }
     }
 }
 
-type Of<T, V> = fn(&V) -> &T;
-
-const ENSEMBLE_HISTOGRAMS: [((&str, &str), Of<Histogram, EnsembleSeries>); 2] = [
+const ENSEMBLE_HISTOGRAMS: [(&str, &str); 2] = [
     (
-        (
-            "troupe_ensemble_request_seconds",
-            "Time from the arrival of an ensemble's request to its last response",
-        ),
-        |it| &it.request,
+        "troupe_ensemble_request_seconds",
+        "Time from the arrival of an ensemble's request to its last response",
     ),
     (
-        (
-            "troupe_ensemble_overhead_seconds",
-            "Part of the time of an ensemble's request that no queue or execution of the steps it \
-             waited for explains; of ensembles whose steps answer once",
-        ),
-        |it| &it.overhead,
+        "troupe_ensemble_overhead_seconds",
+        "Part of the time of an ensemble's request that no queue or execution of the steps it \
+         waited for explains; of ensembles whose steps answer once",
     ),
 ];
 
-const STEP_HISTOGRAMS: [((&str, &str), Of<Histogram, StepSeries>); 4] = [
+const STEP_HISTOGRAMS: [(&str, &str); 4] = [
     (
-        (
-            "troupe_ensemble_step_duration_seconds",
-            "Time from the moment the inputs of an ensemble's step are there to its answer: the sum \
-             of queue, compute and edge",
-        ),
-        |it| &it.duration,
+        "troupe_ensemble_step_duration_seconds",
+        "Time from the moment the inputs of an ensemble's step are there to its answer: the sum of \
+         queue, compute and edge",
     ),
     (
-        (
-            "troupe_ensemble_step_queue_seconds",
-            "Time requests of an ensemble's step waited for room in the step and in the queue of \
-             its model",
-        ),
-        |it| &it.queue,
+        "troupe_ensemble_step_queue_seconds",
+        "Time requests of an ensemble's step waited for room in the step and in the queue of its \
+         model",
     ),
     (
-        (
-            "troupe_ensemble_step_compute_seconds",
-            "Time requests of an ensemble's step were in an execution of its model: input, model \
-             and output",
-        ),
-        |it| &it.compute,
+        "troupe_ensemble_step_compute_seconds",
+        "Time requests of an ensemble's step were in an execution of its model: input, model and \
+         output",
     ),
     (
-        (
-            "troupe_ensemble_step_edge_seconds",
-            "Time requests of an ensemble's step were on their way: tensors from step to step, and \
-             into the model and out of it",
-        ),
-        |it| &it.edge,
+        "troupe_ensemble_step_edge_seconds",
+        "Time requests of an ensemble's step were on their way: tensors from step to step, and \
+         into the model and out of it",
     ),
 ];
+
+/// A family for each of the names.
+fn shown(names: &[(&str, &str)], series: &[(Vec<LabelPair>, Vec<u64>)]) -> Vec<MetricFamily> {
+    let length = BOUNDS.length();
+    let one = |(index, name): (usize, &(&str, &str))| {
+        let metric = |(labels, numbers): &(Vec<LabelPair>, Vec<u64>)| {
+            let numbers = &numbers[index * length..(index + 1) * length];
+            page::histogram(labels.clone(), &BOUNDS.snapshot(numbers))
+        };
+        page::family(*name, MetricType::HISTOGRAM, series.iter().map(metric))
+    };
+    names.iter().enumerate().map(one).collect()
+}
 
 impl Steps {
     /// Their families at this moment, those without series included.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let now = Instant::now();
-        let ensembles = self.ensembles.all();
+        let ensemble = |it: &Arc<Entry<String, EnsembleSeries>>| {
+            (page::labels([("ensemble", &*it.key)]), it.histograms.totals())
+        };
+        let ensembles: Vec<_> = self.ensembles.all().iter().map(ensemble).collect();
+        let mut families = shown(&ENSEMBLE_HISTOGRAMS, &ensembles);
         let steps: Vec<_> =
             self.steps.all().into_iter().map(|it| (labels_of(&it.key), it)).collect();
-        let mut families = Vec::new();
-        for (name, of) in ENSEMBLE_HISTOGRAMS {
-            let series = ensembles.iter().map(|it| {
-                page::histogram(page::labels([("ensemble", &*it.key)]), &of(it).snapshot())
-            });
-            families.push(page::family(name, MetricType::HISTOGRAM, series));
-        }
-        for (name, of) in STEP_HISTOGRAMS {
-            let series = steps
-                .iter()
-                .map(|(labels, it)| page::histogram(labels.clone(), &of(it).snapshot()));
-            families.push(page::family(name, MetricType::HISTOGRAM, series));
-        }
+        let numbers = |(labels, it): &(Vec<LabelPair>, Arc<Entry<Key, StepSeries>>)| {
+            (labels.clone(), it.histograms.totals())
+        };
+        families.extend(shown(&STEP_HISTOGRAMS, &steps.iter().map(numbers).collect::<Vec<_>>()));
         let gauge = |name, value: &dyn Fn(&StepSeries) -> f64| {
             let series = steps.iter().map(|(labels, it)| page::gauge(labels.clone(), value(it)));
             page::family(name, MetricType::GAUGE, series)

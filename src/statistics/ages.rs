@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::since_begin;
+use super::{shards::Shards, since_begin};
 
 /// Spans of time told apart.
 const SPANS: usize = 64;
@@ -20,16 +20,12 @@ const GRAIN: Duration = Duration::from_millis(10);
 /// the newest goes on: the oldest thing is known all the same.
 #[derive(Debug)]
 pub struct Ages {
-    spans: [Span; SPANS],
+    /// Things by span.
+    counts: Shards,
+    /// Nanoseconds.
+    begins: [AtomicU64; SPANS],
     current: AtomicUsize,
     turning: Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Span {
-    count: AtomicU64,
-    /// Nanoseconds.
-    begin: AtomicU64,
 }
 
 /// Where a thing was counted.
@@ -38,8 +34,12 @@ pub struct Came(usize);
 
 impl Default for Ages {
     fn default() -> Ages {
-        let spans = std::array::from_fn(|_| Span::default());
-        Ages { spans, current: AtomicUsize::new(0), turning: Mutex::new(()) }
+        Ages {
+            counts: Shards::new(SPANS),
+            begins: std::array::from_fn(|_| AtomicU64::new(0)),
+            current: AtomicUsize::new(0),
+            turning: Mutex::new(()),
+        }
     }
 }
 
@@ -48,51 +48,55 @@ impl Ages {
     pub fn enter(&self, now: Instant) -> Came {
         let now = nanoseconds(now);
         let current = self.current.load(Relaxed);
-        if GRAIN.as_nanos() as u64 <= now.saturating_sub(self.spans[current].begin.load(Relaxed)) {
+        if GRAIN.as_nanos() as u64 <= now.saturating_sub(self.begins[current].load(Relaxed)) {
             self.turn(now);
         }
         let current = self.current.load(Relaxed);
-        self.spans[current].count.fetch_add(1, Relaxed);
+        self.counts.mine().add(current, 1);
         Came(current)
     }
 
     /// It has gone.
     pub fn leave(&self, came: Came) {
-        self.spans[came.0].count.fetch_sub(1, Relaxed);
+        self.counts.mine().subtract(came.0, 1);
     }
 
     /// How many are there.
     pub fn count(&self) -> u64 {
-        self.spans.iter().map(|it| it.count.load(Relaxed)).sum()
+        self.counts.totals().into_iter().map(there).sum()
     }
 
     /// How old the oldest is, or a little less than what is told; nothing is zero old.
     pub fn oldest(&self, now: Instant) -> Duration {
-        let now = nanoseconds(now);
-        let begin = self.oldest_begin();
-        Duration::from_nanos(begin.map_or(0, |it| now.saturating_sub(it)))
+        let begin = self.oldest_begin(&self.counts.totals());
+        Duration::from_nanos(begin.map_or(0, |it| nanoseconds(now).saturating_sub(it)))
     }
 
-    fn oldest_begin(&self) -> Option<u64> {
-        let used = self.spans.iter().filter(|it| it.count.load(Relaxed) != 0);
-        used.map(|it| it.begin.load(Relaxed)).min()
+    fn oldest_begin(&self, counts: &[u64]) -> Option<u64> {
+        let used = self.begins.iter().zip(counts).filter(|(_, count)| there(**count) != 0);
+        used.map(|(begin, _)| begin.load(Relaxed)).min()
     }
 
     fn turn(&self, now: u64) {
         // Somebody else does it: one more in the old span is no harm.
         let Some(_turning) = self.turning.try_lock() else { return };
+        let counts = self.counts.totals();
         let current = self.current.load(Relaxed);
-        let oldest = self.oldest_begin().map_or(0, |it| now.saturating_sub(it));
-        let age = now.saturating_sub(self.spans[current].begin.load(Relaxed));
-        let is_free = |it: &Span| it.count.load(Relaxed) == 0;
-        if !is_free(&self.spans[current]) && age < oldest / 8 {
+        let oldest = self.oldest_begin(&counts).map_or(0, |it| now.saturating_sub(it));
+        let age = now.saturating_sub(self.begins[current].load(Relaxed));
+        let is_free = |it: &usize| there(counts[*it]) == 0;
+        if !is_free(&current) && age < oldest / 8 {
             return;
         }
-        let places = (current..SPANS).chain(0..current);
-        let Some(free) = places.into_iter().find(|it| is_free(&self.spans[*it])) else { return };
-        self.spans[free].begin.store(now, Relaxed);
+        let Some(free) = (current..SPANS).chain(0..current).find(is_free) else { return };
+        self.begins[free].store(now, Relaxed);
         self.current.store(free, Relaxed);
     }
+}
+
+/// Threads are looked at one after the other: who goes may be seen before he came.
+fn there(count: u64) -> u64 {
+    (count as i64).max(0) as u64
 }
 
 /// Never zero, which is where unused spans begin.

@@ -1,19 +1,18 @@
-//! Counts of values by size, added to without a lock.
+//! Counts of values by size.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::shards::{Mine, Shards};
 
-/// How often values were at most each of some bounds, and their sum.
+/// Upper bounds in rising order.
 ///
-/// Values are whole numbers of a small unit; bounds and sum are told in one `scale` times as large.
+/// Values are whole numbers of a small unit; bounds and sums are told in one `scale` times as large.
 #[derive(Debug)]
-pub struct Histogram {
+pub struct Bounds {
     scale: f64,
-    bounds: Box<[f64]>,
+    shown: Box<[f64]>,
     /// The bounds in the unit of the values.
     limits: Box<[i64]>,
-    /// One more than the bounds; each counts its own.
-    counts: Box<[AtomicU64]>,
-    sum: AtomicU64,
+    /// For values of so many bits, how many limits all of them exceed: where to begin looking.
+    starts: [u16; 65],
 }
 
 /// What a histogram holds at a moment.
@@ -27,34 +26,73 @@ pub struct Snapshot {
     pub sum: f64,
 }
 
-impl Histogram {
-    /// Of values that are counted in parts of `1 / scale`; bounds rise, and the infinite one need
-    /// not be among them.
-    pub fn new(bounds: &[f64], scale: f64) -> Histogram {
-        let bounds: Box<[f64]> = bounds.iter().copied().filter(|it| *it < f64::INFINITY).collect();
+impl Bounds {
+    /// Of values that are counted in parts of `1 / scale`; the infinite bound need not be among
+    /// them.
+    pub fn new(bounds: &[f64], scale: f64) -> Bounds {
+        let shown: Box<[f64]> = bounds.iter().copied().filter(|it| *it < f64::INFINITY).collect();
         // A millionth: 0.000025 s are 25,000 ns, whichever way the product is rounded.
-        let limits = bounds.iter().map(|it| (it * scale + 1e-6).floor() as i64).collect();
-        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Histogram { scale, bounds, limits, counts, sum: AtomicU64::new(0) }
+        let limits: Box<[i64]> =
+            shown.iter().map(|it| (it * scale + 1e-6).floor() as i64).collect();
+        let least = |bits: usize| if bits == 0 { 0 } else { 1i128 << (bits - 1) };
+        let exceeded = |bits| limits.partition_point(|it| i128::from(*it) < least(bits)) as u16;
+        Bounds { scale, shown, starts: std::array::from_fn(exceeded), limits }
+    }
+
+    /// How many numbers one histogram takes: for each bound, for what is more, and the sum.
+    pub fn length(&self) -> usize {
+        self.limits.len() + 2
+    }
+
+    /// Counts a value in the numbers that begin at `begin`.
+    pub fn observe(&self, numbers: &Mine<'_>, begin: usize, value: u64) {
+        let value = value.min(i64::MAX as u64);
+        let mut place = usize::from(self.starts[(u64::BITS - value.leading_zeros()) as usize]);
+        while self.limits.get(place).is_some_and(|it| *it < value as i64) {
+            place += 1;
+        }
+        numbers.add(begin + place, 1);
+        numbers.add(begin + self.limits.len() + 1, value);
+    }
+
+    /// What is held by the numbers of one histogram; its counts agree with each other.
+    pub fn snapshot(&self, numbers: &[u64]) -> Snapshot {
+        let (counts, sum) = numbers.split_at(self.limits.len() + 1);
+        let mut count = 0;
+        let cumulative: Vec<u64> = counts
+            .iter()
+            .map(|it| {
+                count += it;
+                count
+            })
+            .collect();
+        let sum = sum.first().map_or(0.0, |it| *it as f64 / self.scale);
+        Snapshot { buckets: self.shown.iter().copied().zip(cumulative).collect(), count, sum }
+    }
+}
+
+/// One histogram by itself.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: Bounds,
+    numbers: Shards,
+}
+
+impl Histogram {
+    /// Nothing yet.
+    pub fn new(bounds: Bounds) -> Histogram {
+        let numbers = Shards::new(bounds.length());
+        Histogram { bounds, numbers }
     }
 
     /// Counts a value.
     pub fn observe(&self, value: u64) {
-        let place = self.limits.partition_point(|it| *it < value as i64);
-        self.counts[place].fetch_add(1, Relaxed);
-        self.sum.fetch_add(value, Relaxed);
+        self.bounds.observe(&self.numbers.mine(), 0, value);
     }
 
-    /// What it holds; the counts agree with each other.
+    /// What it holds.
     pub fn snapshot(&self) -> Snapshot {
-        let mut count = 0;
-        let mut cumulative = self.counts.iter().map(|it| {
-            count += it.load(Relaxed);
-            count
-        });
-        let buckets = self.bounds.iter().copied().zip(&mut cumulative).collect();
-        cumulative.for_each(drop);
-        Snapshot { buckets, count, sum: self.sum.load(Relaxed) as f64 / self.scale }
+        self.bounds.snapshot(&self.numbers.totals())
     }
 }
 
@@ -64,7 +102,7 @@ mod tests {
 
     #[test]
     fn values_count_up_to_their_bound() {
-        let histogram = Histogram::new(&[1e-5, 2.5e-5, 1.0, f64::INFINITY], 1e9);
+        let histogram = Histogram::new(Bounds::new(&[1e-5, 2.5e-5, 1.0, f64::INFINITY], 1e9));
         for value in [0, 10_000, 10_001, 25_000, 25_001, 1_000_000_000, 3_000_000_000] {
             histogram.observe(value);
         }
@@ -74,8 +112,20 @@ mod tests {
     }
 
     #[test]
+    fn every_value_finds_its_place() {
+        let bounds = [-3.0, 0.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0, 9.0, 1000.0, 1024.0, 1e12];
+        let values = (0..1100).chain([1 << 39, 1_000_000_000_000, 1_000_000_000_001, u64::MAX]);
+        for value in values {
+            let histogram = Histogram::new(Bounds::new(&bounds, 1.0));
+            histogram.observe(value);
+            let expected = bounds.map(|it| (it, u64::from(value as f64 <= it)));
+            assert_eq!(histogram.snapshot().buckets, expected, "{value}");
+        }
+    }
+
+    #[test]
     fn bounds_between_whole_values_are_fine() {
-        let histogram = Histogram::new(&[-1.0, 0.5, 1.5], 1.0);
+        let histogram = Histogram::new(Bounds::new(&[-1.0, 0.5, 1.5], 1.0));
         [0, 1, 2].into_iter().for_each(|it| histogram.observe(it));
         assert_eq!(histogram.snapshot().buckets, [(-1.0, 0), (0.5, 1), (1.5, 2)]);
     }

@@ -3,6 +3,7 @@
 mod batch_io;
 mod complete;
 mod ensemble;
+mod metrics;
 mod model;
 mod print;
 mod warmup;

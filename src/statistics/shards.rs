@@ -1,0 +1,142 @@
+//! Numbers that many threads add to, each to its own: adding takes no lock, not even the processor's.
+
+use std::{
+    marker::PhantomData,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use parking_lot::Mutex;
+
+/// Threads that have numbers of their own; further ones share.
+const THREADS: usize = 32;
+
+/// A row of numbers, all 0 at first.
+#[derive(Debug)]
+pub struct Shards {
+    length: usize,
+    own: Box<[OnceLock<Cells>]>,
+    shared: OnceLock<Cells>,
+}
+
+type Cells = Box<[AtomicU64]>;
+
+/// The numbers that the current thread adds to, and that it cannot hand on.
+pub struct Mine<'a> {
+    cells: &'a [AtomicU64],
+    is_own: bool,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Shards {
+    /// So many numbers.
+    pub fn new(length: usize) -> Shards {
+        let own = (0..THREADS).map(|_| OnceLock::new()).collect();
+        Shards { length, own, shared: OnceLock::new() }
+    }
+
+    /// For several additions at a time.
+    pub fn mine(&self) -> Mine<'_> {
+        let place = self.own.get(thread());
+        let cells = place
+            .unwrap_or(&self.shared)
+            .get_or_init(|| (0..self.length).map(|_| AtomicU64::new(0)).collect());
+        Mine { cells, is_own: place.is_some(), _of_this_thread: PhantomData }
+    }
+
+    /// The numbers, those of all threads together.
+    pub fn totals(&self) -> Vec<u64> {
+        let mut totals = vec![0u64; self.length];
+        for cells in self.own.iter().chain([&self.shared]).filter_map(OnceLock::get) {
+            for (total, cell) in totals.iter_mut().zip(cells) {
+                *total = total.wrapping_add(cell.load(Relaxed));
+            }
+        }
+        totals
+    }
+}
+
+impl Mine<'_> {
+    /// Adds to one of the numbers.
+    pub fn add(&self, place: usize, more: u64) {
+        let cell = &self.cells[place];
+        if self.is_own {
+            // Nobody else writes it.
+            cell.store(cell.load(Relaxed).wrapping_add(more), Relaxed);
+        } else {
+            cell.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// Takes away from one of them; another thread may have added it.
+    pub fn subtract(&self, place: usize, less: u64) {
+        self.add(place, less.wrapping_neg());
+    }
+}
+
+/// The number of the current thread, which no other thread that lives has; those after it share.
+fn thread() -> usize {
+    thread_local! {
+        static NUMBER: Number = Number::take();
+    }
+    // A thread that ends has given its number back.
+    NUMBER.try_with(|it| it.0).unwrap_or(usize::MAX)
+}
+
+struct Number(usize);
+
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Of threads that have ended.
+static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+impl Number {
+    fn take() -> Number {
+        // Taken under the lock it was given back under: what the other thread added is seen.
+        Number(FREE.lock().pop().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed)))
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        FREE.lock().push(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_however_many_threads_add() {
+        let shards = Shards::new(2);
+        // More at once than have numbers of their own, and more one after the other.
+        for _ in 0..3 {
+            thread::scope(|scope| {
+                for _ in 0..2 * THREADS {
+                    scope.spawn(|| {
+                        for _ in 0..1000 {
+                            let mine = shards.mine();
+                            mine.add(0, 3);
+                            mine.subtract(1, 1);
+                        }
+                    });
+                }
+            });
+        }
+        let times = 3 * 2 * THREADS as u64 * 1000;
+        assert_eq!(shards.totals(), [3 * times, times.wrapping_neg()]);
+    }
+
+    #[test]
+    fn threads_that_live_have_numbers_of_their_own() {
+        let own = thread();
+        assert_eq!(thread(), own);
+        let other = thread::spawn(|| (thread(), thread())).join().unwrap();
+        assert_eq!(other.0, other.1);
+        assert_ne!(other.0, own);
+    }
+}
