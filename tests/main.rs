@@ -31,13 +31,10 @@ mod grpc_requests;
 mod http;
 mod http_tensors;
 mod infer_command;
-<<<<<<< HEAD
 mod jaeger;
 mod logging;
-=======
 mod metrics;
 mod monitoring;
->>>>>>> metrics
 mod ocr;
 mod onnx;
 mod onnx_library;
