@@ -1,4 +1,4 @@
-//! The command: serves, checks a repository, draws an ensemble, or asks a server.
+//! The command: serves, checks a repository, draws an ensemble, asks or measures a server.
 
 use std::{
     fs,
@@ -49,6 +49,10 @@ fn main() -> ExitCode {
             ended(graph(&config, format, output.as_deref()))
         }
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
+        Some(Command::Bench(asked)) => ended(client::bench(&asked).and_then(|it| {
+            print(&it.text)?;
+            it.problem.map_or(Ok(()), Err)
+        })),
     }
 }
 

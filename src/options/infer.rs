@@ -43,7 +43,7 @@ pub struct Infer {
     pub json: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|it| Duration::try_from_secs_f64(it).ok());
     let limit = seconds.filter(|it| !it.is_zero());
     limit.ok_or_else(|| format!("expected a number of seconds greater than 0, got `{text}`"))

@@ -1,5 +1,6 @@
 //! The command line: Triton's flags, and a few of ours.
 
+mod bench;
 mod compatibility;
 mod infer;
 
@@ -8,6 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
+    bench::{Bench, Levels},
     compatibility::{NOT_YET, WithoutEffect, not_yet},
     infer::Infer,
 };
@@ -52,6 +54,8 @@ pub enum Command {
     },
     /// Send one request to a server that runs, and print the outputs
     Infer(Infer),
+    /// Measure a model under load, and say which step of it is the bottleneck
+    Bench(Bench),
 }
 
 /// How to draw a graph.
