@@ -48,7 +48,7 @@ pub(super) struct Batches {
 impl Counts {
     /// As the server tells them.
     pub(super) fn of(it: &ModelStatistics) -> Counts {
-        let of = it.inference_stats.clone().unwrap_or_default();
+        let of = it.inference_stats.unwrap_or_default();
         let count = |it: &Option<StatisticDuration>| it.as_ref().map_or(0, |it| it.count);
         let ns = |it: &Option<StatisticDuration>| it.as_ref().map_or(0, |it| it.ns);
         let batch = |it: &crate::proto::inference::InferBatchStatistics| {

@@ -1,5 +1,7 @@
 //! Numbers as people read them: three digits and a unit.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// Nanoseconds.
 pub(super) fn time(ns: f64) -> String {
     match ns {
@@ -43,8 +45,34 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
+/// `2026-11-21 08:30 UTC`.
+pub(super) fn date(time: SystemTime) -> String {
+    let minutes = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+    let (mut day, mut year) = (minutes / 1440, 1970);
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let days = |year| if is_leap(year) { 366 } else { 365 };
+    while days(year) <= day {
+        day -= days(year);
+        year += 1;
+    }
+    let february = if is_leap(year) { 29 } else { 28 };
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    let (hour, minute) = (minutes / 60 % 24, minutes % 60);
+    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", day + 1)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -63,6 +91,18 @@ mod tests {
         }
         assert_eq!((digits(12_345.6), percent(0.987)), ("12346".to_owned(), "99 %".to_owned()));
         assert_eq!((count(1, "row"), count(2, "row")), ("1 row".to_owned(), "2 rows".to_owned()));
+    }
+
+    #[test]
+    fn days_have_dates() {
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (1_709_164_800 + 3_661, "2024-02-29 01:01 UTC"),
+            (1_709_251_200, "2024-03-01 00:00 UTC"),
+            (1_798_761_599, "2026-12-31 23:59 UTC"),
+        ] {
+            assert_eq!(date(UNIX_EPOCH + Duration::from_secs(seconds)), expected);
+        }
     }
 
     #[test]

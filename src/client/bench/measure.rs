@@ -19,7 +19,7 @@ use super::{
 /// Parts of the time measured whose throughputs are compared.
 const PARTS: u32 = 5;
 
-/// What is in flight at the end may take so long.
+/// What is in flight at the end may take so long, if the server answers at all.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// How often to look whether it has ended.
@@ -152,7 +152,8 @@ async fn drain(bench: &Bench, load: &Load) {
     let begun = Instant::now();
     let stops = *bench.stops.borrow();
     while !load.has_ended() {
-        if DRAIN < begun.elapsed() || stops < *bench.stops.borrow() {
+        // What has not answered once will not do so now.
+        if load.so_far().0 == 0 || DRAIN < begun.elapsed() || stops < *bench.stops.borrow() {
             load.enter(Phase::Abort);
         }
         sleep(LOOK).await;
