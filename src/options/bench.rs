@@ -8,7 +8,7 @@ use clap::Args;
 const MOST_LEVELS: usize = 64;
 
 /// More requests in flight than one machine's ports and memory are good for.
-const MOST_IN_FLIGHT: usize = 4096;
+pub const MOST_IN_FLIGHT: usize = 4096;
 
 /// Load on a server that runs, and what it shows.
 #[derive(Clone, Debug, Args)]

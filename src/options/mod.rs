@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
-    bench::{Bench, Levels},
+    bench::{Bench, Levels, MOST_IN_FLIGHT},
     compatibility::{NOT_YET, WithoutEffect, not_yet},
     infer::Infer,
 };

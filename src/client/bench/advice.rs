@@ -17,6 +17,15 @@ const EXHAUSTED: f64 = 0.9;
 /// More in flight still pays if it brings this share of what it would bring without any limit.
 const GROWING: f64 = 0.2;
 
+/// It pays so much that nothing can be a limit yet.
+const GROWING_FAST: f64 = 0.5;
+
+/// Below this share of a request's latency, what executes it is not what it waits for.
+const EXPLAINED: f64 = 0.5;
+
+/// A level this near to the best throughput shows the limit better, if more are in flight.
+const AS_GOOD: f64 = 0.85;
+
 /// Capacities this near to each other are moved together.
 const NEAR: f64 = 1.1;
 
@@ -67,7 +76,9 @@ impl Limit {
 #[derive(Clone, Debug)]
 pub(super) struct Advice {
     pub(super) limit: Limit,
-    /// The index of the level that was looked at: the one with the highest throughput.
+    /// The index of the level with the highest throughput.
+    pub(super) best: usize,
+    /// The index of the level that was looked at: as good, with as many in flight as can be.
     pub(super) level: usize,
     /// Its steps, the one with the least capacity first.
     pub(super) steps: Vec<Step>,
@@ -93,7 +104,12 @@ pub(super) struct Suggestion {
 /// What the sentences are made of.
 struct Findings<'a> {
     levels: &'a [Level],
-    best: &'a Level,
+    /// The one looked at.
+    level: &'a Level,
+    /// The share that the last step up brought of what it could have; unknown without one.
+    growth: Option<f64>,
+    /// The share of the latency in which steps execute.
+    executing: f64,
     /// Those whose utilisation says something, least capacity first.
     steps: Vec<&'a Step>,
     machine: Machine,
@@ -110,26 +126,41 @@ pub(super) fn advise(
     target: Option<f64>,
 ) -> Option<Advice> {
     let rate = |it: &(usize, &Level)| it.1.throughput();
-    let (index, best) =
-        levels.iter().enumerate().max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
-    if best.answered() == 0 {
+    let levels_by_index = || levels.iter().enumerate();
+    let (best, highest) =
+        levels_by_index().max_by(|one, other| rate(one).total_cmp(&rate(other)))?;
+    if highest.answered() == 0 {
         return None;
     }
-    let all = best.steps(members);
+    let is_as_good = |it: &(usize, &Level)| AS_GOOD * highest.throughput() <= rate(it);
+    let (index, level) = levels_by_index().rev().find(is_as_good)?;
+    let all = level.steps(members);
     let findings = Findings {
         levels,
-        best,
+        level,
+        growth: growth(levels, best),
+        executing: level.executing(&all),
         steps: all.iter().filter(|it| !overlaps(it)).collect(),
         machine,
-        core_capacity: core_capacity(best, machine),
+        core_capacity: core_capacity(level, machine),
         target,
     };
-    let limit = findings.limit(index);
+    let limit = findings.limit();
     let (goal, suggestions) = findings.suggestions(limit);
     let (headline, mut reasons) = text::reasons(&findings, limit);
     reasons.extend(text::outlook(&findings, limit, (goal, &suggestions)));
     let doubts = text::doubts(&findings, members, &all);
-    Some(Advice { limit, level: index, steps: all, goal, suggestions, headline, reasons, doubts })
+    Some(Advice {
+        limit,
+        best,
+        level: index,
+        steps: all,
+        goal,
+        suggestions,
+        headline,
+        reasons,
+        doubts,
+    })
 }
 
 /// Does an instance work at several requests at once? Then it is never simply busy.
@@ -145,30 +176,30 @@ fn core_capacity(level: &Level, machine: Machine) -> Option<f64> {
 }
 
 impl Findings<'_> {
-    fn limit(&self, index: usize) -> Limit {
-        let used = self.best.used;
-        let is_growing = self.is_growing(index);
+    fn limit(&self) -> Limit {
+        let (used, cores) = (self.level.used, EXHAUSTED * self.machine.cores as f64);
         let own = used.server.map(|it| it + used.client);
+        let is_flat = self.growth.is_some_and(|it| it < GROWING);
         match self.steps.first() {
-            _ if own.is_some_and(|it| EXHAUSTED * self.machine.cores as f64 <= it) => Limit::Cores,
+            _ if own.is_some_and(|it| cores <= it) => Limit::Cores,
             _ if EXHAUSTED * self.machine.threads as f64 <= used.client => Limit::Client,
-            Some(step) if is_growing != Some(false) && can_batch_more(step) => Limit::Load,
-            Some(step) if is_saturated(step, is_growing) => Limit::Step,
-            _ if is_growing == Some(false) => Limit::Elsewhere,
-            _ => Limit::Load,
+            Some(step) if !is_flat && can_batch_more(step) => Limit::Load,
+            Some(step) if is_saturated(step, is_flat) => Limit::Step,
+            // Whoever keeps them busy: what waits here waits for a core.
+            _ if self.executing < EXPLAINED && used.machine.is_some_and(|it| cores <= it) => {
+                Limit::Cores
+            }
+            _ => self.limit_without_a_step(),
         }
     }
 
-    /// Did the throughput grow towards this level? Unknown if there is none below it; it did not if
-    /// there is one above it.
-    fn is_growing(&self, index: usize) -> Option<bool> {
-        if index + 1 < self.levels.len() {
-            return Some(false);
+    fn limit_without_a_step(&self) -> Limit {
+        match self.growth {
+            None => Limit::Load,
+            Some(growth) if GROWING_FAST <= growth => Limit::Load,
+            Some(growth) if GROWING <= growth && EXPLAINED <= self.executing => Limit::Load,
+            Some(_) => Limit::Elsewhere,
         }
-        let below = &self.levels[index.checked_sub(1)?];
-        let more = self.best.in_flight as f64 / below.in_flight as f64 - 1.0;
-        let gain = self.best.throughput() / below.throughput().max(1e-9) - 1.0;
-        Some(GROWING * more <= gain)
     }
 
     /// What to aim for in inferences in a second, and with how many instances.
@@ -199,11 +230,22 @@ impl Findings<'_> {
     }
 }
 
+/// What more in flight brought to the throughput of this level, as a share of how many more there
+/// were. Nothing if there is a level above, which brought nothing; unknown if there is none below.
+fn growth(levels: &[Level], best: usize) -> Option<f64> {
+    if best + 1 < levels.len() {
+        return Some(0.0);
+    }
+    let (below, best) = (&levels[best.checked_sub(1)?], &levels[best]);
+    let more = best.in_flight as f64 / below.in_flight as f64 - 1.0;
+    let gain = best.throughput() / below.throughput().max(1e-9) - 1.0;
+    Some(gain / more)
+}
+
 /// Nearly always busy, or often enough with others waiting and nothing gained from more of them.
-fn is_saturated(step: &Step, is_growing: Option<bool>) -> bool {
+fn is_saturated(step: &Step, is_flat: bool) -> bool {
     let is_awaited = step.member.instances as f64 <= step.waiting;
-    SATURATED <= step.utilisation
-        || (0.5 <= step.utilisation && is_awaited && is_growing == Some(false))
+    SATURATED <= step.utilisation || (0.5 <= step.utilisation && is_awaited && is_flat)
 }
 
 /// Would more in flight make larger executions rather than longer queues?

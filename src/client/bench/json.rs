@@ -99,6 +99,7 @@ fn advice(report: &Report<'_>, advice: &Advice) -> Value {
     json!({
         "limited_by": advice.limit.as_str(),
         "concurrency": report.levels[advice.level].in_flight,
+        "best_concurrency": report.levels[advice.best].in_flight,
         "slowest_step": slowest.map(|it| &it.member.key.name),
         "utilisation": slowest.map(|it| it.utilisation),
         "suggestions": suggestions.collect::<Vec<_>>(),

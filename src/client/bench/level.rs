@@ -70,6 +70,15 @@ impl Level {
         steps
     }
 
+    /// The share of a request's latency in which steps execute it; above 1 if they do so side by
+    /// side.
+    pub(super) fn executing(&self, steps: &[Step]) -> f64 {
+        let all = |it: &Step| it.counts.input_ns + it.counts.infer_ns + it.counts.output_ns;
+        let requests = self.answered() as f64 / self.seconds.max(1e-9) * self.server_seconds;
+        let each = steps.iter().map(all).sum::<u64>() as f64 / requests.max(1.0);
+        each / self.seen.latency.mean().max(1.0)
+    }
+
     fn step(&self, member: &Member) -> Option<Step> {
         let counts = self.counts.get(&member.key).filter(|_| 0 < member.instances)?.clone();
         let (busy, seconds) = (counts.busy_ns(), self.server_seconds.max(1e-9));

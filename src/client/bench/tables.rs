@@ -11,9 +11,9 @@ use crate::table::table;
 pub(super) fn text(report: &Report<'_>) -> String {
     let mut text = levels(report);
     let Some(advice) = &report.advice else { return text };
-    let best = &report.levels[advice.level];
+    let level = &report.levels[advice.level];
     if !advice.steps.is_empty() {
-        text += &format!("\nWith {} in flight, times of a request on average:\n", best.in_flight);
+        text += &format!("\nWith {} in flight, times of a request on average:\n", level.in_flight);
         text += &steps(&advice.steps);
     }
     text += &format!("\n{}\n", advice.headline);

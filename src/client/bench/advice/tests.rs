@@ -50,6 +50,7 @@ fn level(rows: &[Row], in_flight: usize, throughput: f64) -> Level {
             executions,
             // Whoever waits does so for what is saturated.
             queue_ns: if is_full { 5_000_000_000 * in_flight as u64 } else { 0 },
+            infer_ns: busy,
             batches: BTreeMap::from([(rows, Batches { count: executions, ns: busy })]),
             ..Counts::default()
         };
@@ -138,8 +139,43 @@ fn a_low_load_tells_nothing() {
 #[test]
 fn what_stops_growing_without_a_busy_step_is_limited_elsewhere() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 1.0, 0)];
-    check(rows, &[(1, 100.0), (2, 150.0), (4, 152.0)], (Limit::Elsewhere, "a", &[]));
+    let levels = &[(1, 100.0), (2, 150.0), (4, 152.0)];
+    let advice = check(rows, levels, (Limit::Elsewhere, "a", &[]));
+    let part = "Of the 26.3 ms a request takes, steps execute it for 3.00 ms;";
+    assert!(advice.reasons[0].contains(part), "{advice:?}");
     check(rows, &[(1, 100.0), (2, 150.0), (4, 140.0)], (Limit::Elsewhere, "a", &[]));
+    // It grows, but not because of executions.
+    check(rows, &[(4, 100.0), (8, 130.0)], (Limit::Elsewhere, "a", &[]));
+}
+
+#[test]
+fn cores_that_others_keep_busy_are_a_limit_unless_a_step_is() {
+    let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0)];
+    let limit = |levels: &[(usize, f64)]| {
+        let used = Used { client: 0.1, server: Some(0.2), machine: Some(1.95) };
+        let one = |it: &(usize, f64)| Level { used, ..level(rows, it.0, it.1) };
+        let levels: Vec<Level> = levels.iter().map(one).collect();
+        let machine = Machine { cores: 2, threads: 1 };
+        let advice = advise(&members(rows), &levels, machine, None).unwrap();
+        (advice.limit, advice.headline)
+    };
+    let (found, headline) = limit(&[(4, 40.0), (8, 45.0)]);
+    assert_eq!(found, Limit::Cores);
+    assert_eq!(
+        headline,
+        "The cores are the limit, all 2 were busy: the server 0.20, this command 0.10, other \
+         programs 1.65."
+    );
+    assert_eq!(limit(&[(1, 80.0), (4, 120.0)]).0, Limit::Step);
+    assert_eq!(limit(&[(1, 80.0)]).0, Limit::Load);
+}
+
+#[test]
+fn of_levels_as_good_the_fullest_is_looked_at() {
+    let rows = &[("a", 1, 8.0, 0)];
+    let levels = [level(rows, 1, 100.0), level(rows, 2, 124.0), level(rows, 8, 118.0)];
+    let advice = advise(&members(rows), &levels, QUIET, None).unwrap();
+    assert_eq!((advice.best, advice.level, advice.limit), (1, 2, Limit::Step));
 }
 
 #[test]

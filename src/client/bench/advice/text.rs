@@ -9,6 +9,8 @@ use super::{
     EXHAUSTED, Findings, Limit, NEAR, SATURATED, Suggestion, can_batch_more, overlaps,
 };
 
+use crate::options::MOST_IN_FLIGHT;
+
 /// A sentence, and what it is drawn from.
 pub(super) fn reasons(it: &Findings<'_>, limit: Limit) -> (String, Vec<String>) {
     match limit {
@@ -34,8 +36,8 @@ fn step(it: &Findings<'_>) -> (String, Vec<String>) {
          {} in flight, while {} requests waited for it on average",
         time(slowest.demand_ns),
         digits(slowest.capacity),
-        digits(it.best.throughput()),
-        it.best.in_flight,
+        digits(it.level.throughput()),
+        it.level.in_flight,
         digits(slowest.waiting),
     );
     match rest.first() {
@@ -66,18 +68,24 @@ fn unbatched(step: &Step) -> Option<String> {
 }
 
 fn cores(it: &Findings<'_>) -> (String, Vec<String>) {
-    let used = it.best.used;
+    let used = it.level.used;
     let server = used.server.unwrap_or(0.0);
-    let headline = format!(
-        "The cores are the limit: the server kept {} of {} busy, this command {}.",
-        digits(server),
-        it.machine.cores,
-        digits(used.client)
-    );
-    let mut reasons = vec![format!(
-        "An inference takes {} of the server's CPU time; more instances share the same cores.",
-        time(server * 1e9 / it.best.throughput().max(1e-9))
-    )];
+    let users = [
+        used.server.map(|it| ("the server", it)),
+        Some(("this command", used.client)),
+        others(it).filter(|it| 0.05 <= *it).map(|it| ("other programs", it)),
+    ];
+    let users: Vec<String> =
+        users.iter().flatten().map(|(who, cores)| format!("{who} {}", digits(*cores))).collect();
+    let (cores, users) = (it.machine.cores, users.join(", "));
+    let headline = format!("The cores are the limit, all {cores} were busy: {users}.");
+    let mut reasons = Vec::new();
+    if used.server.is_some() {
+        reasons.push(format!(
+            "An inference takes {} of the server's CPU time; more instances share the same cores.",
+            time(server * 1e9 / it.level.throughput().max(1e-9))
+        ));
+    }
     if let Some(step) = it.steps.iter().max_by(|a, b| a.demand_ns.total_cmp(&b.demand_ns)) {
         reasons.push(format!(
             "Most of the steps' time goes to {}: {} an inference, its {} busy {}.",
@@ -95,7 +103,7 @@ fn cores(it: &Findings<'_>) -> (String, Vec<String>) {
 
 fn client(it: &Findings<'_>) -> (String, Vec<String>) {
     let threads = count(it.machine.threads as u64, "thread");
-    let used = digits(it.best.used.client);
+    let used = digits(it.level.used.client);
     let headline = format!("This command is the limit: its {threads} used {used} cores.");
     let busiest = it.steps.iter().max_by(|a, b| a.utilisation.total_cmp(&b.utilisation));
     let busiest = busiest.map(|step| {
@@ -121,12 +129,12 @@ fn load(it: &Findings<'_>) -> (String, Vec<String>) {
     }
     // Little's law: what a full pipeline holds is its throughput times its latency.
     let latency = it.levels.first().map_or(0.0, |it| it.seen.latency.mean()) / 1e9;
-    let full = (step.capacity / it.best.batch.max(1) as f64 * latency).ceil() as usize + 1;
-    let full = full.max(it.best.in_flight * 2);
+    let full = (step.capacity / it.level.batch.max(1) as f64 * latency).ceil() as usize + 1;
+    let full = full.max(it.level.in_flight * 2).min(MOST_IN_FLIGHT);
     let reason = format!(
         "With {} in flight the step nearest to its limit, {}, was busy {busy} of the time; to load \
          it fully takes about {full} in flight (`--concurrency {full}`).",
-        it.best.in_flight,
+        it.level.in_flight,
         name(step),
     );
     (headline, vec![reason])
@@ -136,21 +144,24 @@ fn elsewhere(it: &Findings<'_>) -> (String, Vec<String>) {
     let headline = "No step is the limit: none of them was always busy.".to_owned();
     let mut reasons = Vec::new();
     if let Some(step) = it.steps.first() {
+        let latency = it.level.seen.latency.mean();
         reasons.push(format!(
-            "The throughput stopped growing at {} in flight, while the step nearest to its limit, \
-             {}, was busy {} of the time: the rest goes to what lies between the steps, to the \
-             network, or to a limit on what is in flight.",
-            it.best.in_flight,
+            "More in flight bring little: with {} of them the step nearest to its limit, {}, was \
+             busy {} of the time. Of the {} a request takes, steps execute it for {}; the rest is \
+             on the way: between the steps, in the network, or at a limit on what is in flight.",
+            it.level.in_flight,
             name(step),
-            percent(step.utilisation)
+            percent(step.utilisation),
+            time(latency),
+            time(latency * it.executing)
         ));
     }
-    reasons.push(match it.best.used.server {
+    reasons.push(match it.level.used.server {
         Some(server) => format!(
             "The server used {} of {} cores, this command {}.",
             digits(server),
             it.machine.cores,
-            digits(it.best.used.client)
+            digits(it.level.used.client)
         ),
         None => "How busy the server's cores are cannot be seen from here.".to_owned(),
     });
@@ -195,25 +206,25 @@ pub(super) fn outlook(
 /// What makes the numbers doubtful.
 pub(super) fn doubts(it: &Findings<'_>, members: &[Member], all: &[Step]) -> Vec<String> {
     let mut doubts = Vec::new();
-    let asked = members.first().and_then(|member| it.best.counts.get(&member.key));
-    let (others, ours) = (asked.map_or(0, |it| it.answered), it.best.answered());
+    let asked = members.first().and_then(|member| it.level.counts.get(&member.key));
+    let (all_asked, ours) = (asked.map_or(0, |it| it.answered), it.level.answered());
     // What is in flight when the counters are read may count on one side only.
-    let slack = 2 * it.best.in_flight as u64 + ours / 10;
-    if ours + slack < others {
+    let slack = 2 * it.level.in_flight as u64 + ours / 10;
+    if ours + slack < all_asked {
         doubts.push(format!(
-            "The server answered {others} requests, of which this command sent {ours}: others use \
+            "The server answered {all_asked} requests, of which this command sent {ours}: others use \
              the model too."
         ));
     }
-    let used = it.best.used;
-    if let (Some(machine), Some(server)) = (used.machine, used.server) {
-        let (own, cores) = (used.client + server, it.machine.cores as f64);
-        if EXHAUSTED * cores <= machine && own < 0.75 * machine {
-            doubts.push(format!(
-                "Other programs used {} of the {cores} cores: measure again on a quiet machine.",
-                digits(machine - own)
-            ));
-        }
+    let cores = it.machine.cores as f64;
+    let machine = it.level.used.machine.unwrap_or(0.0);
+    if let Some(others) =
+        others(it).filter(|it| EXHAUSTED * cores <= machine && 0.25 * machine < *it)
+    {
+        let others = digits(others);
+        doubts.push(format!(
+            "Other programs used {others} of the {cores} cores: measure again on a quiet machine."
+        ));
     }
     let called: Vec<String> = all.iter().filter(|it| it.member.is_called).map(name).collect();
     if !called.is_empty() {
@@ -230,10 +241,16 @@ pub(super) fn doubts(it: &Findings<'_>, members: &[Member], all: &[Step]) -> Vec
             digits(step.utilisation)
         ));
     }
-    if it.best.spread.is_some_and(|it| 0.2 < it) {
+    if it.level.spread.is_some_and(|it| 0.2 < it) {
         doubts.push("The throughput was not steady: measure for longer with --seconds.".into());
     }
     doubts
+}
+
+/// Cores that neither the server nor this command used, if that is known.
+fn others(it: &Findings<'_>) -> Option<f64> {
+    let used = it.level.used;
+    Some((used.machine? - used.client - used.server?).max(0.0))
 }
 
 fn name(step: &Step) -> String {

@@ -74,7 +74,7 @@ fn advice(report: &Report<'_>) -> String {
 /// The numbers one looks for first.
 fn figures(report: &Report<'_>) -> String {
     let Some(advice) = &report.advice else { return String::new() };
-    let best = &report.levels[advice.level];
+    let best = &report.levels[advice.best];
     let latency = |percent| time(best.seen.latency.percentile(percent));
     let failed: u64 = report.levels.iter().map(|it| it.seen.failed).sum();
     let mut figures = vec![
@@ -175,14 +175,14 @@ fn busy(report: &Report<'_>) -> Vec<Series> {
     slowest.enumerate().map(line).collect()
 }
 
-/// Bars of queue and compute for every level, the best one open.
+/// Bars of queue and compute for every level, the one looked at open.
 fn times(report: &Report<'_>) -> String {
-    let best = report.advice.as_ref().map(|it| it.level);
+    let looked_at = report.advice.as_ref().map(|it| it.level);
     let one = |(index, level): (usize, &Level)| {
         let mut found = level.steps(&report.members);
         // As the request meets them.
         found.sort_by_key(|it| report.members.iter().position(|member| *member == it.member));
-        let open = if best == Some(index) { " open" } else { "" };
+        let open = if looked_at == Some(index) { " open" } else { "" };
         (!found.is_empty()).then(|| {
             let latency = time(level.seen.latency.percentile(50.0));
             let (in_flight, rate) = (level.in_flight, digits(level.throughput()));
