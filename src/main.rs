@@ -1,4 +1,4 @@
-//! The command: serves, checks a repository, draws an ensemble, or asks a server.
+//! The command: serves, checks a repository, draws an ensemble, asks or measures a server.
 
 use std::{
     fs,
@@ -63,6 +63,10 @@ fn main() -> ExitCode {
         }
         Some(Command::Replay(asked)) => replay(&asked),
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
+        Some(Command::Bench(asked)) => ended(client::bench(&asked).and_then(|it| {
+            print(&it.text)?;
+            it.problem.map_or(Ok(()), Err)
+        })),
     }
 }
 

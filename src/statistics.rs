@@ -6,11 +6,8 @@ mod histogram;
 mod quantiles;
 pub mod recent;
 mod responses;
-<<<<<<< HEAD
 pub mod ring;
-=======
 mod shards;
->>>>>>> metrics
 mod under_way;
 
 use std::{

@@ -9,6 +9,8 @@ mod backpressure;
 mod bad_bytes;
 mod bad_input;
 mod batching;
+mod bench_advice;
+mod bench_command;
 mod calls;
 mod calls_control;
 mod calls_many;

@@ -43,7 +43,7 @@ pub(super) fn inputs(
 }
 
 /// The input that `NAME=VALUE` is about; the name may be missing if there is only one.
-fn named<'a, 'b>(
+pub(super) fn named<'a, 'b>(
     text: &'b str,
     config: &'a ModelConfig,
 ) -> Result<(&'a ModelInput, &'b str), String> {
@@ -68,7 +68,7 @@ fn named<'a, 'b>(
     }
 }
 
-fn tensor(
+pub(super) fn tensor(
     (input, is_batched): (&ModelInput, bool),
     value: &str,
     given: Option<&[i64]>,

@@ -1,5 +1,6 @@
 //! Asks a server that runs, over gRPC, and prints what it answers.
 
+mod bench;
 mod elements;
 mod half;
 mod input;
@@ -19,6 +20,7 @@ use tonic::{
     transport::{self, Channel, Endpoint},
 };
 
+pub use self::bench::{Ended, bench};
 use self::print::Limits;
 pub use self::replay::{Replayed, replay};
 use crate::{
@@ -121,17 +123,26 @@ fn with<T>(message: T, headers: &Headers) -> Request<T> {
 }
 
 async fn connect(url: &str) -> Result<Client, String> {
-    let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("grpc://"));
-    let address = address.unwrap_or(url).trim_end_matches('/');
+    let channel = endpoint(url)?.connect().await;
+    let channel = channel.map_err(|error| unreachable(url, &error))?;
+    let client = Client::new(channel).max_decoding_message_size(usize::MAX);
+    Ok(client.max_encoding_message_size(usize::MAX))
+}
+
+fn endpoint(url: &str) -> Result<Endpoint, String> {
+    let address = address(url);
     let wrong = || format!("--url {url}: expected `HOST:PORT`");
     if address.contains("://") {
         return Err(wrong());
     }
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
-    let channel = endpoint.connect_timeout(CONNECT).connect().await;
-    let channel = channel.map_err(|error| unreachable(url, &error))?;
-    let client = Client::new(channel).max_decoding_message_size(usize::MAX);
-    Ok(client.max_encoding_message_size(usize::MAX))
+    Ok(endpoint.connect_timeout(CONNECT))
+}
+
+/// Without the scheme.
+fn address(url: &str) -> &str {
+    let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("grpc://"));
+    address.unwrap_or(url).trim_end_matches('/')
 }
 
 fn unreachable(url: &str, error: &transport::Error) -> String {

@@ -1,5 +1,6 @@
 //! The command line: Triton's flags, and a few of ours.
 
+mod bench;
 mod compatibility;
 mod dashboard;
 mod infer;
@@ -14,6 +15,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
+    bench::{Bench, Levels, MOST_IN_FLIGHT},
     compatibility::{NOT_YET, WithoutEffect, not_yet},
     dashboard::Dashboard,
     infer::Infer,
@@ -69,6 +71,8 @@ pub enum Command {
     /// Ends with 0 if all outputs are equal to the captured ones byte by byte, with 1 if one of them
     /// differs, and with 2 if that could not be found out.
     Replay(Replay),
+    /// Measure a model under load, and say which step of it is the bottleneck
+    Bench(Bench),
 }
 
 /// How to draw a graph.

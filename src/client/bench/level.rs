@@ -1,0 +1,97 @@
+//! What was measured with so many requests in flight.
+
+use std::collections::BTreeMap;
+
+use super::{
+    cores::Used,
+    counts::{Counts, Key},
+    load::Seen,
+    members::Member,
+};
+
+/// One level of load.
+#[derive(Clone, Default)]
+pub(super) struct Level {
+    pub(super) in_flight: usize,
+    /// Rows of a request.
+    pub(super) batch: u64,
+    /// How long it was measured.
+    pub(super) seconds: f64,
+    /// By the clients.
+    pub(super) seen: Seen,
+    /// Standard deviation of the throughput over parts of that time, as a share of it.
+    pub(super) spread: Option<f64>,
+    /// By the server: models that did something.
+    pub(super) counts: BTreeMap<Key, Counts>,
+    /// Between the server's counts.
+    pub(super) server_seconds: f64,
+    pub(super) used: Used,
+    /// The first error's text.
+    pub(super) error: Option<String>,
+    /// It was ended before its time.
+    pub(super) is_cut: bool,
+}
+
+/// A model under one level of load.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) member: Member,
+    pub(super) counts: Counts,
+    /// The share of time in which an instance was executing; above 1 if instances overlap work.
+    pub(super) utilisation: f64,
+    /// Requests that waited for an instance, on average.
+    pub(super) waiting: f64,
+    /// Nanoseconds of an instance's time that an inference of the measured model takes.
+    pub(super) demand_ns: f64,
+    /// Inferences of the measured model in a second that its instances could do.
+    pub(super) capacity: f64,
+}
+
+impl Level {
+    /// Requests answered.
+    pub(super) fn answered(&self) -> u64 {
+        self.seen.latency.count()
+    }
+
+    /// Inferences, that is rows, in a second.
+    pub(super) fn throughput(&self) -> f64 {
+        self.answered() as f64 * self.batch as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Responses in a second.
+    pub(super) fn response_rate(&self) -> f64 {
+        self.seen.responses as f64 / self.seconds.max(1e-9)
+    }
+
+    /// How each member that executes was loaded; the one with the least capacity first.
+    pub(super) fn steps(&self, members: &[Member]) -> Vec<Step> {
+        let mut steps: Vec<Step> = members.iter().filter_map(|it| self.step(it)).collect();
+        steps.sort_by(|one, other| one.capacity.total_cmp(&other.capacity));
+        steps
+    }
+
+    /// The share of a request's latency in which steps execute it; above 1 if they do so side by
+    /// side.
+    pub(super) fn executing(&self, steps: &[Step]) -> f64 {
+        let all = |it: &Step| it.counts.input_ns + it.counts.infer_ns + it.counts.output_ns;
+        let requests = self.answered() as f64 / self.seconds.max(1e-9) * self.server_seconds;
+        let each = steps.iter().map(all).sum::<u64>() as f64 / requests.max(1.0);
+        each / self.seen.latency.mean().max(1.0)
+    }
+
+    fn step(&self, member: &Member) -> Option<Step> {
+        let counts = self.counts.get(&member.key).filter(|_| 0 < member.instances)?.clone();
+        let (busy, seconds) = (counts.busy_ns(), self.server_seconds.max(1e-9));
+        let inferences = self.throughput() * seconds;
+        let demand_ns = busy / inferences;
+        let is_known = 0.0 < busy && 0.0 < inferences;
+        is_known.then(|| Step {
+            utilisation: busy / 1e9 / seconds / member.instances as f64,
+            waiting: counts.queue_ns as f64 / 1e9 / seconds,
+            demand_ns,
+            capacity: member.instances as f64 * 1e9 / demand_ns,
+            member: member.clone(),
+            counts,
+        })
+    }
+}
