@@ -1,5 +1,6 @@
 //! What tests share: a model repository on disk, the running server, and clients without a library.
 
+pub(crate) mod browser;
 pub(crate) mod collector;
 pub(crate) mod gate;
 pub(crate) mod grpc;
