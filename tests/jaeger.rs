@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     net::{SocketAddr, TcpListener},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -147,4 +147,25 @@ fn a_trace_is_found_in_jaeger() {
         let tags = span["tags"].as_array().unwrap();
         assert!(tags.iter().any(|it| it["key"] == "troupe.ensemble" && it["value"] == "fork"));
     }
+    draws(&jaeger, &server, id);
+}
+
+/// The script of the walkthrough prints the tree and draws it.
+fn draws(jaeger: &Jaeger, server: &Server, id: u128) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("pipelines/tracing/waterfall.py");
+    let picture = server.repository.beside("trace.svg");
+    let output = Command::new("python3")
+        .arg(script)
+        .args([&format!("{id:032x}"), "--jaeger", &format!("http://{}", jaeger.api.0)])
+        .args(["--all", "--output"])
+        .arg(&picture)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let of_mul: Vec<&str> = text.lines().skip_while(|it| !it.contains(" mul ")).collect();
+    assert!(text.starts_with("InferRequest ") && of_mul[0].starts_with("    mul "), "{text}");
+    assert!(of_mul.iter().any(|it| it.starts_with("        compute-infer ")), "{text}");
+    let picture = fs::read_to_string(picture).unwrap();
+    assert_eq!(picture.matches("<rect").count(), text.lines().count() + 1, "{picture}");
 }
