@@ -40,8 +40,11 @@ fn is_near(got: f64, expected: f64) {
     assert!((got - expected).abs() <= 0.02 * expected, "{got}, expected about {expected}");
 }
 
+/// What the steps of a graph took together, of what each of them did.
+type Path = fn(&[(f64, f64)]) -> (f64, f64);
+
 /// Asks some times, and compares each time what `path` makes of the steps with the whole.
-fn adds_up(server: &Server, steps: usize, path: fn(&[(f64, f64)]) -> (f64, f64)) {
+fn adds_up(server: &Server, steps: usize, path: Path) {
     let e = ["ensemble=\"e\""];
     let look = || -> Vec<(f64, f64)> { (0..steps).map(|it| step(server, it)).collect() };
     ask(server, "e");

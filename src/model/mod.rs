@@ -178,6 +178,7 @@ impl Model {
     }
 
     /// The same, but a request that does not fit is not answered: the reply comes back.
+    #[allow(clippy::result_large_err, reason = "the reply comes back as it went in, and rarely")]
     pub fn admit(&self, mut request: Request, reply: Reply) -> Result<(), (Error, Reply)> {
         let is_counted = !request.context.is_warmup;
         let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
