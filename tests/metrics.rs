@@ -14,6 +14,9 @@ use crate::support::{
 const FLOATS: &str = "x:FP32[4] -> y:FP32[4]";
 const ONE: &str = "X:FP32[4] -> Y:FP32[4]";
 
+/// Seconds of a step, and those of them in queue and compute.
+type Spent = (f64, f64);
+
 fn ask(server: &Server, model: &str) {
     let input: (&str, &[f32]) = ("X", &[1.0, 2.0, 3.0, 4.0]);
     server.infer(model, &floats(&[input])).ok();
@@ -23,8 +26,8 @@ fn sum(server: &Server, name: &str, labels: &[&str]) -> f64 {
     server.metric(&format!("{name}_sum"), labels).unwrap_or_else(|| panic!("no {name} {labels:?}"))
 }
 
-/// The time of one step so far: all of it, and what is queue and compute.
-fn step(server: &Server, step: usize) -> (f64, f64) {
+/// The time of one step so far.
+fn step(server: &Server, step: usize) -> Spent {
     let part = |name: &str| {
         let name = format!("troupe_ensemble_step_{name}_seconds");
         sum(server, &name, &["ensemble=\"e\"", &format!("step=\"{step}\"")])
@@ -40,13 +43,10 @@ fn is_near(got: f64, expected: f64) {
     assert!((got - expected).abs() <= 0.02 * expected, "{got}, expected about {expected}");
 }
 
-/// What the steps of a graph took together, of what each of them did.
-type Path = fn(&[(f64, f64)]) -> (f64, f64);
-
 /// Asks some times, and compares each time what `path` makes of the steps with the whole.
-fn adds_up(server: &Server, steps: usize, path: Path) {
+fn adds_up(server: &Server, steps: usize, path: fn(&[Spent]) -> Spent) {
     let e = ["ensemble=\"e\""];
-    let look = || -> Vec<(f64, f64)> { (0..steps).map(|it| step(server, it)).collect() };
+    let look = || -> Vec<Spent> { (0..steps).map(|it| step(server, it)).collect() };
     ask(server, "e");
     for _ in 0..4 {
         let whole = || sum(server, "troupe_ensemble_request_seconds", &e);
@@ -55,7 +55,7 @@ fn adds_up(server: &Server, steps: usize, path: Path) {
         let before = (look(), whole(), overhead(), told());
         ask(server, "e");
         let after = look();
-        let spent = |(a, b): (&(f64, f64), &(f64, f64))| (a.0 - b.0, a.1 - b.1);
+        let spent = |(a, b): (&Spent, &Spent)| (a.0 - b.0, a.1 - b.1);
         let spent: Vec<_> = after.iter().zip(&before.0).map(spent).collect();
         let (along_the_path, busy) = path(&spent);
         is_near(along_the_path, whole() - before.1);

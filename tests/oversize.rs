@@ -148,7 +148,7 @@ fn the_first_failing_part_is_the_answer_and_the_others_are_not_run() {
     until("the other parts to be given up", || failures("CANCELED") == Some(3.0));
     assert_eq!(failures("REJECTED"), Some(1.0));
     let step = |name: &str| server.metric(name, &["step=\"0\""]);
-    assert_eq!(step("troupe_ensemble_step_failures"), Some(1.0));
+    assert_eq!(step("troupe_ensemble_step_failures_total"), Some(1.0));
     assert_eq!(step("troupe_ensemble_step_in_flight"), Some(0.0));
     assert_eq!(server.stats("e")["inference_stats"]["fail"]["count"], 1);
     gate.let_through(1);

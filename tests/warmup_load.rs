@@ -56,7 +56,7 @@ fn an_ensemble_runs_all_its_steps_at_each_batch_size_and_counts_nowhere() {
         let name = format!("troupe_ensemble_step_{name}");
         [0, 1].map(|it| server.metric(&name, &["ensemble=\"e\"", &format!("step=\"{it}\"")]))
     };
-    for name in ["in_flight", "failures", "duration_seconds_count"] {
+    for name in ["in_flight", "failures_total", "duration_seconds_count"] {
         assert_eq!(of_steps(name), [Some(0.0); 2], "{name}");
     }
     let request = json!({"inputs": [{"name": "A", "datatype": "FP32", "shape": [3, 2],
