@@ -73,7 +73,12 @@ impl Run {
         let held = |tensor| Held { tensor, batch, sequence: None };
         let tensors = plan.inputs.iter().copied().zip(inputs);
         let slots = lay(&route, &plan, tensors, held);
-        tell(&plan, &context, &slots);
+        let now = match &to {
+            // The clock has just been asked.
+            To::Client(reply) => reply.since(),
+            To::Flow(_) => Instant::now(),
+        };
+        tell(&plan, &context, (&slots, now));
         let state = Mutex::new(State::new(slots, route, wanted, to));
         Run { plan, team, context, state }.ready()
     }
@@ -93,7 +98,7 @@ impl Run {
         let writes = &flow.plan.steps[index].outputs;
         let writes = writes.iter().map(|(output, slot)| (*slot, take(*output)));
         let slots = lay(&route, &flow.plan, writes, held);
-        tell(&flow.plan, &flow.context, &slots);
+        tell(&flow.plan, &flow.context, (&slots, Instant::now()));
         let to = To::Flow(iteration);
         let state = Mutex::new(State::new(slots, route, flow.wanted.clone(), to));
         let (plan, team, context) = (flow.plan.clone(), flow.team.clone(), flow.context.clone());
@@ -295,11 +300,10 @@ fn lay(
 }
 
 /// What a run begins with shows in the live picture.
-fn tell(plan: &Plan, context: &Context, laid: &[Option<Held>]) {
+fn tell(plan: &Plan, context: &Context, (laid, now): (&[Option<Held>], Instant)) {
     if context.is_warmup {
         return;
     }
-    let now = Instant::now();
     for (slot, held) in laid.iter().enumerate() {
         if let Some(held) = held {
             plan.live.laid(slot, held.tensor.data().len(), now);
