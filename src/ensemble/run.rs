@@ -89,7 +89,12 @@ impl Run {
         let held = |tensor| Held { tensor, batch, sequence: None };
         let tensors = plan.inputs.iter().copied().zip(inputs);
         let slots = lay(&route, &plan, tensors, held);
-        tell(&plan, &context, &slots);
+        let now = match &to {
+            // The clock has just been asked.
+            To::Client(reply) => reply.since(),
+            To::Flow(_) => Instant::now(),
+        };
+        tell(&plan, &context, (&slots, now));
         let mut state = State::new(slots, route, wanted, to);
         if plan.metrics.is_on() && !context.is_warmup {
             state.busy = smallvec![Duration::ZERO; plan.steps.len()];
@@ -117,7 +122,7 @@ impl Run {
         let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let writes = writes.iter().map(|(output, slot)| (*slot, take(*output)));
         let slots = lay(&route, &flow.plan, writes, held);
-        tell(&flow.plan, &flow.context, &slots);
+        tell(&flow.plan, &flow.context, (&slots, Instant::now()));
         let to = To::Flow(iteration);
         let mut state = State::new(slots, route, flow.wanted.clone(), to);
         state.left_out.extend(left_out);
@@ -367,11 +372,10 @@ fn lay(
 }
 
 /// What a run begins with shows in the live picture.
-fn tell(plan: &Plan, context: &Context, laid: &[Option<Held>]) {
+fn tell(plan: &Plan, context: &Context, (laid, now): (&[Option<Held>], Instant)) {
     if context.is_warmup {
         return;
     }
-    let now = Instant::now();
     for (slot, held) in laid.iter().enumerate() {
         if let Some(held) = held {
             plan.live.laid(slot, held.tensor.data().len(), now);

@@ -228,8 +228,8 @@ fn legend() -> String {
     };
     let items: String = all.iter().map(item).collect();
     format!(
-        "<div class=\"legend\"><ul>{items}</ul><p>Durations and errors are those of the last minute, \
-         rates those of the last ten seconds. The faster tensors flow, the faster their lines \
-         move.</p></div>"
+        "<div class=\"legend\"><ul>{items}</ul><p>Durations are those of the last minute, rates \
+         those of the last ten seconds, counts those since the load. A step is failing when a request \
+         failed in the last minute. The more bytes flow, the faster their line moves.</p></div>"
     )
 }
