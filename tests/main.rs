@@ -52,6 +52,7 @@ mod reload;
 mod repository;
 mod shutdown;
 mod telemetry;
+mod telemetry_calls;
 mod telemetry_settings;
 mod text_ops;
 mod timing;
