@@ -62,6 +62,7 @@ mod repository;
 mod shutdown;
 mod tap;
 mod telemetry;
+mod telemetry_calls;
 mod telemetry_settings;
 mod text_ops;
 mod timing;

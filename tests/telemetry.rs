@@ -17,36 +17,11 @@ use crate::{
         models::{delay, execute, python},
         native, until,
     },
+    telemetry_calls::{CALLS, CALLS_LATER, SAYS_CONTEXT},
 };
 
 const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
 const ENSEMBLE: &str = "IN:FP32[-1] -> OUT:FP32[-1]";
-
-/// Answers with what it may hand on.
-const SAYS_CONTEXT: &str = "
-    y = pb_utils.get_input_tensor_by_name(requests[0], 'x')
-    parameters = {'context': requests[0].trace().get_context() or 'none'}
-    y = pb_utils.Tensor('y', y.as_numpy())
-    return [pb_utils.InferenceResponse([y], parameters=parameters)]";
-
-/// Calls `called`, with and without the trace of its request, and answers with what that may hand on.
-const CALLS: &str = "
-    import threading
-
-    class TritonPythonModel:
-        def execute(self, requests):
-            x = pb_utils.get_input_tensor_by_name(requests[0], 'x')
-
-            def call(**more):
-                asked = pb_utils.InferenceRequest(
-                    model_name='called', requested_output_names=['y'], inputs=[x], **more)
-                return asked.exec()
-
-            with_trace = call(trace=requests[0].trace(), request_id='with')
-            call(request_id='without')
-            said = {'context': json.loads(with_trace.parameters())['context']}
-            y = pb_utils.Tensor('y', x.as_numpy())
-            return [pb_utils.InferenceResponse([y], parameters=said)]";
 
 pub(crate) static COLLECTOR: LazyLock<Collector> = LazyLock::new(Collector::start);
 
@@ -65,13 +40,14 @@ fn models() -> Repository {
         .with("half_good", ensemble(ENSEMBLE, &["quick: x=IN -> y=M", "fails: x=M -> y=OUT"]))
         .with("called", execute(FLOATS, SAYS_CONTEXT))
         .with("calls", python(FLOATS, CALLS))
+        .with("calls_later", decoupled(python(FLOATS, CALLS_LATER)))
         .with("calls_in_it", ensemble(ENSEMBLE, &["calls: x=IN -> y=OUT"]))
         .with("doubles", execute(FLOATS, DOUBLES))
         .with("repeats", repeats())
         .with("many", ensemble(ENSEMBLE, &["repeats: x=IN -> y=M", "doubles: x=M -> y=OUT"]))
 }
 
-static SERVER: LazyLock<Server> = LazyLock::new(|| traced(models(), &[]));
+pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(|| traced(models(), &[]));
 
 pub(crate) fn traced(repository: Repository, more: &[&str]) -> Server {
     let flags = COLLECTOR.flags(more);
@@ -95,7 +71,7 @@ pub(crate) fn request(input: &str) -> Value {
 }
 
 /// The trace of one request, and its answer.
-fn trace(model: &str, input: &str) -> (Tree, Answer) {
+pub(crate) fn trace(model: &str, input: &str) -> (Tree, Answer) {
     let (id, parent) = new_trace();
     let answer = send(&SERVER, model, &[("traceparent", &parent)], &request(input));
     (COLLECTOR.tree(id), answer)
@@ -241,54 +217,6 @@ fn two_requests_of_one_execution_are_linked_to_it() {
         let link = &tree.one("compute").span.links[0];
         assert_eq!((&link.trace_id, &link.span_id), (&batch.span.trace_id, &batch.span.span_id));
     }
-}
-
-#[test]
-fn calls_of_a_model_are_below_its_span_and_know_their_own() {
-    let (tree, answer) = trace("calls_in_it", "IN");
-    answer.ok();
-    tree.holds_together();
-    let calls = tree.child(tree.one("calls_in_it"), "calls");
-    let called: Vec<_> =
-        tree.below(calls).into_iter().filter(|it| it.span.name == "called").collect();
-    let ids: Vec<_> = called.iter().map(|it| it.attribute("triton.request_id").unwrap()).collect();
-    assert_eq!(ids, ["with", "without"]);
-    assert_eq!(called[0].attribute("troupe.caller").unwrap(), "calls");
-    assert_eq!(called[0].attribute("troupe.step"), None);
-    let (tree, answer) = trace("calls", "x");
-    let context = answer.ok().json()["parameters"]["context"].as_str().unwrap().to_owned();
-    let context: Value = serde_json::from_str(&context).unwrap();
-    let called = tree.named("called")[0];
-    let [trace, span] = [&called.span.trace_id, &called.span.span_id]
-        .map(|it| it.iter().map(|it| format!("{it:02x}")).collect::<String>());
-    assert_eq!(context, json!({"traceparent": format!("00-{trace}-{span}-01")}));
-}
-
-#[test]
-fn what_came_with_a_request_is_handed_on_with_the_models_own_span() {
-    let (id, parent) = new_trace();
-    let headers =
-        [("traceparent", &*parent), ("tracestate", "a=1,b=2"), ("baggage", "user=7,team=x")];
-    let answer = send(&SERVER, "called", &headers, &request("x"));
-    let context = answer.ok().json()["parameters"]["context"].as_str().unwrap().to_owned();
-    let context: Value = serde_json::from_str(&context).unwrap();
-    assert_eq!(
-        (&context["tracestate"], &context["baggage"]),
-        (&json!("a=1,b=2"), &json!("user=7,team=x"))
-    );
-    let tree = COLLECTOR.tree(id);
-    assert_eq!(tree.one("called").span.trace_state, "a=1,b=2");
-    let mut client = Grpc::connect(SERVER.grpc);
-    let (id, parent) = new_trace();
-    let mut asked = tonic::Request::new(grpc_floats("called", &[("x", &[1.0])]));
-    asked.metadata_mut().insert("traceparent", parent.parse().unwrap());
-    client.call(async |it| it.model_infer(asked).await).unwrap();
-    let tree = COLLECTOR.tree(id);
-    tree.holds_together();
-    let root = tree.one("InferRequest");
-    assert_eq!(root.span.parent_span_id, 0xc1u64.to_be_bytes());
-    let events = ["GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "INFER_RESPONSE_COMPLETE"];
-    assert_eq!(root.events(), [&events[..], &["GRPC_SEND_START", "GRPC_SEND_END"]].concat());
 }
 
 #[test]

@@ -164,13 +164,14 @@ fn a_collector_that_never_answers_holds_nobody_up() {
         flags.iter().map(String::as_str).chain(["--exit-timeout-secs=2"]).collect();
     let server = Server::with(chain(), &flags);
     infer(&server, "chain", 1);
-    // It takes the connection and the request, and says nothing.
+    // The connection is taken, the request too, and nothing is said.
     let (mut connection, _) = deaf.accept().unwrap();
     connection.read_exact(&mut [0; 4]).unwrap();
     infer(&server, "chain", 100);
     server.is_well();
     server.signal(Signal::TERM);
     assert!(server.end().success(), "{}", server.log());
+    server.logged("Traces that were not written or sent in time are lost.");
 }
 
 #[test]

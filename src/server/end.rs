@@ -42,7 +42,9 @@ pub(super) async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     // What is traced has ended with its response. A collector that does not answer is not waited
     // for longer than anything else is.
     let traces_until = deadline.min(Instant::now() + TRACES_GRACE);
-    let _ = timeout_at(traces_until.into(), tracer.end()).await;
+    if timeout_at(traces_until.into(), tracer.end()).await.is_err() {
+        tracing::warn!("Traces that were not written or sent in time are lost.");
+    }
     if is_finished { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

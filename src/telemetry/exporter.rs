@@ -180,3 +180,34 @@ impl Sender {
         self.said = Some(Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Begin, Carried, Record, Span};
+
+    /// The record of a request with so many visits that were not executed.
+    fn finish(exporter: &Arc<Exporter>, visits: usize) {
+        let begun = Instant::now();
+        let record = Record::new(Carried::default(), begun, vec![exporter.clone()]);
+        let root = Span::root(Arc::new(record));
+        for _ in 0..visits {
+            let (model, request_id) = ("m".into(), String::new());
+            root.begin(Begin { model, version: 1, is_ensemble: false, request_id, at: begun });
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_counted() {
+        let (queue, wake) = (Mutex::default(), Notify::new());
+        let exporter = Arc::new(Exporter { queue, wake, most: 10, enough: 5 });
+        // Larger than all there is, but alone.
+        finish(&exporter, 20);
+        finish(&exporter, 0);
+        let Queue { finished, spans, dropped, .. } = mem::take(&mut *exporter.queue.lock());
+        assert_eq!((finished.len(), spans, dropped), (1, 21, 1));
+        (0..4).for_each(|_| finish(&exporter, 2));
+        let queue = exporter.queue.lock();
+        assert_eq!((queue.finished.len(), queue.spans, queue.dropped), (3, 9, 3));
+    }
+}
