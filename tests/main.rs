@@ -13,6 +13,7 @@ mod bench_advice;
 mod bench_command;
 mod calls;
 mod calls_control;
+mod calls_crossing;
 mod calls_many;
 mod calls_memory;
 mod check;
