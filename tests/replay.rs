@@ -223,7 +223,7 @@ fn what_the_capture_does_not_have_is_told() {
     let ended = replay(&server, &file, &["--from=2", "--isolated"]);
     ends(&ended, 2, "nothing to compare");
     let requests = [floats(&[("IN", &[1.0; 1000]), ("ONE", &[1.0; 1000])])];
-    let file = captured(&server, "e", json!({"max_bytes": 6000}), &requests);
+    let file = captured(&server, "e", json!({"max_bytes": 7000}), &requests);
     ends(&replay(&server, &file, &[]), 2, "reads 'ONE', which did not fit into the capture");
 }
 
@@ -239,9 +239,11 @@ fn a_replay_that_cannot_be_ends_with_2() {
     let whole = std::fs::read(&file).unwrap();
     let cut = beside("cut.npz", &whole[..whole.len() / 2]);
     let other = beside("other.npz", b"not an archive");
+    let refused = beside("refused.npz", b"{\"error\":\"not allowed\"}");
     for (file, arguments, expected) in [
         (&cut, &[][..], "cut.npz: it does not end as a .npz file does"),
         (&other, &[], "other.npz: it does not end as a .npz file does"),
+        (&refused, &[], r#"refused.npz: the server refused the tap: {"error":"not allowed"}"#),
         (&server.repository.beside("none"), &[], "none: No such file"),
         (&file, &["--from=3"], "--from 3: there is no such step; those of `e` are 0 (left), 1"),
         (&file, &["--from=nope"], "--from nope: there is no such step"),

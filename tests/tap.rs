@@ -189,7 +189,7 @@ fn chosen_tensors_within_a_bound() {
     let said = numpy(&server, &answer, names);
     assert_eq!(said, "manifest.json request-0/OUT request-0/more\n");
     // What is small is kept, what is large is not.
-    let stream = tap(&server, "e", &json!({"edges": ["IN", "ONE"], "max_bytes": 1200}));
+    let stream = tap(&server, "e", &json!({"edges": ["IN", "ONE"], "max_bytes": 4000}));
     let (large, one) = ([1.0; 1000], [1.0]);
     server.infer("e", &floats(&[("IN", &large), ("ONE", &one)])).refuses(400, "a");
     let answer = finish(stream);

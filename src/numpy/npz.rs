@@ -320,7 +320,7 @@ mod tests {
             }
         }
         let mut damaged = archive(FILES, LARGE).to_vec();
-        damaged[42] ^= 1;
+        damaged[43] ^= 1;
         let error = read(&damaged.into()).unwrap_err();
         assert_eq!(error, "`a/größe.npy` in it is damaged: its checksum is another");
         let error = read(&Bytes::from_static(b"PK")).unwrap_err();

@@ -18,8 +18,7 @@ use crate::{
 /// looked at once, for their checksums.
 pub fn write(origin: &Origin<'_>, capture: &Capture, ended: Ended) -> Result<Vec<Bytes>> {
     let manifest = Manifest::of(origin, capture, ended);
-    let text =
-        serde_json::to_vec_pretty(&manifest).map_err(|it| Error::internal(it.to_string()))?;
+    let text = serde_json::to_vec(&manifest).map_err(|it| Error::internal(it.to_string()))?;
     let mut entries = vec![Entry { name: manifest::NAME.to_owned(), parts: vec![text.into()] }];
     for (request, told) in capture.requests.iter().zip(&manifest.requests) {
         for (edge, told) in request.edges.iter().zip(&told.tensors) {

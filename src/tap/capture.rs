@@ -6,8 +6,9 @@ use crate::{
     tensor::Tensor,
 };
 
-/// What is counted for each tensor, error and request beside its own bytes: they take room too.
-const EACH: usize = 256;
+/// What is counted for each tensor, error and request beside its own bytes: about what its places
+/// here, in the manifest and in the archive take.
+const EACH: usize = 1024;
 
 /// Everything captured so far.
 #[derive(Debug, Default)]

@@ -8,8 +8,9 @@ use tonic::{Code, Status};
 
 use super::capture::Value;
 use crate::{
-    client::{Client, Headers, print, told, with},
+    client::{Client, Headers, connect, headers, print, told, with},
     ensemble::{Fit, adapt, fit},
+    options::Replay,
     proto::inference::{
         InferParameter, ModelConfig, ModelConfigRequest, ModelInferRequest, ModelInferResponse,
         infer_parameter::ParameterChoice,
@@ -22,10 +23,11 @@ use crate::{
 
 /// The server whose models are asked.
 pub(super) struct Models {
-    pub(super) client: Client,
-    pub(super) url: String,
-    pub(super) headers: Headers,
-    pub(super) timeout: Option<Duration>,
+    client: Client,
+    url: String,
+    headers: Headers,
+    /// How long a step may take.
+    timeout: Option<Duration>,
     configs: HashMap<(String, i64), ModelConfig>,
 }
 
@@ -50,8 +52,12 @@ pub(super) enum Failure {
 type Named = Vec<(String, Tensor)>;
 
 impl Models {
-    pub(super) fn new(client: Client, url: String, headers: Headers) -> Models {
-        Models { client, url, headers, timeout: None, configs: HashMap::new() }
+    /// Those behind the `--url` of the command line.
+    pub(super) async fn connect(arguments: &Replay) -> Result<Models, String> {
+        let headers = headers(&arguments.header)?;
+        let client = connect(&arguments.url).await?;
+        let (url, timeout) = (arguments.url.clone(), arguments.timeout);
+        Ok(Models { client, url, headers, timeout, configs: HashMap::new() })
     }
 
     /// Asks the model of a step with these inputs, by the names of the model.

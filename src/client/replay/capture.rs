@@ -37,6 +37,10 @@ pub(super) fn read(path: &Path) -> Result<Capture, String> {
 }
 
 fn parse(file: &Bytes) -> Result<Capture, String> {
+    if file.starts_with(b"{") {
+        let text = String::from_utf8_lossy(&file[..file.len().min(500)]);
+        return Err(format!("the server refused the tap: {}", text.trim_end()));
+    }
     let files: HashMap<String, Bytes> = npz::read(file)?.into_iter().collect();
     let manifest = files.get(manifest::NAME).ok_or("it has no manifest.json, as captures have")?;
     let manifest: Manifest = serde_json::from_slice(manifest)

@@ -10,7 +10,6 @@ mod steps;
 use tokio::runtime::Builder;
 
 use self::{ask::Models, capture::Capture, run::Again, steps::Place};
-use super::{connect, headers};
 use crate::options::{Replay, Requests};
 
 /// What a replay found.
@@ -34,10 +33,7 @@ pub fn replay(arguments: &Replay) -> Result<Replayed, String> {
 
 async fn run(arguments: &Replay, capture: &Capture, places: &[Place]) -> Result<Replayed, String> {
     let numbers = numbers(arguments.request, capture)?;
-    let headers = headers(&arguments.header)?;
-    let client = connect(&arguments.url).await?;
-    let mut models = Models::new(client, arguments.url.clone(), headers);
-    models.timeout = arguments.timeout;
+    let mut models = Models::connect(arguments).await?;
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for number in numbers {
         let (request, values) = (&capture.manifest.requests[number], &capture.values[number]);

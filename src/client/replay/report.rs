@@ -158,3 +158,48 @@ fn object(row: &Row) -> Value {
     }
     object
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(request: usize, verdict: Verdict) -> Row {
+        Row {
+            request,
+            step: 1,
+            model: "m".to_owned(),
+            versions: ("1".to_owned(), "2".to_owned()),
+            iteration: Some(3),
+            tensor: "t".to_owned(),
+            kinds: ("FP32 [1]".to_owned(), String::new()),
+            verdict,
+        }
+    }
+
+    #[test]
+    fn of_many_tensors_those_that_differ_are_shown() {
+        let mut rows: Vec<Row> = (0..100).map(|it| row(it, Verdict::Equal)).collect();
+        rows.push(row(100, Verdict::Otherwise("why".to_owned())));
+        rows.push(row(101, Verdict::NotCaptured));
+        let expected = "\
++---------+------+------------+------------+----------+-----+----------------+
+| Request | Step | Model      | Tensor     | Captured | Now | Result         |
++---------+------+------------+------------+----------+-----+----------------+
+| 100     | 1    | m 1, now 2 | t          | FP32 [1] |     | different: why |
+|         |      |            | response 3 |          |     |                |
++---------+------+------------+------------+----------+-----+----------------+
+101 that do not differ are not shown
+request 102 is not in the capture: it did not fit
+different: 1 of 101, the first is 't' of step 1 (model 'm') in request 100
+";
+        assert_eq!(text(&rows, &[102]), expected);
+        assert_eq!(is_equal(&rows), Some(false));
+        assert_eq!(is_equal(&rows[..100]), Some(true));
+        assert_eq!(is_equal(&rows[101..]), None);
+        let line: Value = serde_json::from_str(&json(&rows, &[102])).unwrap();
+        assert_eq!(line["left_out_requests"], json!([102]));
+        assert_eq!(line["equal"], false);
+        assert_eq!(line["tensors"][100]["why"], "why");
+        assert_eq!(line["tensors"][101]["result"], "not captured");
+    }
+}
