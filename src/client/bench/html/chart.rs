@@ -7,7 +7,7 @@ use super::escaped;
 /// Of the picture, in its own units; the page scales it.
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 250.0;
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 64.0;
 const RIGHT: f64 = 444.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 210.0;
