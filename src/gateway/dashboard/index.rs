@@ -28,9 +28,9 @@ pub(super) fn page(gate: &Gate) -> Page {
     let mut body = String::new();
     let ready = rows.iter().filter(|it| it.model.is_some()).count();
     let ensembles: Vec<_> = ensembles(&rows).collect();
-    let _ = write!(
+    let _ = writeln!(
         body,
-        "<div class=\"heading\"><h1>Models</h1><p>{ready} of {} ready</p></div>\n",
+        "<div class=\"heading\"><h1>Models</h1><p>{ready} of {} ready</p></div>",
         rows.len()
     );
     if !ensembles.is_empty() {
