@@ -15,7 +15,7 @@ use actix::Message;
 use smallvec::SmallVec;
 
 pub use callers::Caller;
-pub use reply::{Answer, Credit, Reply, Response};
+pub use reply::{Answer, Credit, Part, Reply, Response};
 
 use crate::tensor::Tensor;
 

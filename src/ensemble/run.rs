@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 use super::{
     batch,
     flow::Iteration,
+    level::Made,
     plan::{Plan, Route, Slot},
     sequence,
     step::Team,
+    window,
 };
 use crate::{
     error::{Error, Result},
@@ -76,14 +78,11 @@ impl Run {
         Run { plan, team, context, state }.ready()
     }
 
-    /// The same with one response of the decoupled step at `index`: its tensors, the batch size of
-    /// the step's request, and what it said of sequences.
-    pub(super) fn iterate(
-        iteration: Iteration,
-        (response, batch, sequence): (Response, u32, Option<Arc<Context>>),
-        index: usize,
-    ) -> (Arc<Run>, Ready) {
+    /// The same with one response of the decoupled step before.
+    pub(super) fn iterate(iteration: Iteration, made: Made) -> (Arc<Run>, Ready) {
+        let Made { response, batch, sequence, .. } = made;
         let flow = iteration.flow.clone();
+        let index = flow.plan.decoupled[iteration.level - 1];
         let route = flow.routes[iteration.level].clone();
         let held = |tensor| Held { tensor, batch, sequence: sequence.clone() };
         let mut outputs = response.outputs;
@@ -191,6 +190,7 @@ impl Run {
                 state.slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence });
             }
         }
+        state.note_peak();
         state.left -= 1;
         if state.left == 0 {
             self.finish(&mut state, now);
@@ -239,7 +239,7 @@ impl Run {
         });
         let outputs = outputs.collect();
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));
-        let response = Response { outputs, parameters, timing: state.timing, credit: None };
+        let response = Response { outputs, parameters, timing: state.timing };
         match to {
             To::Client(reply) => reply.answer_at(Ok(response), now),
             To::Flow(iteration) => iteration.answer(response, now),
@@ -257,6 +257,14 @@ impl State {
             wanted,
             timing: Timing::default(),
             to: Some(to),
+        }
+    }
+
+    /// An iteration costs as much as the tensors it holds at once.
+    fn note_peak(&mut self) {
+        if let Some(To::Flow(iteration)) = &mut self.to {
+            let tensors = self.slots.iter().flatten().map(|it| &it.tensor);
+            iteration.peak = iteration.peak.max(window::cost(tensors));
         }
     }
 

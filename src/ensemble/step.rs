@@ -2,13 +2,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
+use actix::{Actor, Addr, Context, Handler, Message};
 
 use super::{
+    flow::Flow,
     parts::{self, Fit},
     plan::Plan,
     run::{Ready, Run},
@@ -20,8 +21,8 @@ use crate::{
     statistics::Timing,
 };
 
-/// How soon work is let go whose client has gone while it waited for room.
-const SWEEP: Duration = Duration::from_millis(100);
+/// How soon is let go what waits, once its client has gone.
+pub(super) const SWEEP: Duration = Duration::from_millis(100);
 
 /// The actors of one ensemble, by position.
 pub(super) type Team = Arc<[Addr<Step>]>;
@@ -34,7 +35,9 @@ pub(super) struct Step {
     pub(super) in_flight: u32,
     /// Ready, but the window is full. Nobody's thread waits.
     pub(super) waiting: VecDeque<Work>,
-    /// What waits is looked through now and then.
+    /// Requests whose clients may leave.
+    pub(super) watched: Vec<Weak<Flow>>,
+    /// What waits and is watched is looked through before long.
     pub(super) is_swept: bool,
 }
 
@@ -50,10 +53,10 @@ pub(super) enum Work {
 
 impl Work {
     /// Its client has gone, or an earlier iteration failed.
-    fn is_needless(&self) -> bool {
+    pub(super) fn is_needless(&self) -> bool {
         match self {
             Work::Run(run) => run.is_needless(),
-            Work::Turn(turn) => turn.flow.context.is_cancelled(),
+            Work::Turn(turn) => turn.flow.context.is_cancelled() || turn.flow.is_over(),
         }
     }
 }
@@ -75,7 +78,7 @@ pub(super) fn start(run: &Arc<Run>, ready: Ready) {
 }
 
 impl Step {
-    fn work(&mut self, work: Work) {
+    pub(super) fn work(&mut self, work: Work) {
         match work {
             Work::Run(run) => self.run(run),
             Work::Turn(turn) => {
@@ -137,27 +140,6 @@ impl Handler<Left> for Step {
         while self.in_flight < self.limit {
             let Some(next) = self.waiting.pop_front() else { return };
             self.work(next);
-        }
-    }
-}
-
-impl Step {
-    fn sweep_later(&mut self, ctx: &mut Context<Self>) {
-        if !self.is_swept {
-            self.is_swept = true;
-            ctx.run_later(SWEEP, Self::sweep);
-        }
-    }
-
-    /// Those whose clients have gone keep credit, and wait for nothing.
-    fn sweep(&mut self, ctx: &mut Context<Self>) {
-        self.is_swept = false;
-        let (gone, waiting) = self.waiting.drain(..).partition(Work::is_needless);
-        self.waiting = waiting;
-        let gone: VecDeque<Work> = gone;
-        gone.into_iter().for_each(|it| self.work(it));
-        if !self.waiting.is_empty() {
-            self.sweep_later(ctx);
         }
     }
 }

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     flow::Flow,
+    level::Made,
     parts::{self, Fit},
-    run::Run,
     sequence,
-    step::{self, Stay},
+    step::Stay,
 };
 use crate::{
     error::{Error, Result},
-    request::{Answer, Credit, Reply, Request, Response},
+    request::{Answer, Credit, Part, Reply, Request, Response},
     statistics::Timing,
 };
 
@@ -31,6 +31,9 @@ impl Turn {
     /// Asks the step's model, unless there is nothing to ask; says whether it did.
     pub(super) fn run(self, has_window: bool) -> bool {
         let Turn { flow, level, request, credit, is_last } = self;
+        if flow.is_over() {
+            return false;
+        }
         let index = flow.plan.decoupled[level];
         let model = flow.plan.steps[index].model.clone();
         let most = model.config.max_batch_size;
@@ -70,9 +73,9 @@ struct Responses {
 }
 
 impl Responses {
-    /// Begins an iteration, on whatever thread this is.
-    fn tell(&self, result: Result<Response>, is_last: bool, now: Instant) {
-        let Responses { flow, level, .. } = self;
+    /// One more iteration, on whatever thread this is.
+    fn tell(&self, Part { result, credit: own }: Part, is_last: bool, now: Instant) {
+        let Responses { flow, level, batch, .. } = self;
         if result.is_ok() && flow.context.is_cancelled() {
             return;
         }
@@ -81,15 +84,11 @@ impl Responses {
             Ok((response, sequence))
         });
         match result {
-            Ok((mut response, sequence)) => {
-                let own = response.credit.take();
+            Ok((response, sequence)) => {
                 let is_reentered = flow.plan.steps[self.stay.index].is_reentered;
                 let credit = together(own.filter(|_| !is_reentered), &self.credit);
-                let iteration = flow.begin(level + 1, is_last, credit);
-                let Some(iteration) = iteration else { return };
-                let made = (response, self.batch, sequence);
-                let (run, ready) = Run::iterate(iteration, made, self.stay.index);
-                step::start(&run, ready);
+                let made = Made { response, batch: *batch, sequence, credit, is_last };
+                flow.add(level + 1, made);
             }
             Err(source) => {
                 flow.fail(level + 1, flow.plan.at_step(self.stay.index, source), now);
@@ -104,7 +103,7 @@ impl Responses {
 
     fn refuse(&self, error: Error) {
         let now = Instant::now();
-        self.tell(Err(error), true, now);
+        self.tell(Err(error).into(), true, now);
         self.close((Timing::default(), now));
     }
 
@@ -118,7 +117,7 @@ impl Answer for Responses {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let timing = result.as_ref().ok().map(|it| it.timing);
         self.measure(timing.as_ref(), now);
-        self.tell(result, self.is_last, now);
+        self.tell(result.into(), self.is_last, now);
         self.stay.leave(&self.flow.team);
         self.close((timing.unwrap_or_default(), now));
     }
@@ -127,9 +126,9 @@ impl Answer for Responses {
         true
     }
 
-    fn part(&mut self, result: Result<Response>, now: Instant) {
-        self.has_failed |= result.is_err();
-        self.tell(result, false, now);
+    fn part(&mut self, part: Part, now: Instant) {
+        self.has_failed |= part.result.is_err();
+        self.tell(part, false, now);
     }
 
     fn end(self: Box<Self>, timing: Timing, now: Instant) {

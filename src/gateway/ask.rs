@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::{
     error::{Error, Result},
     model::Model,
-    request::{Answer, Context, Reply, Request, Response},
+    request::{Answer, Context, Part, Reply, Request, Response},
     statistics::Timing,
 };
 
@@ -25,7 +25,7 @@ pub async fn ask(model: &Model, request: Request) -> Result<Response> {
 #[derive(Debug)]
 pub enum Said {
     /// A response, or the failure of one; there is more to come.
-    Part(Result<Response>),
+    Part(Part),
     /// The last response, or the failure of the request.
     Last(Result<Response>),
     /// The request is wrong: no work on it has begun, and there is nothing else.
@@ -80,8 +80,8 @@ impl Answer for Many {
         true
     }
 
-    fn part(&mut self, result: Result<Response>, _: Instant) {
-        let _ = self.0.send(Said::Part(result));
+    fn part(&mut self, part: Part, _: Instant) {
+        let _ = self.0.send(Said::Part(part));
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {

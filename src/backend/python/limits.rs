@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    config::ModelConfig,
+    config::{ModelConfig, bytes},
     error::{Error, Result},
 };
 
@@ -56,22 +56,6 @@ impl Limits {
         };
         Ok(Limits { execute, memory, preload })
     }
-}
-
-/// `512M` in bytes; the letters stand for powers of 1024.
-pub(super) fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let unit = |letter| match letter {
-        'K' => Some(1 << 10),
-        'M' => Some(1 << 20),
-        'G' => Some(1 << 30),
-        _ => None,
-    };
-    let (number, unit) = match text.chars().next_back().and_then(unit) {
-        Some(unit) => (&text[..text.len() - 1], unit),
-        None => (text, 1),
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit).filter(|it| 0 < *it)
 }
 
 #[cfg(test)]

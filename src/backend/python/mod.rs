@@ -40,7 +40,7 @@ use self::{
 pub use self::{keeper::wait_for_workers, shm::sizes};
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
-    config::{ModelConfig, json},
+    config::{ModelConfig, bytes, json},
     error::{Error, Result},
     tensor::SegmentPool,
 };
@@ -74,7 +74,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
     let orders = Orders {
         complete: true,
         // One that is wrong is refused with the finished config.
-        memory_limit: memory_limit.as_str().and_then(limits::bytes),
+        memory_limit: memory_limit.as_str().and_then(bytes),
         model_config: config.into(),
         ..orders(place, &path)
     };

@@ -7,7 +7,7 @@ use tokio::sync::{
 
 use super::*;
 use crate::{
-    request::{Credit, Parameter},
+    request::{Credit, Parameter, Part},
     statistics::Timing,
 };
 
@@ -64,7 +64,7 @@ impl Open {
         held.0.send_modify(|it| *it += 1);
         let held = held.clone();
         let credit = Credit::new(move || held.0.send_modify(|it| *it -= 1));
-        self.reply.part(Ok(Response { credit: Some(credit), ..response(&[number]) }));
+        self.reply.part(Part { result: Ok(response(&[number])), credit: Some(credit) });
     }
 
     pub(super) fn answer(self, number: i32) {
@@ -157,44 +157,47 @@ impl Stage {
 }
 
 /// Notes what it is told; keeps responses until the test takes them.
-struct Notes(UnboundedSender<(&'static str, Answered<Option<Response>>)>);
+struct Notes(UnboundedSender<Note>);
+
+/// What was said, and what lets its maker go on.
+type Note = (&'static str, Answered<Option<Response>>, Option<Arc<Credit>>);
 
 impl Answer for Notes {
     fn answer(self: Box<Self>, result: Answered<Response>, _: Instant) {
-        let _ = self.0.send(("last ", result.map(Some)));
+        let _ = self.0.send(("last ", result.map(Some), None));
     }
 
     fn takes_many(&self) -> bool {
         true
     }
 
-    fn part(&mut self, result: Answered<Response>, _: Instant) {
-        let _ = self.0.send(("", result.map(Some)));
+    fn part(&mut self, part: Part, _: Instant) {
+        let _ = self.0.send(("", part.result.map(Some), part.credit));
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {
-        let _ = self.0.send(("end", Ok(None)));
+        let _ = self.0.send(("end", Ok(None), None));
     }
 }
 
 pub(super) struct Client {
     pub(super) context: Arc<Context>,
-    told: UnboundedReceiver<(&'static str, Answered<Option<Response>>)>,
-    /// Responses the client has not let go of.
-    pub(super) taken: Vec<Response>,
+    told: UnboundedReceiver<Note>,
+    /// Of responses the client has not let go of.
+    pub(super) taken: Vec<Option<Arc<Credit>>>,
 }
 
 impl Client {
     /// The next thing it is told: `1 2`, `last 3`, `end`, or an error.
     pub(super) async fn next(&mut self) -> String {
-        let (kind, said) = self.told.recv().await.expect("an answer or the end");
+        let (kind, said, credit) = self.told.recv().await.expect("an answer or the end");
         match said {
             Ok(Some(response)) => {
                 let flag = Parameter::Bool(false);
                 assert!(response.parameters.contains(&("sequence_start".into(), flag)));
                 let numbers = response.outputs.iter().flat_map(|it| values(it.as_ref()));
                 let numbers: Vec<String> = numbers.map(|it| it.to_string()).collect();
-                self.taken.push(response);
+                self.taken.push(credit);
                 format!("{kind}{}", numbers.join(" "))
             }
             Ok(None) => kind.to_owned(),

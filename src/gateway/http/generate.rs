@@ -26,7 +26,7 @@ use crate::{
         settings::InFlight,
     },
     model::Model,
-    request::{Context, Response},
+    request::{Context, Part, Response},
 };
 
 /// Answers with exactly one response; a client that leaves cancels the request.
@@ -49,7 +49,8 @@ pub(super) async fn generate_stream(
     let mut underway = begin(&http, payload).await?;
     let (status, first) = match underway.answers.next().await {
         Some(Said::Refused(error)) => return Err(error.into()),
-        Some(Said::Part(result) | Said::Last(result)) => underway.event(result).await,
+        Some(Said::Part(part)) => underway.event(part).await,
+        Some(Said::Last(result)) => underway.event(result.into()).await,
         Some(Said::End) | None => (StatusCode::OK, Bytes::new()),
     };
     let events = Events { underway, ready: first };
@@ -106,17 +107,16 @@ async fn only(answers: &mut Answers) -> Result<Response> {
              that generates various number of responses",
         )
     };
-    let mut first = match answers.next().await {
-        Some(Said::Part(first)) => first?,
+    let first = match answers.next().await {
+        // Without its credit a model that sent a large one would wait, and never come to the end.
+        Some(Said::Part(first)) => first.result?,
         Some(Said::Last(only)) => return only,
         Some(Said::Refused(error)) => return Err(error),
         Some(Said::End) | None => return Err(not_one()),
     };
-    // Without its credit a model that sent a large one would wait, and never come to the end.
-    first.credit = None;
     match answers.next().await {
         Some(Said::End) => Ok(first),
-        Some(Said::Part(Err(error)) | Said::Last(Err(error))) => Err(error),
+        Some(Said::Part(Part { result: Err(error), .. }) | Said::Last(Err(error))) => Err(error),
         _ => Err(not_one()),
     }
 }
@@ -142,7 +142,7 @@ impl Form {
 }
 
 impl Underway {
-    /// The response's text. Its credit goes back here: the text is about to be sent.
+    /// The response's text.
     async fn text(&self, response: Response, form: Form) -> Result<Bytes> {
         let tensors = response.outputs.iter().flatten();
         let effort = tensors.map(|it| it.data().len()).sum();
@@ -151,9 +151,10 @@ impl Underway {
         body::off_thread(effort, write).await
     }
 
-    /// A response, or a failure in its place, and what its status would be.
-    async fn event(&self, result: Result<Response>) -> (StatusCode, Bytes) {
-        let error = match result {
+    /// A response, or a failure in its place, and what its status would be. Its credit goes back here:
+    /// the text is about to be sent.
+    async fn event(&self, part: Part) -> (StatusCode, Bytes) {
+        let error = match part.result {
             Ok(response) => match self.text(response, Form::Event).await {
                 Ok(text) => return (StatusCode::OK, text),
                 Err(error) => error,
@@ -176,12 +177,13 @@ impl Events {
     /// The next bytes to send. Nothing is made ahead: a client that does not read stops its model.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Events)> {
         while self.ready.is_empty() {
-            let result = match self.underway.answers.next().await? {
-                Said::Part(result) | Said::Last(result) => result,
-                Said::Refused(error) => Err(error),
+            let part = match self.underway.answers.next().await? {
+                Said::Part(part) => part,
+                Said::Last(result) => result.into(),
+                Said::Refused(error) => Err(error).into(),
                 Said::End => return None,
             };
-            self.ready = self.underway.event(result).await.1;
+            self.ready = self.underway.event(part).await.1;
         }
         let part = self.ready.split_to(self.ready.len().min(PART));
         Some((Ok(part), self))

@@ -20,7 +20,7 @@ use crate::{
         process::frame_head,
     },
     error::Error,
-    request::{Credit, Reply, Request, Response},
+    request::{Credit, Part, Reply, Request, Response},
     statistics::Timing,
 };
 
@@ -147,10 +147,9 @@ impl Link {
         // A model that is not decoupled has nothing to say after its response.
         let is_final = flags & FINAL != 0 || !config.decoupled;
         if !is_final {
-            let credit = self.open.credit(key, size);
-            let response = response.map(|it| it.map(|it| Response { credit: Some(credit), ..it }));
-            if let (Some(open), Some(response)) = (self.open.requests.get_mut(&key), response) {
-                open.reply.part(response);
+            let credit = Some(self.open.credit(key, size));
+            if let (Some(open), Some(result)) = (self.open.requests.get_mut(&key), response) {
+                open.reply.part(Part { result, credit });
             }
             return Ok(());
         }

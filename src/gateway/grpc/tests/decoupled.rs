@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    request::Credit,
+    request::{Credit, Part},
     tensor::{DataType, Tensor},
 };
 
@@ -221,8 +221,8 @@ async fn responses_are_taken_as_the_client_reads() {
         let shape = [1 << 14].into_iter().collect();
         let tensor = Tensor::new(DataType::Int32, shape, vec![0; 64 << 10].into());
         let outputs = vec![Some(tensor.unwrap())];
-        let response = Response { outputs, credit: Some(credit), ..Response::default() };
-        pending.reply.part(Ok(response));
+        let result = Ok(Response { outputs, ..Response::default() });
+        pending.reply.part(Part { result, credit: Some(credit) });
     }
     for _ in 0..3 {
         assert_eq!(brief(&next(&mut answers).await), ("1", "", false));

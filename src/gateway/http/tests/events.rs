@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    request::Credit,
+    request::{Credit, Part},
     tensor::{DataType, Tensor},
 };
 
@@ -102,7 +102,7 @@ async fn the_credit_of_the_only_response_is_given_back_before_the_end() {
     let credit = Credit::new(move || {
         let _ = given_back.send(());
     });
-    reply.part(Ok(Response { credit: Some(credit), ..response(1.0) }));
+    reply.part(Part { result: Ok(response(1.0)), credit: Some(credit) });
     back.await.unwrap();
     reply.end(Default::default());
     assert_eq!(answer.await.unwrap().status, 200);
@@ -175,7 +175,8 @@ async fn responses_are_taken_as_the_client_reads() {
         let ones: Vec<u8> = [1.0f32; 1 << 14].iter().flat_map(|it| it.to_le_bytes()).collect();
         let tensor = Tensor::new(DataType::Fp32, [1 << 14].into_iter().collect(), ones.into());
         let outputs = vec![Some(tensor.unwrap())];
-        reply.part(Ok(Response { outputs, credit: Some(credit), ..Default::default() }));
+        let result = Ok(Response { outputs, ..Default::default() });
+        reply.part(Part { result, credit: Some(credit) });
     }
     let mut first = [0; 15];
     stream.read_exact(&mut first).await.unwrap();
