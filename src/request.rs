@@ -66,17 +66,32 @@ pub struct Context {
     /// its failure cancels nothing.
     pub is_iteration: bool,
     /// Shared with the contexts made from this one.
-    pub cancelled: Arc<AtomicBool>,
+    pub scope: Arc<Scope>,
+}
+
+/// What is cancelled together.
+#[derive(Debug, Default)]
+pub struct Scope {
+    is_cancelled: AtomicBool,
+    /// What this is a part of.
+    above: Option<Arc<Scope>>,
+}
+
+impl Scope {
+    fn is_cancelled(&self) -> bool {
+        let above = || self.above.as_ref().is_some_and(|it| it.is_cancelled());
+        self.is_cancelled.load(Ordering::Relaxed) || above()
+    }
 }
 
 impl Context {
     /// The caller has gone or a sibling step failed: no work is worth starting.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.scope.is_cancelled()
     }
     /// Skips what has not started yet.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.scope.is_cancelled.store(true, Ordering::Relaxed);
     }
     /// The same request seen as part of a sequence; cancelling one cancels both.
     pub fn in_sequence(&self, correlation: Correlation, flags: u32) -> Context {
@@ -90,13 +105,15 @@ impl Context {
             is_warmup: self.is_warmup,
             caller: self.caller.clone(),
             is_iteration: self.is_iteration,
-            cancelled: self.cancelled.clone(),
+            scope: self.scope.clone(),
         }
     }
-    /// The same request seen as one of several iterations; cancelling one cancels all.
+    /// The same request seen as one of several iterations; cancelling one cancels all of them, but
+    /// not what they are a part of.
     pub fn in_iterations(&self) -> Context {
         let same = self.in_sequence(self.correlation.clone(), self.flags);
-        Context { is_iteration: true, ..same }
+        let scope = Scope { above: Some(self.scope.clone()), ..Scope::default() };
+        Context { is_iteration: true, scope: scope.into(), ..same }
     }
     /// `[request id: 7] `, as Triton begins its messages about a request.
     pub fn tag(&self) -> String {

@@ -34,13 +34,11 @@ use crate::{
 pub(super) struct Flow {
     pub(super) plan: Arc<Plan>,
     pub(super) team: Team,
-    /// The client's, marked as that of iterations.
+    /// The client's, as that of iterations; cancelled when the request fails.
     pub(super) context: Arc<Context>,
     /// One for each level.
     pub(super) routes: Vec<Route>,
     pub(super) wanted: Wanted,
-    /// This ensemble runs within an iteration of another one, which goes on when this fails.
-    is_iteration: bool,
     stats: Arc<Statistics>,
     /// What statistics count.
     rows: u32,
@@ -88,7 +86,6 @@ impl Flow {
             context: context.clone(),
             routes,
             wanted: request.wanted.clone(),
-            is_iteration: request.context.is_iteration,
             stats: stats.clone(),
             rows: request.counted_rows(),
             out: AtomicU64::new(0),
@@ -257,9 +254,7 @@ impl Flow {
             }
             Ok(_) => reply.end(timing),
             Err(error) => {
-                if !self.is_iteration {
-                    self.context.cancel();
-                }
+                self.context.cancel();
                 reply.answer_at(Err(error), now);
             }
         }

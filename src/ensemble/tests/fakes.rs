@@ -1,7 +1,7 @@
 //! Models whose answers a test gives by hand, and a client that notes what it is told.
 
 use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel},
     watch,
 };
 
@@ -44,13 +44,19 @@ impl Asked {
         all
     }
 
+    /// What has come.
+    pub(super) fn all(&mut self) -> VecDeque<Open> {
+        let next = || self.0.try_recv().ok();
+        std::iter::from_fn(next).map(|(request, reply)| Open { request, reply }).collect()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Open {
-    /// The elements of the first input.
+    /// The first elements of the first input.
     pub(super) fn values(&self) -> Vec<i32> {
         values(self.request.inputs[0].as_ref())
     }
@@ -75,6 +81,15 @@ impl Open {
     pub(super) fn echo(self) {
         let number = self.values()[0];
         self.answer(number);
+    }
+
+    /// The same, and so many zeros behind it.
+    pub(super) fn swell(self, zeros: usize) {
+        let mut data = vec![0; 4 * (1 + zeros)];
+        data[..4].copy_from_slice(&self.values()[0].to_le_bytes());
+        let shape = [1 + zeros as i64].into_iter().collect();
+        let tensor = Tensor::new(DataType::Int32, shape, data.into()).unwrap();
+        self.reply.answer(Ok(Response { outputs: vec![Some(tensor)], ..Response::default() }));
     }
 
     pub(super) fn fail(self, text: &str) {
@@ -112,9 +127,10 @@ pub(super) fn tensor(numbers: &[i32]) -> Tensor {
     Tensor::new(DataType::Int32, shape, data.into()).unwrap()
 }
 
+/// The first of a tensor's elements.
 fn values(tensor: Option<&Tensor>) -> Vec<i32> {
     let data = tensor.map(|it| it.data().clone()).unwrap_or_default();
-    data.as_chunks().0.iter().map(|it| i32::from_le_bytes(*it)).collect()
+    data.as_chunks().0.iter().take(8).map(|it| i32::from_le_bytes(*it)).collect()
 }
 
 impl Stage {
@@ -190,7 +206,22 @@ pub(super) struct Client {
 impl Client {
     /// The next thing it is told: `1 2`, `last 3`, `end`, or an error.
     pub(super) async fn next(&mut self) -> String {
-        let (kind, said, credit) = self.told.recv().await.expect("an answer or the end");
+        let note = self.told.recv().await.expect("an answer or the end");
+        self.take_in(note)
+    }
+
+    /// What it was told by now, and whether nothing comes any more.
+    pub(super) fn all(&mut self) -> (Vec<String>, bool) {
+        let mut all = Vec::new();
+        loop {
+            match self.told.try_recv() {
+                Ok(note) => all.push(self.take_in(note)),
+                Err(error) => return (all, error == TryRecvError::Disconnected),
+            }
+        }
+    }
+
+    fn take_in(&mut self, (kind, said, credit): Note) -> String {
         match said {
             Ok(Some(response)) => {
                 let flag = Parameter::Bool(false);
