@@ -16,7 +16,7 @@ use actix::Message;
 use smallvec::SmallVec;
 
 pub use callers::Caller;
-pub use reply::{Answer, Credit, Reply, Response};
+pub use reply::{Answer, Credit, Part, Reply, Response};
 
 use crate::{tensor::Tensor, trace::Span};
 
@@ -69,25 +69,42 @@ pub struct Context {
     /// Where it is noted, if somebody watches it.
     pub span: Option<Span>,
     /// Shared with the contexts made from this one.
-    pub cancelled: Arc<AtomicBool>,
+    pub scope: Arc<Scope>,
+}
+
+/// What is cancelled together.
+#[derive(Debug, Default)]
+pub struct Scope {
+    is_cancelled: AtomicBool,
+    /// What this is a part of.
+    above: Option<Arc<Scope>>,
+}
+
+impl Scope {
+    fn is_cancelled(&self) -> bool {
+        let above = || self.above.as_ref().is_some_and(|it| it.is_cancelled());
+        self.is_cancelled.load(Ordering::Relaxed) || above()
+    }
 }
 
 impl Context {
     /// The caller has gone or a sibling step failed: no work is worth starting.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.scope.is_cancelled()
     }
     /// Skips what has not started yet.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.scope.is_cancelled.store(true, Ordering::Relaxed);
     }
     /// The same request seen as part of a sequence; cancelling one cancels both.
     pub fn in_sequence(&self, correlation: Correlation, flags: u32) -> Context {
         Context { correlation, flags, ..self.clone() }
     }
-    /// The same request seen as one of several iterations; cancelling one cancels all.
+    /// The same request seen as one of several iterations; cancelling one cancels all of them, but
+    /// not what they are a part of.
     pub fn in_iterations(&self) -> Context {
-        Context { is_iteration: true, ..self.clone() }
+        let scope = Scope { above: Some(self.scope.clone()), ..Scope::default() };
+        Context { is_iteration: true, scope: scope.into(), ..self.clone() }
     }
     /// The same request noted under `span`; cancelling one cancels both.
     pub fn under(&self, span: Span) -> Context {

@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 /// Sends as many responses of 64 KiB as it is asked for, from a thread for each request. Writes down
-/// how many it has sent, and how that ended.
+/// how many it has sent, and how that ended. A request whose id says so gets errors of that size.
 const FLOODS: &str = "
     import threading
 
@@ -30,16 +30,23 @@ const FLOODS: &str = "
                 count = int(pb_utils.get_input_tensor_by_name(it, 'count').as_numpy()[0])
                 notes = os.open('NOTES.' + it.request_id(), os.O_CREAT | os.O_WRONLY)
                 sender = it.get_response_sender()
-                threading.Thread(target=self.flood, args=(sender, count, notes)).start()
+                make = self.error if 'errors' in it.request_id() else self.response
+                threading.Thread(target=self.flood, args=(sender, count, notes, make)).start()
 
-        def flood(self, sender, count, notes):
+        def response(self):
+            text = pb_utils.Tensor('text', np.array([b'x' * (64 << 10)], np.object_))
+            return pb_utils.InferenceResponse([text])
+
+        def error(self):
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError('x' * (64 << 10)))
+
+        def flood(self, sender, count, notes, make):
             end = b'through'
             for sent in range(1, count + 1):
                 if sender.is_cancelled():
                     end = b'cancelled'
                     break
-                text = pb_utils.Tensor('text', np.array([b'x' * (64 << 10)], np.object_))
-                sender.send(pb_utils.InferenceResponse([text]))
+                sender.send(make())
                 os.pwrite(notes, b'%8d' % sent, 0)
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             os.pwrite(notes, end, 8)";
@@ -257,5 +264,33 @@ fn a_coroutine_that_sends_too_much_waits_and_the_others_go_on() {
         until("the request to be cancelled", || flood.is_cancelled(id));
     }
     flood.serves_others();
+}
+
+#[test]
+fn errors_wait_for_their_client_as_responses_do_and_all_arrive() {
+    let _alone = alone();
+    let flood = Flood::start();
+    let count = 4 * ON_THE_WAY;
+    let mut grpc = Grpc::connect(flood.server.grpc);
+    let requests = tokio_stream::iter([request("errors", count)]);
+    let mut stream =
+        grpc.run(async |client| client.model_stream_infer(requests).await.unwrap().into_inner());
+    flood.stalls("errors");
+    flood.is_bounded("errors", 0);
+    grpc.run(async |_| {
+        for number in 0..count {
+            let answer = stream.message().await.unwrap().unwrap();
+            assert_eq!(answer.error_message.len(), 64 << 10, "error {number}");
+        }
+    });
+    until("the model to be through", || flood.sent("errors") == (count, "through".to_owned()));
+    drop(stream);
+    let path = "/v2/models/floods/generate_stream";
+    let body = json!({"count": TOO_MANY, "id": "http errors"});
+    let stream = flood.server.http.start_at(path, &body);
+    flood.stalls("http errors");
+    flood.is_bounded("http errors", 0);
+    drop(stream);
+    until("the request to be cancelled", || flood.is_cancelled("http errors"));
     flood.server.is_well();
 }

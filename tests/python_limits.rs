@@ -84,6 +84,94 @@ fn an_execute_that_takes_too_long_is_ended_and_says_where_it_was() {
     server.is_well();
 }
 
+/// Notes each start beside the model, and gets stuck from the `stuck`th on.
+fn starts(stuck: usize, way: &str) -> String {
+    format!(
+        "
+        import sys, threading, time
+
+        notes = os.path.join(os.path.dirname(__file__), 'starts')
+
+        class TritonPythonModel:
+            def initialize(self, args):
+                with open(notes, 'a') as file:
+                    file.write('x')
+                if {stuck} <= os.path.getsize(notes):
+                    print('famous last words', file=sys.stderr, flush=True)
+                    {way}
+
+            def execute(self, requests):
+                os._exit(3)"
+    )
+}
+
+const COMPLETES: &str = "
+    import sys, time
+
+    class TritonPythonModel:
+        @staticmethod
+        def auto_complete_config(config):
+            print('famous last words', file=sys.stderr, flush=True)
+            time.sleep(1000)
+
+        def execute(self, requests):
+            pass";
+
+#[test]
+fn a_model_that_does_not_get_ready_in_time_is_not_loaded() {
+    const LATE: &str = "it took longer than the 2000 ms of INITIALIZE_TIMEOUT_MS to get ready, so it \
+                        was ended; its last lines on stderr:\nfamous last words";
+    let ways = [
+        ("waits", starts(1, "threading.Event().wait()"), "in initialize"),
+        ("asks", starts(1, "pb_utils.load_model('slow')"), "in initialize"),
+        (
+            "logs",
+            starts(1, "while True: pb_utils.Logger.log_info('x'); time.sleep(0.1)"),
+            "in initialize",
+        ),
+        ("loops", starts(1, "while True: pass"), "in initialize"),
+        ("completes", COMPLETES.to_owned(), "in auto_complete_config"),
+    ];
+    let limited = |source: &str| python(FLOATS, source).parameter("INITIALIZE_TIMEOUT_MS", "2000");
+    let models = ways.iter().map(|(name, source, _)| (*name, limited(source)));
+    let in_time = ("in_time", limited(&starts(2, "pass")));
+    let slow = ("slow", python(FLOATS, &starts(1, "time.sleep(4)")));
+    let server = Server::explicit(Repository::of(models.chain([in_time, slow])));
+    at_once(ways.len(), |index| {
+        let (name, _, place) = &ways[index];
+        let error = refused(&server.load(name), 400, LATE);
+        assert!(error.contains(place), "{name}: {error}");
+        assert!(server.state(name).contains("INITIALIZE_TIMEOUT_MS"), "{name}");
+    });
+    server.load("in_time").ok();
+    until("the slow one to be loaded", || server.state("slow") == "READY");
+    for model in ["in_time", "slow"] {
+        server.unload(model).ok();
+    }
+    until("all workers to end", || process::descendants(server.pid).len() <= 1);
+}
+
+#[test]
+fn a_worker_that_follows_another_has_no_more_time_to_get_ready() {
+    let source = starts(2, "time.sleep(1000)");
+    let preload = source.replace(
+        "    def initialize",
+        "    @classmethod\n            def preload(cls, args):\n                pass\n\n            def initialize",
+    );
+    let limited = |source: &str| python(FLOATS, source).parameter("INITIALIZE_TIMEOUT_MS", "2000");
+    let models = [("m", limited(&source)), ("p", limited(&preload).parameter("PRELOAD", "true"))];
+    let server = Server::start(Repository::of(models));
+    for model in ["m", "p"] {
+        server.infer(model, &floats(&[("x", &[1.0])])).refuses(503, "status 3");
+        until("the next worker to be late", || {
+            let answer = server.infer(model, &floats(&[("x", &[1.0])]));
+            assert_eq!(answer.status, 503);
+            answer.error().contains("longer than the 2000 ms of INITIALIZE_TIMEOUT_MS")
+        });
+        assert_eq!(server.http.get(&format!("/v2/models/{model}/ready")).status, 400);
+    }
+}
+
 #[test]
 fn what_waits_behind_a_stuck_execution_is_executed_once() {
     let batched = "dynamic_batching {}";
@@ -209,6 +297,7 @@ fn limits_that_cannot_be_meant_are_refused_at_load() {
     let rows = [
         ("EXECUTE_TIMEOUT_MS", "0", "expected a positive whole number of milliseconds"),
         ("EXECUTE_TIMEOUT_MS", "soon", "expected a positive whole number of milliseconds"),
+        ("INITIALIZE_TIMEOUT_MS", "1s", "expected a positive whole number of milliseconds"),
         ("MEMORY_LIMIT_BYTES", "1T", "expected a positive whole number of bytes, or one with K"),
         ("MEMORY_LIMIT_BYTES", "4M", "the interpreter with numpy alone has "),
         ("PRELOAD", "yes", "expected 'true' or 'false'"),
@@ -236,6 +325,7 @@ fn a_model_that_does_not_move_is_named_once() {
     let line = server.logged(&format!("model 'stuck' {told}"));
     assert!(line.contains("(1 not answered, 0 of them not executed yet)"), "{line}");
     let waiting = server.http.start("stuck", &floats(&[("x", &[1.0])]));
+    let told = &format!("model 'stuck' {told}");
     let count = || server.log().lines().filter(|it| it.contains(told)).count();
     for _ in 0..20 {
         server.infer("good", &floats(&[("x", &[1.0])])).ok();

@@ -4,6 +4,7 @@
 
 mod auto_complete;
 mod backend;
+mod bytes;
 mod check;
 mod draft;
 pub mod json;
@@ -19,6 +20,7 @@ use crate::proto::inference;
 use crate::tensor::DataType;
 
 pub use auto_complete::{AutoComplete, Source};
+pub use bytes::bytes;
 pub use check::{MINIMUM_CAPABILITY, Options};
 pub use draft::{Draft, read_json, read_text};
 pub use problem::{Place, Places, Problem, reason};

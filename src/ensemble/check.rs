@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{graph, levels::levels};
+use super::{graph, levels::levels, window};
 use crate::{
     config::{EnsembleConfig, ModelConfig, Problem, StepConfig},
     tensor::{DataType, shape_text},
@@ -34,7 +34,7 @@ pub fn check(
     for it in &config.outputs {
         found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
     }
-    let mut problems = Vec::new();
+    let mut problems: Vec<Problem> = window::limit(config).err().into_iter().collect();
     for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
         let Some(model) = model else { continue };
         found.inputs(step, model);

@@ -6,6 +6,7 @@ mod check;
 mod flow;
 pub mod graph;
 mod labels;
+mod level;
 mod levels;
 mod order;
 mod parts;
@@ -16,6 +17,8 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod watch;
+mod window;
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -67,12 +70,14 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
         return Err(vec![format!("model '{}' is no ensemble", config.name)]);
     };
     let plan = Arc::new(plan(&config, ensemble, models, &metrics)?);
+    let window = window::limit(&config).map_err(|it| vec![told(&it)])?;
     announce(&plan, ensemble);
     let step = |index: usize| Step {
         index,
         limit: ensemble.max_inflight_requests,
         in_flight: 0,
         waiting: VecDeque::new(),
+        watched: Vec::new(),
         is_swept: false,
         live: plan.live.clone(),
     };
@@ -86,7 +91,7 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
     });
     let gone = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
     let team = team.await.map_err(gone)?.into();
-    Ok(Arc::new(Ensemble { plan, stats, team }))
+    Ok(Arc::new(Ensemble { plan, stats, team, window }))
 }
 
 fn plan(
@@ -156,6 +161,8 @@ struct Ensemble {
     plan: Arc<Plan>,
     stats: Arc<Statistics>,
     team: Team,
+    /// Bytes for the iterations of a request, for each level.
+    window: u64,
 }
 
 impl Infer for Ensemble {

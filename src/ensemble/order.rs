@@ -64,9 +64,9 @@ impl<T> Order<T> {
         self.is_closed = true;
     }
 
-    /// Has everything begun that ever will?
-    pub(super) fn is_closed(&self) -> bool {
-        self.is_closed
+    /// Has all that has begun been taken?
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
     }
 
     /// Does anybody wait for this iteration?
@@ -131,9 +131,9 @@ mod tests {
     fn nothing_is_wanted_of_what_was_closed() {
         let mut order = Order::default();
         let number = order.begin(false).unwrap();
-        assert!(order.is_wanted(number) && !order.is_closed());
+        assert!(order.is_wanted(number) && !order.is_empty());
         order.close();
-        assert!(!order.is_wanted(number) && order.is_closed());
+        assert!(!order.is_wanted(number) && order.is_empty());
         order.settle(number, Ok(()));
         assert!(order.next().is_none() && order.begin(true).is_none());
     }

@@ -12,9 +12,11 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     batch, blame,
     flow::Iteration,
+    level::Made,
     plan::{Plan, Route, Slot},
     sequence,
     step::Team,
+    window,
 };
 use crate::{
     error::{Error, Result},
@@ -102,14 +104,11 @@ impl Run {
         Run { plan, team, context, tap, state: Mutex::new(state) }.ready()
     }
 
-    /// The same with one response of the decoupled step at `index`: its tensors, the batch size of
-    /// the step's request, and what it said of sequences.
-    pub(super) fn iterate(
-        iteration: Iteration,
-        (response, batch, sequence): (Response, u32, Option<Arc<Context>>),
-        index: usize,
-    ) -> (Arc<Run>, Ready) {
+    /// The same with one response of the decoupled step before.
+    pub(super) fn iterate(iteration: Iteration, made: Made) -> (Arc<Run>, Ready) {
+        let Made { response, batch, sequence, .. } = made;
         let flow = iteration.flow.clone();
+        let index = flow.plan.decoupled[iteration.level - 1];
         let route = flow.routes[iteration.level].clone();
         let held = |tensor| Held { tensor, batch, sequence: sequence.clone() };
         let left_out = response.left_out_by.map(|name| (index, name));
@@ -247,6 +246,7 @@ impl Run {
                 state.slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence });
             }
         }
+        state.note_peak();
         state.left -= 1;
         let busy = busy + state.busy.get(index).copied().unwrap_or_default();
         if state.left == 0 {
@@ -340,6 +340,14 @@ impl State {
             busy: SmallVec::new(),
             left_out: Vec::new(),
             to: Some(to),
+        }
+    }
+
+    /// An iteration costs as much as the tensors it holds at once.
+    fn note_peak(&mut self) {
+        if let Some(To::Flow(iteration)) = &mut self.to {
+            let tensors = self.slots.iter().flatten().map(|it| &it.tensor);
+            iteration.peak = iteration.peak.max(window::cost(tensors));
         }
     }
 

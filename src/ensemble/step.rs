@@ -2,13 +2,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
+use actix::{Actor, Addr, Context, Handler, Message};
 
 use super::{
+    flow::Flow,
     parts::{self, Fit},
     plan::Plan,
     run::{Ready, Run},
@@ -21,8 +22,8 @@ use crate::{
     statistics::{Came, Timing},
 };
 
-/// How soon work is let go whose client has gone while it waited for room.
-const SWEEP: Duration = Duration::from_millis(100);
+/// How soon is let go what waits, once its client has gone.
+pub(super) const SWEEP: Duration = Duration::from_millis(100);
 
 /// The actors of one ensemble, by position.
 pub(super) type Team = Arc<[Addr<Step>]>;
@@ -35,7 +36,9 @@ pub(super) struct Step {
     pub(super) in_flight: u32,
     /// Ready, but the window is full. Nobody's thread waits.
     pub(super) waiting: VecDeque<Late>,
-    /// What waits is looked through now and then.
+    /// Requests whose clients may leave.
+    pub(super) watched: Vec<Weak<Flow>>,
+    /// What waits and is watched is looked through before long.
     pub(super) is_swept: bool,
     pub(super) live: Arc<Live>,
 }
@@ -52,10 +55,10 @@ pub(super) enum Work {
 
 impl Work {
     /// Its client has gone, or an earlier iteration failed.
-    fn is_needless(&self) -> bool {
+    pub(super) fn is_needless(&self) -> bool {
         match self {
             Work::Run(run, _) => run.is_needless(),
-            Work::Turn(turn) => turn.flow.context.is_cancelled(),
+            Work::Turn(turn) => turn.flow.context.is_cancelled() || turn.flow.is_over(),
         }
     }
 
@@ -70,8 +73,8 @@ impl Work {
 
 /// Work that waits for room.
 pub(super) struct Late {
-    work: Work,
-    since: Instant,
+    pub(super) work: Work,
+    pub(super) since: Instant,
     /// Held for its drop.
     _counted: Waiting,
 }
@@ -93,7 +96,7 @@ pub(super) fn start(run: &Arc<Run>, ready: Ready, now: Instant) {
 }
 
 impl Step {
-    fn work(&mut self, work: Work, waited: Duration) {
+    pub(super) fn work(&mut self, work: Work, waited: Duration) {
         match work {
             Work::Run(run, ready) => self.run(run, ready, waited),
             Work::Turn(turn) => {
@@ -164,29 +167,6 @@ impl Handler<Left> for Step {
             let Some(next) = self.waiting.pop_front() else { return };
             self.live.steps[self.index].holds_back(self.waiting.len());
             self.work(next.work, next.since.elapsed());
-        }
-    }
-}
-
-impl Step {
-    fn sweep_later(&mut self, ctx: &mut Context<Self>) {
-        if !self.is_swept {
-            self.is_swept = true;
-            ctx.run_later(SWEEP, Self::sweep);
-        }
-    }
-
-    /// Those whose clients have gone keep credit, and wait for nothing.
-    fn sweep(&mut self, ctx: &mut Context<Self>) {
-        self.is_swept = false;
-        let is_needless = |it: &Late| it.work.is_needless();
-        let (gone, waiting) = self.waiting.drain(..).partition(is_needless);
-        self.waiting = waiting;
-        self.live.steps[self.index].holds_back(self.waiting.len());
-        let gone: VecDeque<Late> = gone;
-        gone.into_iter().for_each(|it| self.work(it.work, it.since.elapsed()));
-        if !self.waiting.is_empty() {
-            self.sweep_later(ctx);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Ensembles of native models, run on the actors they run on in the server.
 
+mod ahead;
+mod any_order;
 mod decoupled;
 mod fakes;
 mod levels;
@@ -7,7 +9,7 @@ mod windows;
 
 use std::{collections::HashMap, sync::Arc};
 
-use actix_rt::{Arbiter, System};
+use actix_rt::{Arbiter, ArbiterHandle, System};
 
 use super::*;
 use crate::{
@@ -23,6 +25,8 @@ use crate::{
 struct Stage {
     /// `max_inflight_requests` of ensembles to come.
     limit: u32,
+    /// Added to their configs.
+    more: &'static str,
     engines: Engines,
     models: HashMap<String, Arc<Model>>,
 }
@@ -34,8 +38,12 @@ fn config(text: &str) -> Arc<ModelConfig> {
 
 impl Stage {
     fn new() -> Stage {
-        let engines = Engines::new(vec![Arbiter::new().handle()]);
-        Stage { limit: 0, engines, models: HashMap::new() }
+        Stage::at(Arbiter::new().handle())
+    }
+
+    fn at(arbiter: ArbiterHandle) -> Stage {
+        let engines = Engines::new(vec![arbiter]);
+        Stage { limit: 0, more: "", engines, models: HashMap::new() }
     }
 
     /// Inputs and outputs read as `NAME:dims`, all INT32.
@@ -73,11 +81,12 @@ impl Stage {
         let steps_text: Vec<String> = steps.iter().map(|it| step(it)).collect();
         let text = format!(
             "name: '{name}' platform: 'ensemble' max_batch_size: {batch} {} {} \
-             ensemble_scheduling {{ step [ {} ] max_inflight_requests: {} }}",
+             ensemble_scheduling {{ step [ {} ] max_inflight_requests: {} }} {}",
             tensors("input", io.0),
             tensors("output", io.1),
             steps_text.join(","),
-            self.limit
+            self.limit,
+            self.more
         );
         let config = config(&text);
         let ensemble = config.ensemble.as_ref().unwrap();
@@ -155,6 +164,27 @@ fn step(text: &str) -> String {
 
 fn on_stage<F: Future<Output = ()>>(run: impl FnOnce(Stage) -> F) {
     System::new().block_on(async { run(Stage::new()).await });
+}
+
+/// The same on one thread whose clock stands still.
+fn on_one_thread<F: Future<Output = ()>>(run: impl FnOnce(Stage) -> F) {
+    System::new().block_on(async {
+        tokio::time::pause();
+        run(Stage::at(Arbiter::current())).await;
+    });
+}
+
+/// Until nobody has anything to do, on one thread.
+async fn settle() {
+    for _ in 0..30 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Until whoever looks now and then has looked.
+async fn later() {
+    tokio::time::advance(2 * step::SWEEP).await;
+    settle().await;
 }
 
 async fn arithmetic(stage: &mut Stage) {

@@ -7,14 +7,14 @@ use std::{
 
 use super::{
     flow::Flow,
+    level::Made,
     parts::{self, Fit},
-    run::Run,
     sequence,
-    step::{self, Stay},
+    step::Stay,
 };
 use crate::{
     error::{Error, Result},
-    request::{Answer, Credit, Reply, Request, Response},
+    request::{Answer, Credit, Part, Reply, Request, Response},
     statistics::Timing,
 };
 
@@ -37,6 +37,9 @@ impl Turn {
     /// long for room in the window.
     pub(super) fn run(self, has_window: bool, waited: Duration) -> bool {
         let Turn { flow, level, mut request, credit, is_last, ready } = self;
+        if flow.is_over() {
+            return false;
+        }
         let index = flow.plan.decoupled[level];
         if let Some(span) = &request.context.span {
             request.context = Arc::new(request.context.under(span.at_step(index)));
@@ -81,9 +84,9 @@ struct Responses {
 }
 
 impl Responses {
-    /// Begins an iteration, on whatever thread this is.
-    fn tell(&self, result: Result<Response>, is_last: bool, now: Instant) {
-        let Responses { flow, level, .. } = self;
+    /// One more iteration, on whatever thread this is.
+    fn tell(&self, Part { result, credit: own }: Part, is_last: bool, now: Instant) {
+        let Responses { flow, level, batch, .. } = self;
         if result.is_ok() && flow.context.is_cancelled() {
             return;
         }
@@ -92,15 +95,11 @@ impl Responses {
             Ok((response, sequence))
         });
         match result {
-            Ok((mut response, sequence)) => {
-                let own = response.credit.take();
+            Ok((response, sequence)) => {
                 let is_reentered = flow.plan.steps[self.stay.index].is_reentered;
                 let credit = together(own.filter(|_| !is_reentered), &self.credit);
-                let iteration = flow.begin(level + 1, is_last, credit);
-                let Some(iteration) = iteration else { return };
-                let made = (response, self.batch, sequence);
-                let (run, ready) = Run::iterate(iteration, made, self.stay.index);
-                step::start(&run, ready, now);
+                let made = Made { response, batch: *batch, sequence, credit, is_last };
+                flow.add(level + 1, made);
             }
             Err(source) => {
                 if let Some(tap) = &flow.tap {
@@ -119,7 +118,7 @@ impl Responses {
 
     fn refuse(&self, error: Error) {
         let now = Instant::now();
-        self.tell(Err(error), true, now);
+        self.tell(Err(error).into(), true, now);
         self.close((Timing::default(), now));
     }
 
@@ -139,7 +138,7 @@ impl Answer for Responses {
         self.note(&result);
         let timing = result.as_ref().ok().map(|it| it.timing);
         self.measure(timing.as_ref(), now);
-        self.tell(result, self.is_last, now);
+        self.tell(result.into(), self.is_last, now);
         self.stay.leave(&self.flow.team);
         self.close((timing.unwrap_or_default(), now));
     }
@@ -148,9 +147,9 @@ impl Answer for Responses {
         true
     }
 
-    fn part(&mut self, result: Result<Response>, now: Instant) {
-        self.note(&result);
-        self.tell(result, false, now);
+    fn part(&mut self, part: Part, now: Instant) {
+        self.note(&part.result);
+        self.tell(part, false, now);
     }
 
     fn end(self: Box<Self>, timing: Timing, now: Instant) {

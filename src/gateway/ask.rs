@@ -8,7 +8,7 @@ use super::watch::Watch;
 use crate::{
     error::{Error, Result},
     model::Model,
-    request::{Answer, Context, Reply, Request, Response},
+    request::{Answer, Context, Part, Reply, Request, Response},
     statistics::Timing,
     trace::Record,
 };
@@ -34,7 +34,7 @@ pub async fn ask(
 #[derive(Debug)]
 pub enum Said {
     /// A response, or the failure of one; there is more to come.
-    Part(Result<Response>),
+    Part(Part),
     /// The last response, or the failure of the request.
     Last(Result<Response>),
     /// The request is wrong: no work on it has begun, and there is nothing else.
@@ -73,7 +73,10 @@ impl Answers {
         }
         self.watch.answered();
         Some(match said {
-            Said::Part(Ok(response)) => Said::Part(Ok(self.watch.tell(response))),
+            Said::Part(part) => {
+                let result = part.result.map(|it| self.watch.tell(it));
+                Said::Part(Part { result, ..part })
+            }
             Said::Last(Ok(response)) => Said::Last(Ok(self.watch.tell(response))),
             said => said,
         })
@@ -96,8 +99,8 @@ impl Answer for Many {
         true
     }
 
-    fn part(&mut self, result: Result<Response>, _: Instant) {
-        let _ = self.0.send(Said::Part(result));
+    fn part(&mut self, part: Part, _: Instant) {
+        let _ = self.0.send(Said::Part(part));
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {

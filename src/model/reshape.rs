@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use crate::{
     config::ModelConfig,
     error::Result,
-    request::{Answer, Reply, Response},
+    request::{Answer, Part, Reply, Response},
     statistics::Timing,
     tensor::{Shape, Tensor},
 };
@@ -44,12 +44,13 @@ impl Answer for Outer {
         self.reply.takes_many()
     }
 
-    fn part(&mut self, result: Result<Response>, _: Instant) {
+    fn part(&mut self, part: Part, _: Instant) {
         let config = &self.config;
-        self.reply.part(result.and_then(|mut response| {
+        let result = part.result.and_then(|mut response| {
             outputs(config, &mut response.outputs)?;
             Ok(response)
-        }));
+        });
+        self.reply.part(Part { result, ..part });
     }
 
     fn end(self: Box<Self>, timing: Timing, _: Instant) {

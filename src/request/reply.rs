@@ -24,11 +24,17 @@ pub struct Response {
     pub parameters: Parameters,
     /// For statistics.
     pub timing: Timing,
-    /// Held until the response is on its way to the client: its maker sends no more than it has
-    /// credit for.
-    pub credit: Option<Arc<Credit>>,
     /// The instance that left outputs out, for errors about those.
     pub left_out_by: Option<Arc<str>>,
+}
+
+/// One of several responses, or the failure of one; others or the end will follow.
+#[derive(Debug)]
+pub struct Part {
+    /// What the client is told.
+    pub result: Result<Response>,
+    /// Held until that is on its way to the client: its maker sends no more than it has credit for.
+    pub credit: Option<Arc<Credit>>,
 }
 
 impl Response {
@@ -43,7 +49,14 @@ impl Response {
     }
 }
 
-/// Tells the maker of a response, when it is dropped, that nobody holds that response any more.
+/// From a maker that does not wait.
+impl From<Result<Response>> for Part {
+    fn from(result: Result<Response>) -> Part {
+        Part { result, credit: None }
+    }
+}
+
+/// Tells the maker of a part, when it is dropped, that nobody holds that part any more.
 pub struct Credit(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Credit {
@@ -84,9 +97,9 @@ pub trait Answer: Send {
     }
 
     /// A response that others or the end will follow.
-    fn part(&mut self, result: Result<Response>, now: Instant) {
+    fn part(&mut self, part: Part, now: Instant) {
         let _ = now;
-        tracing::error!("a response too many was dropped: {:?}", result.err());
+        tracing::error!("a response too many was dropped: {:?}", part.result.err());
     }
 
     /// There was no response, or none after the last `part`; the request's time was spent so.
@@ -110,7 +123,7 @@ struct Drain {
 
 impl Answer for Drain {
     fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
-        self.part(result, now);
+        self.part(result.into(), now);
         self.end(Timing::default(), now);
     }
 
@@ -118,8 +131,8 @@ impl Answer for Drain {
         true
     }
 
-    fn part(&mut self, result: Result<Response>, _: Instant) {
-        self.failed = self.failed.take().or(result.err());
+    fn part(&mut self, part: Part, _: Instant) {
+        self.failed = self.failed.take().or(part.result.err());
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {
@@ -200,7 +213,8 @@ impl Reply {
     }
 
     /// Sends a response on that others or the end will follow.
-    pub fn part(&mut self, result: Result<Response>) {
+    pub fn part(&mut self, part: impl Into<Part>) {
+        let Part { result, credit } = part.into();
         let result = self.named(result);
         let now = Instant::now();
         if let Some(ticket) = &mut self.ticket {
@@ -215,7 +229,7 @@ impl Reply {
             visit.part(result.as_ref().err(), now);
         }
         if let Some(to) = &mut self.to {
-            to.part(result, now);
+            to.part(Part { result, credit }, now);
         }
     }
 

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::{
-    config::ModelConfig,
+    config::{ModelConfig, bytes},
     error::{Error, Result},
 };
 
 /// The parameter that limits one `execute`.
 pub(super) const EXECUTE_TIMEOUT: &str = "EXECUTE_TIMEOUT_MS";
+/// The parameter that limits one start of a worker, `initialize` included.
+pub(super) const INITIALIZE_TIMEOUT: &str = "INITIALIZE_TIMEOUT_MS";
 /// The parameter that limits a worker's address space.
 pub(super) const MEMORY_LIMIT: &str = "MEMORY_LIMIT_BYTES";
 const PRELOAD: &str = "PRELOAD";
@@ -18,6 +20,8 @@ const PRELOAD: &str = "PRELOAD";
 pub(super) struct Limits {
     /// Of one `execute`; longer ones end their worker.
     pub(super) execute: Option<Duration>,
+    /// Until a worker is ready; one that takes longer is ended.
+    pub(super) initialize: Option<Duration>,
     /// Bytes of address space of each worker.
     pub(super) memory: Option<u64>,
     /// Import the model once and fork all instances.
@@ -35,14 +39,12 @@ impl Limits {
                 config.name
             ))
         };
-        let execute = match value(EXECUTE_TIMEOUT) {
-            None => None,
-            Some(text) => {
-                let ms = text.trim().parse().ok().filter(|it| 0 < *it);
-                let positive = "a positive whole number of milliseconds";
-                Some(Duration::from_millis(ms.ok_or_else(|| wrong(EXECUTE_TIMEOUT, positive))?))
-            }
+        let time = |key: &str| {
+            let positive = "a positive whole number of milliseconds";
+            let time = |text| milliseconds(text).ok_or_else(|| wrong(key, positive));
+            value(key).map(time).transpose()
         };
+        let (execute, initialize) = (time(EXECUTE_TIMEOUT)?, time(INITIALIZE_TIMEOUT)?);
         let memory = match value(MEMORY_LIMIT) {
             None => None,
             Some(text) => Some(bytes(text).ok_or_else(|| {
@@ -54,24 +56,13 @@ impl Limits {
             Some("true") => true,
             Some(_) => return Err(wrong(PRELOAD, "'true' or 'false'")),
         };
-        Ok(Limits { execute, memory, preload })
+        Ok(Limits { execute, initialize, memory, preload })
     }
 }
 
-/// `512M` in bytes; the letters stand for powers of 1024.
-pub(super) fn bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let unit = |letter| match letter {
-        'K' => Some(1 << 10),
-        'M' => Some(1 << 20),
-        'G' => Some(1 << 30),
-        _ => None,
-    };
-    let (number, unit) = match text.chars().next_back().and_then(unit) {
-        Some(unit) => (&text[..text.len() - 1], unit),
-        None => (text, 1),
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit).filter(|it| 0 < *it)
+/// `None` where it is not positive.
+pub(super) fn milliseconds(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().filter(|it| 0 < *it).map(Duration::from_millis)
 }
 
 #[cfg(test)]
@@ -97,6 +88,11 @@ mod tests {
         check(&[], Ok(Limits::default()));
         let execute = Some(Duration::from_millis(1500));
         check(&[("EXECUTE_TIMEOUT_MS", "1500")], Ok(Limits { execute, ..Limits::default() }));
+        let initialize = Some(Duration::from_secs(60));
+        check(
+            &[("INITIALIZE_TIMEOUT_MS", " 60000")],
+            Ok(Limits { initialize, ..Limits::default() }),
+        );
         for (text, bytes) in
             [("4096", 4096), ("8K", 8 << 10), (" 512M ", 512 << 20), ("3G", 3 << 30)]
         {
@@ -115,6 +111,7 @@ mod tests {
                 &["0", "-1", "soon", "1.5", ""][..],
                 "a positive whole number of milliseconds",
             ),
+            ("INITIALIZE_TIMEOUT_MS", &["0", "1s"], "a positive whole number of milliseconds"),
             (
                 "MEMORY_LIMIT_BYTES",
                 &["0", "0K", "-1", "G", "1T", "1.5G", "99999999999G"],

@@ -15,6 +15,7 @@ mod lines;
 mod messages;
 mod metrics;
 mod passing;
+mod patience;
 mod preload;
 mod process;
 mod progress;
@@ -41,7 +42,7 @@ use self::{
 pub use self::{keeper::wait_for_workers, shm::sizes};
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use crate::{
-    config::{ModelConfig, json},
+    config::{ModelConfig, bytes, json},
     error::{Error, Result},
     tensor::SegmentPool,
 };
@@ -66,22 +67,19 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
     if !may_complete(&path) {
         return Ok(None);
     }
-    let wishes = Wishes {
-        settings,
-        place,
-        execution_env: parsed["parameters"]["EXECUTION_ENV_PATH"]["string_value"].as_str(),
-    };
-    let memory_limit = &parsed["parameters"][limits::MEMORY_LIMIT]["string_value"];
+    let parameter = |key: &str| parsed["parameters"][key]["string_value"].as_str();
+    let wishes = Wishes { settings, place, execution_env: parameter("EXECUTION_ENV_PATH") };
     let orders = Orders {
         complete: true,
         // One that is wrong is refused with the finished config.
-        memory_limit: memory_limit.as_str().and_then(limits::bytes),
+        memory_limit: parameter(limits::MEMORY_LIMIT).and_then(bytes),
         model_config: config.into(),
         ..orders(place, &path)
     };
     let recipe = Recipe {
         source: Source::Interpreter(Mutex::new(environment::host(&wishes)?)),
         orders,
+        time_limit: parameter(limits::INITIALIZE_TIMEOUT).and_then(limits::milliseconds),
         model: place.name.as_str().into(),
         instance: place.name.as_str().into(),
         lookup: None,
@@ -124,6 +122,7 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
         opener.preload = Some(Preload::new(Recipe {
             source: Source::Interpreter(Mutex::new(opener.host.clone())),
             orders,
+            time_limit: limits.initialize,
             model: opener.config.name.clone(),
             instance: format!("{} (template)", opener.config.name).into(),
             lookup: None,
@@ -200,6 +199,7 @@ impl OpenRemote for Opener {
         let recipe = Arc::new(Recipe {
             source: self.source(),
             orders: self.orders(args),
+            time_limit: self.limits.initialize,
             model: self.config.name.clone(),
             instance: instance.name.as_str().into(),
             lookup: self.settings.lookup.clone(),

@@ -16,6 +16,7 @@ use super::{
     forks::{Exit, Forked, Parent},
     keeper::keeper,
     lines::Tail,
+    patience::Patience,
     progress::Progress,
     recipe::Recipe,
     words::Words,
@@ -99,19 +100,23 @@ pub(super) fn launch(recipe: &Recipe) -> Result<Launched, Refused> {
     let words = Arc::new(Words::new(names, &recipe.metrics, &recipe.copied));
     let process = Process { parent, number, exit, tail, words, is_read: false, farewell };
     let is_wanted = recipe.starting.begin(&stream);
-    let ready = if is_wanted { initialize(recipe, &process, &mut stream) } else { Ok(None) };
+    let patience = Patience::begin(recipe.time_limit);
+    let ready = match is_wanted {
+        true => initialize(recipe, &process, (&mut stream, patience)),
+        false => Ok(None),
+    };
     recipe.starting.end();
     match ready? {
         Some(ready) => Ok(Launched { process, stream, passing, progress, ready }),
-        None => Err(died_at_start(process, &recipe.instance)?.into()),
+        None => Err(died_at_start(process, &recipe.instance, patience.late())?.into()),
     }
 }
 
-/// `None` if the worker ends.
+/// `None` if the worker ends, or its time.
 fn initialize(
     recipe: &Recipe,
     process: &Process,
-    stream: &mut UnixStream,
+    (stream, patience): (&mut UnixStream, Patience),
 ) -> Result<Option<Ready>, Refused> {
     let orders = serde_json::to_vec(&recipe.orders)
         .map_err(|error| Error::internal(format!("cannot describe the model: {error}")))?;
@@ -119,7 +124,7 @@ fn initialize(
     frame.extend_from_slice(&orders);
     // A worker that ended at once is noticed below.
     let _ = stream.write_all(&frame);
-    while let Some((kind, body)) = read_frame(stream) {
+    while let Some((kind, body)) = read_frame(stream, patience) {
         match kind {
             b'R' => return Ok(Some(parse(&body)?)),
             b'X' => {
@@ -130,7 +135,8 @@ fn initialize(
             b'U' => {
                 let change = change(&mut Cursor::at(&body.into(), 0)).map_err(Error::internal)?;
                 let (lookup, within) = (recipe.lookup.clone(), Some(recipe.model.clone()));
-                let reply = keeper().wait(change.reply(lookup, within))?;
+                let changed = patience.keep(change.reply(lookup, within));
+                let Some(reply) = keeper().wait(changed)? else { return Ok(None) };
                 // A worker that has ended is noticed above.
                 let _ = stream.write_all(&reply);
             }
@@ -154,8 +160,12 @@ fn unknown(what: String) -> Error {
     Error::internal(format!("the worker sent {what}"))
 }
 
-fn died_at_start(process: Process, instance: &str) -> Result<Error> {
+fn died_at_start(process: Process, instance: &str, late: Option<String>) -> Result<Error> {
+    if late.is_some() {
+        process.abort();
+    }
     let Ending { how, said } = keeper().wait(async move { process.ending().await })?;
+    let how = late.unwrap_or(how);
     Ok(Error::internal(format!(
         "Stub process '{instance}' ended while the model was loaded: {how}; {said}"
     )))
@@ -169,7 +179,8 @@ pub(super) fn frame_head(kind: u8, body: usize) -> Vec<u8> {
     head
 }
 
-fn read_frame(stream: &mut UnixStream) -> Option<(u8, Vec<u8>)> {
+fn read_frame(stream: &UnixStream, patience: Patience) -> Option<(u8, Vec<u8>)> {
+    let mut stream = patience.reads(stream);
     let mut head = [0; 8];
     stream.read_exact(&mut head).ok()?;
     let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;

@@ -1,6 +1,6 @@
 //! How a worker is started: what it runs, whose child it is, and how its start is given up.
 
-use std::{os::unix::net::UnixStream, sync::Arc};
+use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -46,6 +46,8 @@ pub(super) struct Orders {
 pub(super) struct Recipe {
     pub(super) source: Source,
     pub(super) orders: Orders,
+    /// Of one start.
+    pub(super) time_limit: Option<Duration>,
     pub(super) model: Arc<str>,
     pub(super) instance: Arc<str>,
     /// Where the model's own metrics are.

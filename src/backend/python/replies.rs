@@ -1,5 +1,7 @@
 //! Answers to calls into frames: heads that repeat, then bytes, large ones in shared segments.
 
+use std::sync::Arc;
+
 use super::{
     decode::code_of,
     encode::{
@@ -10,7 +12,7 @@ use super::{
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
-    request::Response,
+    request::{Credit, Part, Response},
     tensor::Tensor,
 };
 
@@ -25,7 +27,7 @@ const IN_SEGMENT: u8 = 128;
 /// What is said in reply to a call.
 pub(super) enum Said {
     /// A response that others or the end will follow.
-    Part(Result<Response>),
+    Part(Part),
     /// The last or only response.
     Last(Result<Response>),
     /// There is none, or none after the last `Part`.
@@ -38,8 +40,17 @@ impl Said {
     }
     pub(super) fn response(&mut self) -> Option<&mut Response> {
         match self {
-            Said::Part(Ok(response)) | Said::Last(Ok(response)) => Some(response),
+            Said::Part(Part { result: Ok(response), .. }) | Said::Last(Ok(response)) => {
+                Some(response)
+            }
             _ => None,
+        }
+    }
+    /// What lets its maker go on once the caller has it.
+    pub(super) fn take_credit(&mut self) -> Option<Arc<Credit>> {
+        match self {
+            Said::Part(part) => part.credit.take(),
+            Said::Last(_) | Said::End => None,
         }
     }
 }
@@ -57,7 +68,8 @@ pub(super) fn reply(
     let start = frame.len();
     let mut flags = if said.is_last() { LAST } else { 0 };
     let result = match said {
-        Said::Part(result) | Said::Last(result) => Some(result),
+        Said::Part(part) => Some(part.result),
+        Said::Last(result) => Some(result),
         Said::End => None,
     };
     frame.resize(start + HEAD, 0);

@@ -1,13 +1,13 @@
 //! Models whose answers a test gives by hand, and a client that notes what it is told.
 
 use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel},
     watch,
 };
 
 use super::*;
 use crate::{
-    request::{Credit, Parameter},
+    request::{Credit, Parameter, Part},
     statistics::Timing,
 };
 
@@ -44,13 +44,19 @@ impl Asked {
         all
     }
 
+    /// What has come.
+    pub(super) fn all(&mut self) -> VecDeque<Open> {
+        let next = || self.0.try_recv().ok();
+        std::iter::from_fn(next).map(|(request, reply)| Open { request, reply }).collect()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Open {
-    /// The elements of the first input.
+    /// The first elements of the first input.
     pub(super) fn values(&self) -> Vec<i32> {
         values(self.request.inputs[0].as_ref())
     }
@@ -64,7 +70,7 @@ impl Open {
         held.0.send_modify(|it| *it += 1);
         let held = held.clone();
         let credit = Credit::new(move || held.0.send_modify(|it| *it -= 1));
-        self.reply.part(Ok(Response { credit: Some(credit), ..response(&[number]) }));
+        self.reply.part(Part { result: Ok(response(&[number])), credit: Some(credit) });
     }
 
     pub(super) fn answer(self, number: i32) {
@@ -75,6 +81,15 @@ impl Open {
     pub(super) fn echo(self) {
         let number = self.values()[0];
         self.answer(number);
+    }
+
+    /// The same, and so many zeros behind it.
+    pub(super) fn swell(self, zeros: usize) {
+        let mut data = vec![0; 4 * (1 + zeros)];
+        data[..4].copy_from_slice(&self.values()[0].to_le_bytes());
+        let shape = [1 + zeros as i64].into_iter().collect();
+        let tensor = Tensor::new(DataType::Int32, shape, data.into()).unwrap();
+        self.reply.answer(Ok(Response { outputs: vec![Some(tensor)], ..Response::default() }));
     }
 
     pub(super) fn fail(self, text: &str) {
@@ -112,9 +127,10 @@ pub(super) fn tensor(numbers: &[i32]) -> Tensor {
     Tensor::new(DataType::Int32, shape, data.into()).unwrap()
 }
 
+/// The first of a tensor's elements.
 fn values(tensor: Option<&Tensor>) -> Vec<i32> {
     let data = tensor.map(|it| it.data().clone()).unwrap_or_default();
-    data.as_chunks().0.iter().map(|it| i32::from_le_bytes(*it)).collect()
+    data.as_chunks().0.iter().take(8).map(|it| i32::from_le_bytes(*it)).collect()
 }
 
 impl Stage {
@@ -157,44 +173,62 @@ impl Stage {
 }
 
 /// Notes what it is told; keeps responses until the test takes them.
-struct Notes(UnboundedSender<(&'static str, Answered<Option<Response>>)>);
+struct Notes(UnboundedSender<Note>);
+
+/// What was said, and what lets its maker go on.
+type Note = (&'static str, Answered<Option<Response>>, Option<Arc<Credit>>);
 
 impl Answer for Notes {
     fn answer(self: Box<Self>, result: Answered<Response>, _: Instant) {
-        let _ = self.0.send(("last ", result.map(Some)));
+        let _ = self.0.send(("last ", result.map(Some), None));
     }
 
     fn takes_many(&self) -> bool {
         true
     }
 
-    fn part(&mut self, result: Answered<Response>, _: Instant) {
-        let _ = self.0.send(("", result.map(Some)));
+    fn part(&mut self, part: Part, _: Instant) {
+        let _ = self.0.send(("", part.result.map(Some), part.credit));
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {
-        let _ = self.0.send(("end", Ok(None)));
+        let _ = self.0.send(("end", Ok(None), None));
     }
 }
 
 pub(super) struct Client {
     pub(super) context: Arc<Context>,
-    told: UnboundedReceiver<(&'static str, Answered<Option<Response>>)>,
-    /// Responses the client has not let go of.
-    pub(super) taken: Vec<Response>,
+    told: UnboundedReceiver<Note>,
+    /// Of responses the client has not let go of.
+    pub(super) taken: Vec<Option<Arc<Credit>>>,
 }
 
 impl Client {
     /// The next thing it is told: `1 2`, `last 3`, `end`, or an error.
     pub(super) async fn next(&mut self) -> String {
-        let (kind, said) = self.told.recv().await.expect("an answer or the end");
+        let note = self.told.recv().await.expect("an answer or the end");
+        self.take_in(note)
+    }
+
+    /// What it was told by now, and whether nothing comes any more.
+    pub(super) fn all(&mut self) -> (Vec<String>, bool) {
+        let mut all = Vec::new();
+        loop {
+            match self.told.try_recv() {
+                Ok(note) => all.push(self.take_in(note)),
+                Err(error) => return (all, error == TryRecvError::Disconnected),
+            }
+        }
+    }
+
+    fn take_in(&mut self, (kind, said, credit): Note) -> String {
         match said {
             Ok(Some(response)) => {
                 let flag = Parameter::Bool(false);
                 assert!(response.parameters.contains(&("sequence_start".into(), flag)));
                 let numbers = response.outputs.iter().flat_map(|it| values(it.as_ref()));
                 let numbers: Vec<String> = numbers.map(|it| it.to_string()).collect();
-                self.taken.push(response);
+                self.taken.push(credit);
                 format!("{kind}{}", numbers.join(" "))
             }
             Ok(None) => kind.to_owned(),

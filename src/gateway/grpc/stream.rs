@@ -28,7 +28,7 @@ use crate::{
     },
     model::Model,
     proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse},
-    request::{Parameter, Response},
+    request::{Parameter, Part, Response},
 };
 
 /// Requests of one stream in flight; beyond them the stream is not read.
@@ -230,11 +230,11 @@ impl Decoupled {
     }
 
     async fn next(mut self) -> Progress {
-        let (result, is_final) = match self.answers.next().await? {
-            Said::Part(result) => (result, false),
-            Said::Last(result) => (result, true),
-            Said::Refused(error) => (Err(error), true),
-            Said::End if self.wants_empty_final => (Ok(Response::default()), true),
+        let (Part { result, credit }, is_final) = match self.answers.next().await? {
+            Said::Part(part) => (part, false),
+            Said::Last(result) => (result.into(), true),
+            Said::Refused(error) => (Err(error).into(), true),
+            Said::End if self.wants_empty_final => (Ok(Response::default()).into(), true),
             Said::End => {
                 self.access.ended(Code::Ok as u16);
                 return None;
@@ -245,12 +245,13 @@ impl Decoupled {
             Err(error) => Err(error),
         };
         let id = self.id.clone();
-        // The response's credit goes back here: its bytes are about to be written.
         let result = result.map(|it| convert::response(&self.model, id.clone(), it));
         match is_final {
             true => access::ended(&mut self.access, &result),
             false => access::answered(&mut self.access, &result),
         }
+        // Its bytes are about to be written.
+        drop(credit);
         let traced = self.traced.clone();
         Some((Answered { id, result, is_final, traced }, (!is_final).then_some(self)))
     }

@@ -30,7 +30,7 @@ use crate::{
         settings::InFlight,
     },
     model::Model,
-    request::{Context, Request, Response},
+    request::{Context, Part, Request, Response},
 };
 
 /// Answers with exactly one response; a client that leaves cancels the request.
@@ -97,7 +97,8 @@ async fn first(
             traced::refused(&underway.traced, &refusal);
             return Err(refusal);
         }
-        Some(Said::Part(result) | Said::Last(result)) => underway.event(result).await,
+        Some(Said::Part(part)) => underway.event(part).await,
+        Some(Said::Last(result)) => underway.event(result.into()).await,
         Some(Said::End) | None => (StatusCode::OK, Bytes::new()),
     };
     Ok((underway, first))
@@ -175,17 +176,16 @@ async fn only(answers: &mut Answers) -> Result<Response> {
              that generates various number of responses",
         )
     };
-    let mut first = match answers.next().await {
-        Some(Said::Part(first)) => first?,
+    let first = match answers.next().await {
+        // Without its credit a model that sent a large one would wait, and never come to the end.
+        Some(Said::Part(first)) => first.result?,
         Some(Said::Last(only)) => return only,
         Some(Said::Refused(error)) => return Err(error),
         Some(Said::End) | None => return Err(not_one()),
     };
-    // Without its credit a model that sent a large one would wait, and never come to the end.
-    first.credit = None;
     match answers.next().await {
         Some(Said::End) => Ok(first),
-        Some(Said::Part(Err(error)) | Said::Last(Err(error))) => Err(error),
+        Some(Said::Part(Part { result: Err(error), .. }) | Said::Last(Err(error))) => Err(error),
         _ => Err(not_one()),
     }
 }
@@ -211,7 +211,7 @@ impl Form {
 }
 
 impl Underway {
-    /// The response's text. Its credit goes back here: the text is about to be sent.
+    /// The response's text.
     async fn text(&self, response: Response, form: Form) -> Result<Bytes> {
         let tensors = response.outputs.iter().flatten();
         let effort = tensors.map(|it| it.data().len()).sum();
@@ -220,9 +220,10 @@ impl Underway {
         body::off_thread(effort, write).await
     }
 
-    /// A response, or a failure in its place, and what its status would be.
-    async fn event(&self, result: Result<Response>) -> (StatusCode, Bytes) {
-        let error = match result {
+    /// A response, or a failure in its place, and what its status would be. Its credit goes back here:
+    /// the text is about to be sent.
+    async fn event(&self, part: Part) -> (StatusCode, Bytes) {
+        let error = match part.result {
             Ok(response) => match self.text(response, Form::Event).await {
                 Ok(text) => return (StatusCode::OK, text),
                 Err(error) => error,
@@ -247,15 +248,16 @@ impl Events {
     /// The next bytes to send. Nothing is made ahead: a client that does not read stops its model.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Events)> {
         while self.ready.is_empty() {
-            let result = match self.underway.answers.next().await {
-                Some(Said::Part(result) | Said::Last(result)) => result,
-                Some(Said::Refused(error)) => Err(error),
+            let part = match self.underway.answers.next().await {
+                Some(Said::Part(part)) => part,
+                Some(Said::Last(result)) => result.into(),
+                Some(Said::Refused(error)) => Err(error).into(),
                 Some(Said::End) | None => {
                     self.access.ended(self.status.as_u16());
                     return None;
                 }
             };
-            self.ready = self.underway.event(result).await.1;
+            self.ready = self.underway.event(part).await.1;
         }
         let part = self.ready.split_to(self.ready.len().min(PART));
         self.access.sent(part.len());

@@ -27,7 +27,7 @@ use crate::{
     error::{Error, Result},
     metrics::CopiedBytes,
     model::Model,
-    request::{Answer, Caller, Context, Credit, Reply, Request, Response},
+    request::{Answer, Caller, Context, Credit, Part, Reply, Request, Response},
     statistics::Timing,
     trace::Span,
 };
@@ -104,8 +104,8 @@ impl Answer for Asking {
         self.takes_many
     }
 
-    fn part(&mut self, result: Result<Response>, _: Instant) {
-        self.tell(Said::Part(result));
+    fn part(&mut self, part: Part, _: Instant) {
+        self.tell(Said::Part(part));
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {
@@ -325,7 +325,7 @@ impl Link {
                 return copy_then_hear(heard.clone(), counts, (*worker, number), said);
             }
             call.copying = Copying::No;
-            let credit = said.response().and_then(|it| it.credit.take());
+            let credit = said.take_credit();
             let is_last = said.is_last();
             let config = call.model.as_ref().map(|it| &*it.config);
             let start = frames.len();

@@ -20,7 +20,7 @@ use crate::{
         process::frame_head,
     },
     error::Error,
-    request::{Credit, Reply, Request, Response},
+    request::{Credit, Part, Reply, Request, Response},
     statistics::Timing,
 };
 
@@ -159,12 +159,11 @@ impl Link {
         // A model that is not decoupled has nothing to say after its response.
         let is_final = flags & FINAL != 0 || !config.decoupled;
         if !is_final {
-            let credit = self.open.credit(key, size);
+            let credit = Some(self.open.credit(key, size));
             let timing = Timing { compute_output: read.elapsed(), ..Timing::default() };
-            let with_credit = |it| Response { credit: Some(credit), timing, ..it };
-            let response = response.map(|it| it.map(with_credit));
-            if let (Some(open), Some(response)) = (self.open.requests.get_mut(&key), response) {
-                open.reply.part(response);
+            let response = response.map(|it| it.map(|it| Response { timing, ..it }));
+            if let (Some(open), Some(result)) = (self.open.requests.get_mut(&key), response) {
+                open.reply.part(Part { result, credit });
             }
             return Ok(());
         }

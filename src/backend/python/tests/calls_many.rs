@@ -8,7 +8,7 @@ use super::{
     calls::{calling, response},
     *,
 };
-use crate::request::{Credit, Reply};
+use crate::request::{Credit, Part, Reply};
 
 #[actix_rt::test]
 async fn an_iterator_that_takes_nothing_is_sent_no_more_than_its_window() {
@@ -22,7 +22,7 @@ async fn an_iterator_that_takes_nothing_is_sent_no_more_than_its_window() {
                 back.fetch_add(1, Ordering::Relaxed);
             });
             let tensor = fp32(&[1 << 14], &[number as f32; 1 << 14]);
-            reply.part(Ok(Response { credit: Some(credit), ..response(tensor) }));
+            reply.part(Part { result: Ok(response(tensor)), credit: Some(credit) });
         }
         reply.end(Default::default());
     };
@@ -63,9 +63,8 @@ async fn a_maker_that_waits_for_each_small_response_is_not_kept_waiting() {
                 let credit = Credit::new(move || {
                     let _ = send.send(());
                 });
-                let part =
-                    Response { credit: Some(credit), ..response(fp32(&[1], &[number as f32])) };
-                reply.part(Ok(part));
+                let result = Ok(response(fp32(&[1], &[number as f32])));
+                reply.part(Part { result, credit: Some(credit) });
                 told.recv().unwrap();
             }
             reply.end(Default::default());

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use crate::{
-    request::Credit,
+    request::{Credit, Part},
     tensor::{DataType, Tensor},
 };
 
@@ -207,6 +207,23 @@ async fn a_stopping_gateway_lets_requests_come_to_their_end() {
 
 #[actix_web::test]
 async fn responses_are_taken_as_the_client_reads() {
+    let tensor = || {
+        let shape = [1 << 14].into_iter().collect();
+        Tensor::new(DataType::Int32, shape, vec![0; 64 << 10].into()).unwrap()
+    };
+    are_taken_as_the_client_reads(|| {
+        Ok(Response { outputs: vec![Some(tensor())], ..Response::default() })
+    })
+    .await;
+}
+
+#[actix_web::test]
+async fn errors_are_taken_as_the_client_reads() {
+    are_taken_as_the_client_reads(|| Err(Error::internal("no".repeat(32 << 10)))).await;
+}
+
+/// Whatever is made has 64 KiB.
+async fn are_taken_as_the_client_reads(make: impl Fn() -> Result<Response>) {
     let mut server = Server::start().await;
     let (send, requests) = requests();
     let mut answers = server.client.model_stream_infer(requests).await.unwrap().into_inner();
@@ -218,14 +235,12 @@ async fn responses_are_taken_as_the_client_reads() {
         let credit = Credit::new(move || {
             taken.fetch_add(1, SeqCst);
         });
-        let shape = [1 << 14].into_iter().collect();
-        let tensor = Tensor::new(DataType::Int32, shape, vec![0; 64 << 10].into());
-        let outputs = vec![Some(tensor.unwrap())];
-        let response = Response { outputs, credit: Some(credit), ..Response::default() };
-        pending.reply.part(Ok(response));
+        pending.reply.part(Part { result: make(), credit: Some(credit) });
     }
     for _ in 0..3 {
-        assert_eq!(brief(&next(&mut answers).await), ("1", "", false));
+        let answer = next(&mut answers).await;
+        let (id, _, is_final) = brief(&answer);
+        assert_eq!((id, is_final), ("1", false));
     }
     for _ in 0..1000 {
         tokio::task::yield_now().await;

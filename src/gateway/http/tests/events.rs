@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    request::Credit,
+    request::{Credit, Part},
     tensor::{DataType, Tensor},
 };
 
@@ -102,7 +102,7 @@ async fn the_credit_of_the_only_response_is_given_back_before_the_end() {
     let credit = Credit::new(move || {
         let _ = given_back.send(());
     });
-    reply.part(Ok(Response { credit: Some(credit), ..response(1.0) }));
+    reply.part(Part { result: Ok(response(1.0)), credit: Some(credit) });
     back.await.unwrap();
     reply.end(Default::default());
     assert_eq!(answer.await.unwrap().status, 200);
@@ -157,7 +157,7 @@ async fn what_json_cannot_say_is_an_error_in_its_place() {
     bench.stop().await;
 }
 
-/// How many of a thousand responses of 64 KiB a client that reads nothing has taken.
+/// How many of a thousand responses and errors of 64 KiB a client that reads nothing has taken.
 #[actix_rt::test]
 async fn responses_are_taken_as_the_client_reads() {
     let mut bench = Bench::start().await;
@@ -167,7 +167,7 @@ async fn responses_are_taken_as_the_client_reads() {
     let (request, mut reply) = bench.asked.recv().await.unwrap();
     let taken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = || taken.load(std::sync::atomic::Ordering::SeqCst);
-    for _ in 0..1000 {
+    for number in 0..1000 {
         let taken = taken.clone();
         let credit = Credit::new(move || {
             taken.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -175,7 +175,11 @@ async fn responses_are_taken_as_the_client_reads() {
         let ones: Vec<u8> = [1.0f32; 1 << 14].iter().flat_map(|it| it.to_le_bytes()).collect();
         let tensor = Tensor::new(DataType::Fp32, [1 << 14].into_iter().collect(), ones.into());
         let outputs = vec![Some(tensor.unwrap())];
-        reply.part(Ok(Response { outputs, credit: Some(credit), ..Default::default() }));
+        let result = match number % 2 {
+            0 => Ok(Response { outputs, ..Default::default() }),
+            _ => Err(Error::internal("no".repeat(32 << 10))),
+        };
+        reply.part(Part { result, credit: Some(credit) });
     }
     let mut first = [0; 15];
     stream.read_exact(&mut first).await.unwrap();

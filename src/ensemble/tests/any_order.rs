@@ -1,0 +1,280 @@
+//! Anything in any order: each request ends once, its responses come in theirs, and nothing is left.
+
+use super::{fakes::*, *};
+
+const ONE: (&str, &str) = ("x:-1", "y:-1");
+
+/// Ensembles, inner ones first, and how many decoupled models (`d…`) are in a row; `s…` answer once.
+type Shape = (usize, &'static [(&'static str, &'static [&'static str])]);
+
+const SHAPES: &[Shape] = &[
+    (1, &[("top", &["d1: x=IN -> y=OUT"])]),
+    (1, &[("top", &["s1: x=IN -> y=a", "d1: x=a -> y=b", "s2: x=b -> y=OUT"])]),
+    (
+        1,
+        &[("top", &["d1: x=IN -> y=a", "s1: x=a -> y=b", "s2: x=a -> y=c", "j: a=b b=c -> y=OUT"])],
+    ),
+    (2, &[("top", &["d1: x=IN -> y=a", "s1: x=a -> y=b", "d2: x=b -> y=c", "s2: x=c -> y=OUT"])]),
+    (3, &[("top", &["d1: x=IN -> y=a", "d2: x=a -> y=b", "d3: x=b -> y=c", "s1: x=c -> y=OUT"])]),
+    (2, &[("top", &["d1: x=IN -> y=a", "d1: x=a -> y=b", "s1: x=b -> y=OUT"])]),
+    (
+        1,
+        &[
+            ("inner", &["s1: x=IN -> y=a", "s2: x=a -> y=OUT"]),
+            ("top", &["d1: x=IN -> y=a", "inner: IN=a -> OUT=OUT"]),
+        ],
+    ),
+    (
+        2,
+        &[
+            ("inner", &["d1: x=IN -> y=a", "s1: x=a -> y=OUT"]),
+            ("top", &["inner: IN=IN -> OUT=a", "s2: x=a -> y=b", "d2: x=b -> y=OUT"]),
+        ],
+    ),
+    (
+        3,
+        &[
+            ("inner", &["d2: x=IN -> y=a", "s1: x=a -> y=b", "d3: x=b -> y=OUT"]),
+            ("top", &["d1: x=IN -> y=a", "inner: IN=a -> OUT=b", "s2: x=b -> y=OUT"]),
+        ],
+    ),
+];
+
+/// The same numbers for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % end
+    }
+
+    /// So many times in a hundred.
+    fn says(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+}
+
+struct World {
+    stage: Stage,
+    dice: Dice,
+    /// Whether models fail and clients leave.
+    is_rough: bool,
+    models: Vec<(bool, Asked)>,
+    /// Requests that no model has answered, and whether it may respond any number of times.
+    open: Vec<(bool, Open)>,
+    clients: Vec<Played>,
+    /// Which numbers a decoupled model has made of each.
+    made: HashMap<i32, Vec<i32>>,
+    last: i32,
+    held: Held,
+}
+
+struct Played {
+    client: Client,
+    number: i32,
+    told: Vec<String>,
+    has_ended: bool,
+}
+
+impl World {
+    async fn new(mut stage: Stage, (_, ensembles): &Shape, seed: usize) -> World {
+        const WINDOWS: [&str; 3] = [
+            "",
+            "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: '1' } }",
+            "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: '5K' } }",
+        ];
+        stage.limit = [0, 0, 1, 3][seed % 4];
+        stage.more = WINDOWS[seed / 4 % 3];
+        let mut models = Vec::new();
+        for name in ["s1", "s2"] {
+            models.push((false, stage.fake(name, ONE)));
+        }
+        models.push((false, stage.fake("j", ("a:-1 b:-1", "y:-1"))));
+        for name in ["d1", "d2", "d3"] {
+            models.push((true, stage.fake_decoupled(name, ONE)));
+        }
+        for (name, steps) in *ensembles {
+            stage.ensemble(name, 0, ("IN:-1", "OUT:-1"), steps).await.unwrap();
+        }
+        let dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed as u64) << 7);
+        let (open, clients, made) = (Vec::new(), Vec::new(), HashMap::new());
+        let (is_rough, held) = (seed % 2 == 0, Held::default());
+        World { stage, dice, is_rough, models, open, clients, made, last: 0, held }
+    }
+
+    fn number(&mut self) -> i32 {
+        self.last += 1;
+        self.last
+    }
+
+    fn ask(&mut self) {
+        let number = self.number();
+        let client = self.stage.stream("top", number);
+        self.clients.push(Played { client, number, told: Vec::new(), has_ended: false });
+    }
+
+    /// One thing happens.
+    fn act(&mut self) {
+        let kind = self.dice.below(100);
+        if kind < 8 && self.clients.len() < 8 {
+            return self.ask();
+        }
+        if !self.clients.is_empty() && kind < 25 {
+            let index = self.dice.below(self.clients.len());
+            let client = &mut self.clients[index].client;
+            return if self.is_rough && kind < 10 {
+                client.context.cancel();
+            } else {
+                let left = self.dice.below(1 + client.taken.len());
+                client.taken.truncate(left);
+            };
+        }
+        if self.open.is_empty() {
+            return;
+        }
+        let (is_decoupled, open) = self.open.swap_remove(self.dice.below(self.open.len()));
+        if self.is_rough && self.dice.says(4) {
+            match self.dice.below(3) {
+                0 => open.fail("bad luck"),
+                1 => drop(open),
+                _ => open.reply.refuse(Error::invalid("bad luck")),
+            }
+        } else if is_decoupled {
+            self.respond(open);
+        } else {
+            open.swell(self.dice.below(4) << self.dice.below(11));
+        }
+    }
+
+    fn respond(&mut self, mut open: Open) {
+        let source = open.values()[0];
+        let most = if self.dice.says(10) { 50 } else { 4 };
+        for _ in 0..self.dice.below(most) {
+            let number = self.number();
+            self.made.entry(source).or_default().push(number);
+            open.counted_part(number, &self.held);
+        }
+        match self.dice.below(100) {
+            0..20 => open.end(),
+            20..30 => {
+                let number = self.number();
+                self.made.entry(source).or_default().push(number);
+                open.answer(number);
+            }
+            30..33 if self.is_rough => {
+                open.reply.part(Err(Error::unavailable("bad luck")));
+                self.open.push((true, open));
+            }
+            _ => self.open.push((true, open)),
+        }
+    }
+
+    /// Whatever follows from it.
+    async fn settle(&mut self) {
+        settle().await;
+        for (is_decoupled, asked) in &mut self.models {
+            self.open.extend(asked.all().into_iter().map(|it| (*is_decoupled, it)));
+        }
+        for it in self.clients.iter_mut().filter(|it| !it.has_ended) {
+            let (told, has_ended) = it.client.all();
+            it.told.extend(told);
+            it.has_ended = has_ended;
+        }
+    }
+
+    /// Everything comes to its end.
+    async fn finish(&mut self) {
+        let mut idle = 0;
+        while idle < 3 {
+            let told = |it: &World| it.clients.iter().map(|it| it.told.len()).sum::<usize>();
+            let (before, was_idle) = (told(self), self.open.is_empty());
+            for (is_decoupled, open) in std::mem::take(&mut self.open) {
+                if is_decoupled { open.end() } else { open.echo() }
+            }
+            self.clients.iter_mut().for_each(|it| it.client.taken.clear());
+            self.settle().await;
+            if self.open.is_empty() && self.clients.iter().all(|it| it.has_ended) {
+                break;
+            }
+            later().await;
+            self.settle().await;
+            idle = if was_idle && told(self) == before { idle + 1 } else { 0 };
+        }
+        self.clients.iter_mut().for_each(|it| it.client.taken.clear());
+        self.settle().await;
+    }
+
+    /// What the client would be told if nothing failed.
+    fn expected(&self, depth: usize, number: i32, all: &mut Vec<i32>) {
+        if depth == 0 {
+            return all.push(number);
+        }
+        for it in self.made.get(&number).into_iter().flatten() {
+            self.expected(depth - 1, *it, all);
+        }
+    }
+
+    fn check(&self, depth: usize, told: &Played, name: &str) {
+        let Played { client, number, told, has_ended } = told;
+        assert!(has_ended, "{name}: a client waits; it was told {told:?}");
+        let mut expected = Vec::new();
+        self.expected(depth, *number, &mut expected);
+        let (last, parts) = told.split_last().unwrap_or_else(|| panic!("{name}: no end"));
+        let mut numbers: Vec<i32> = parts.iter().map(|it| first(it)).collect();
+        let is_error = last.starts_with("last in ") || last.ends_with("cancelled");
+        if is_error {
+            let came = numbers.len().min(expected.len());
+            assert_eq!(numbers, expected[..came], "{name}, then {last}");
+            assert!(self.is_rough, "{name}: {last}");
+        } else {
+            numbers.extend(last.strip_prefix("last ").map(first));
+            assert_eq!(numbers, expected, "{name}, then {last}");
+        }
+        let left = Arc::strong_count(&client.context.scope);
+        assert_eq!(left, 1, "{name}: something of the request is left");
+    }
+}
+
+/// Zeros follow.
+fn first(text: &str) -> i32 {
+    text.split(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+#[test]
+fn each_request_ends_once_and_in_order_and_leaves_nothing() {
+    for (index, shape) in SHAPES.iter().enumerate() {
+        for seed in 0..24 {
+            on_one_thread(|stage| async move {
+                let name = format!("shape {index}, seed {seed}");
+                eprintln!("{name}");
+                let mut world = World::new(stage, shape, seed).await;
+                for _ in 0..120 {
+                    world.act();
+                    world.settle().await;
+                }
+                world.finish().await;
+                assert!(world.open.is_empty(), "{name}: models are asked without end");
+                world.clients.iter().for_each(|it| world.check(shape.0, it, &name));
+                assert!(world.held.is(0), "{name}: credit is held");
+
+                // The windows are as they were.
+                let before = world.clients.len();
+                world.is_rough = false;
+                let at_once = world.stage.limit.max(1) as usize;
+                (0..at_once).for_each(|_| world.ask());
+                world.settle().await;
+                assert_eq!(world.open.len(), at_once, "{name}: not all have begun");
+                for _ in 0..40 {
+                    world.act();
+                    world.settle().await;
+                }
+                world.finish().await;
+                world.clients[before..].iter().for_each(|it| world.check(shape.0, it, &name));
+                assert!(world.held.is(0), "{name}: credit is held at last");
+            });
+        }
+    }
+}
