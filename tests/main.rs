@@ -19,6 +19,7 @@ mod clients;
 mod coroutines;
 mod custom_metrics;
 mod decoupled;
+mod decoupled_ahead;
 mod decoupled_ensemble;
 mod decoupled_windows;
 mod ensemble;
