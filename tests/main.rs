@@ -23,6 +23,7 @@ mod coroutines;
 mod custom_metrics;
 mod dashboard;
 mod decoupled;
+mod decoupled_ahead;
 mod decoupled_ensemble;
 mod decoupled_windows;
 mod ensemble;

@@ -249,9 +249,8 @@ fn each_request_ends_once_and_in_order_and_leaves_nothing() {
         for seed in 0..24 {
             on_one_thread(|stage| async move {
                 let name = format!("shape {index}, seed {seed}");
-                eprintln!("{name}");
                 let mut world = World::new(stage, shape, seed).await;
-                for _ in 0..120 {
+                for _ in 0..60 {
                     world.act();
                     world.settle().await;
                 }
@@ -267,7 +266,7 @@ fn each_request_ends_once_and_in_order_and_leaves_nothing() {
                 (0..at_once).for_each(|_| world.ask());
                 world.settle().await;
                 assert_eq!(world.open.len(), at_once, "{name}: not all have begun");
-                for _ in 0..40 {
+                for _ in 0..25 {
                     world.act();
                     world.settle().await;
                 }
