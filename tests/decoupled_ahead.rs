@@ -227,7 +227,7 @@ fn a_worker_that_dies_in_the_middle_ends_the_request_once_and_in_order() {
         assert_eq!(good, ["1", "2", "3", "."], "{model}");
         let answers = stream(&server, model, &[1.0, 2.0, 9.0, 3.0]);
         let (error, before) = answers.split_last().unwrap();
-        assert!(["1", "2"].starts_with(before), "{model}: {answers:?}");
+        assert!(["1", "2"].map(str::to_owned).starts_with(before), "{model}: {answers:?}");
         let place = format!("in ensemble '{model}', step {step} ");
         assert!(error.starts_with(&place) && error.contains("status 7"), "{model}: {error}");
         assert!(error.ends_with('.'), "{model}: {error}");
@@ -256,8 +256,9 @@ fn a_consumer_that_dies_ends_the_request_behind_what_came_before() {
     let mut ends = answers.iter().map(told).filter(|it| it.ends_with('.'));
     let (one, two) = (ends.next().unwrap(), ends.next().unwrap());
     assert!(ends.next().is_none());
-    let is_death =
-        |it: &String| it.starts_with("in ensemble 'e', step 1 (model 'ends' version 1): ");
+    let is_death = |it: &String| {
+        it.starts_with("in ensemble 'e', step 1 (model 'ends' version 1, instance 'ends_0'")
+    };
     assert!(is_death(&one) || is_death(&two), "{one} and {two}");
     until("a new worker", || stream(&server, "e", &[4.0]) == ["4", "."]);
     server.is_well();

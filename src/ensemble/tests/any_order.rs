@@ -101,7 +101,7 @@ impl World {
         }
         let dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed as u64) << 7);
         let (open, clients, made) = (Vec::new(), Vec::new(), HashMap::new());
-        let (is_rough, held) = (seed % 2 == 0, Held::default());
+        let (is_rough, held) = (seed.is_multiple_of(2), Held::default());
         World { stage, dice, is_rough, models, open, clients, made, last: 0, held }
     }
 
