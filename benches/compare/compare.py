@@ -8,6 +8,7 @@
     compare.py ocr                reading words, beside a bare loop and beside Python steps
     compare.py onnx               ONNX models, beside a bare loop, their steps, and Triton
     compare.py metrics            what metrics cost: troupe with them beside troupe without
+    compare.py traces             what traces cost: troupe with them beside troupe without
     compare.py startup | memory | size
     compare.py http --sides=new=target/release/troupe,old=/somewhere/troupe
 """
@@ -19,7 +20,7 @@ import sys
 
 import cases
 import footprint
-import metrics_cost
+import watching
 import ocr
 import onnx_models
 import python_models
@@ -35,7 +36,7 @@ def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
                 "python": python, "ocr": models, "onnx": models, "metrics": metrics,
-                "startup": single, "memory": single, "size": single}
+                "traces": metrics, "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
     except servers.Failed as failure:
@@ -117,11 +118,12 @@ def models(options):
 
 
 def metrics(options):
-    """troupe beside itself, with metrics and without."""
+    """troupe beside itself, with metrics or traces and without."""
     need_tools()
     options.wants = lambda name, clients: wanted(options, name, clients)
     launch = lambda name, folder, flags: start(options, name, folder, flags=flags)
-    print(metrics_cost.run(options, launch) or "no case fits")
+    run = {"metrics": watching.run, "traces": watching.traces}[options.command]
+    print(run(options, launch) or "no case fits")
 
 
 def single(options):
@@ -176,7 +178,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "metrics", "startup", "memory", "size"])
+                                            "onnx", "metrics", "traces", "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "release", "troupe"),
                         metavar="BINARY", help="the release build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
