@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::decoupled_ensemble::repeats;
 use super::support::{
     Answer, Repository, Server, at_once, ensemble,
     http::{floats, rows},
@@ -199,6 +200,26 @@ fn a_window_that_is_full_shows_what_it_holds_back() {
         load.join().unwrap();
     });
     assert_eq!(step(&graph(&server, "narrow"), 0)["window_waiting"], 0);
+}
+
+#[test]
+fn responses_of_decoupled_steps_are_counted_where_they_go() {
+    let repository = Repository::of([
+        ("repeats", repeats()),
+        ("same", native("identity", CHAIN)),
+        ("many", ensemble(CHAIN, &["repeats: x=x -> y=between", "same: x=between -> y=y"])),
+    ]);
+    let server = Server::start(repository);
+    let answer = server.http.post("/v2/models/many/generate_stream", json!({"x": [1.0, 2.0, 3.0]}));
+    assert_eq!(answer.ok().events().len(), 3);
+    let graph = graph(&server, "many");
+    let counted =
+        |index| ["requests", "errors", "in_flight"].map(|key| step(&graph, index)[key].clone());
+    assert_eq!(json!([counted(0), counted(1)]), json!([[1, 0, 0], [3, 0, 0]]));
+    let edges = graph["edges"].as_array().unwrap().iter();
+    let carried: Vec<_> =
+        edges.map(|it| json!([it["tensor"], it["tensors"], it["bytes"]])).collect();
+    assert_eq!(json!(carried), json!([["x", 1, 12], ["between", 3, 12], ["y", 3, 12]]));
 }
 
 #[test]

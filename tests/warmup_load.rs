@@ -59,6 +59,12 @@ fn an_ensemble_runs_all_its_steps_at_each_batch_size_and_counts_nowhere() {
     for name in ["in_flight", "failures_total", "duration_seconds_count"] {
         assert_eq!(of_steps(name), [Some(0.0); 2], "{name}");
     }
+    let graph = server.http.get("/v2/models/e/graph").ok().json();
+    let counted = |of: &str, key: &str| {
+        let all = graph[of].as_array().unwrap().iter();
+        all.filter_map(|it| it[key].as_u64()).sum::<u64>()
+    };
+    assert_eq!((counted("nodes", "requests"), counted("edges", "tensors")), (0, 0));
     let request = json!({"inputs": [{"name": "A", "datatype": "FP32", "shape": [3, 2],
                                      "data": vec![1.0; 6]}]});
     server.infer("e", &request).ok();
