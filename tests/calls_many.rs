@@ -286,7 +286,7 @@ fn an_awaited_call_that_takes_too_long_is_cancelled() {
         "
         late = make('gated').async_exec()
         try:
-            return [await asyncio.wait_for(late, 0.01)]
+            return [await asyncio.wait_for(late, 0.5)]
         except asyncio.TimeoutError:
             return [late.cancelled(), len(pb_utils._requests.worker.frames.replies)]",
     );
