@@ -50,7 +50,12 @@ ROWS = [
     (STRINGS, "http", 1, FASTER[3]),
     (CHAIN, "http", 1, FASTER[5]),
 ]
-CASES = ("call", "thousand", "strings_100k", "chain8_16m", "copied", "empty")
+CASES = ("call", "thousand", "strings_100k", "chain8_16m", "copied", "empty", "edge")
+#: A call to `add_sub`, the same as a step of an ensemble, and the model without either.
+PAIR = (("INPUT0", "FP32", (4,)), ("INPUT1", "FP32", (4,)))
+EDGE = [Case(name, name, PAIR) for name in ("pass_pair", "pass_add_sub", "call_add_sub")]
+#: How many times the cost of the step a call may cost.
+EDGES = 1.3
 
 
 def run(options, start_sides, launch):
@@ -73,6 +78,8 @@ def run(options, start_sides, launch):
                 native = stack.enter_context(launch("troupe", NATIVE))
                 native.wait_ready()
                 figures.append(empty(options, ours, native))
+            if options.wants("edge", 1):
+                figures += edge(options, ours)
     if figures:
         texts.append(report.figures(figures, options.out, "python-alone"))
     return "\n".join(texts)
@@ -105,3 +112,20 @@ def empty(options, python, native):
     added = [ours.p50 - theirs.p50 for ours, theirs in zip(*result.runs)]
     return report.Figure("an empty Python model beyond a native one, 1 KiB, 1 client: p50", "µs",
                          statistics.median(added), at_most=MICROSECONDS)
+
+
+def edge(options, server):
+    """What a call adds to the median of a model with one client, beside what a step adds to it."""
+    sides = [Side(case.name, server, case) for case in EDGE]
+    race, rounds = Race(options), []
+    for turn in range(options.rounds):
+        order = sides if turn % 2 == 0 else sides[::-1]
+        rounds.append({side.name: race.measure(side, "http", 1) for side in order})
+        wrong = [name for name, run in rounds[-1].items() if run.errors]
+        if wrong:
+            raise servers.Failed(f"requests to {wrong[0]} failed, see {server.log}")
+    step, call = (statistics.median(it[name].p50 - it["pass_pair"].p50 for it in rounds)
+                  for name in ("pass_add_sub", "call_add_sub"))
+    return [report.Figure("add_sub as a step of an ensemble, 1 client: p50", "µs", step),
+            report.Figure("add_sub called by a model, 1 client: p50", "µs", call,
+                          at_most=EDGES * step)]
