@@ -10,7 +10,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair},
+};
 use serde::Deserialize;
 use tokio::net::UnixStream;
 
@@ -125,8 +128,13 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
     let sources = packed().map_err(|error| broken(&error))?;
     let (control, child, tail) = spawn(interpreter).map_err(|error| broken(&error))?;
     keeper().born();
-    // A child that ended at once is noticed below.
-    let _ = send(&control, &sources, SendFlags::NOSIGNAL);
+    if let Err(error) = send(&control, &sources, SendFlags::NOSIGNAL)
+        // A child that ended at once is noticed below.
+        && !matches!(error, Errno::PIPE | Errno::CONNRESET)
+    {
+        end(Mutex::new(Some(child))).await;
+        return Err(broken(&format!("{} bytes of sources were not sent: {error}", sources.len())));
+    }
     let messages = messages_of(&control).map_err(|error| broken(&error))?;
     let message = tokio::time::timeout(STARTING, receive(&messages)).await;
     let hello = message
@@ -135,11 +143,7 @@ async fn start(interpreter: &Path) -> Result<Arc<Host>, NoHost> {
         .and_then(|it| serde_json::from_slice::<Hello>(it.strip_prefix(b"H")?).ok());
     let child = Mutex::new(Some(child));
     let Some(hello) = hello else {
-        if let Some(child) = &mut *child.lock() {
-            // It may have ended already.
-            let _ = child.kill();
-        }
-        let status = reap(&child).await.map_or("it is gone".to_owned(), |it| it.to_string());
+        let status = end(child).await.map_or("it is gone".to_owned(), |it| it.to_string());
         return Err(broken(&format!("{status}; {}", tail.text().await)));
     };
     if hello.error.is_some() {
@@ -176,6 +180,14 @@ fn spawn(interpreter: &Path) -> std::io::Result<(OwnedFd, Child, Tail)> {
         pipe.into_iter().for_each(|it| follow(it, source(name)));
     }
     Ok((ours, child, tail))
+}
+
+async fn end(child: Mutex<Option<Child>>) -> Option<ExitStatus> {
+    if let Some(child) = &mut *child.lock() {
+        // It may have ended already.
+        let _ = child.kill();
+    }
+    reap(&child).await
 }
 
 /// `None` if somebody else reaps it.
