@@ -44,6 +44,34 @@ const FLOODS: &str = "
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             os.pwrite(notes, end, 8)";
 
+/// The same in coroutines: those of `execute`, or tasks that outlive it.
+const FLOODS_BY_COROUTINES: &str = "
+    import asyncio
+
+    class TritonPythonModel:
+        async def execute(self, requests):
+            for it in requests:
+                count = int(pb_utils.get_input_tensor_by_name(it, 'count').as_numpy()[0])
+                notes = os.open('NOTES.' + it.request_id(), os.O_CREAT | os.O_WRONLY)
+                flood = self.flood(it.get_response_sender(), count, notes)
+                if it.request_id() == 'task':
+                    self.task = asyncio.create_task(flood)
+                else:
+                    await flood
+
+        async def flood(self, sender, count, notes):
+            end = b'through'
+            for sent in range(1, count + 1):
+                if sender.is_cancelled():
+                    end = b'cancelled'
+                    break
+                text = pb_utils.Tensor('text', np.array([b'x' * (64 << 10)], np.object_))
+                sender.send(pb_utils.InferenceResponse([text]))
+                os.pwrite(notes, b'%8d' % sent, 0)
+                await asyncio.sleep(0)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            os.pwrite(notes, end, 8)";
+
 /// 2 GiB.
 const TOO_MANY: u32 = 32 << 10;
 /// What sockets, windows and buffers of both sides may hold together: 40 MiB.
@@ -58,9 +86,13 @@ struct Flood {
 
 impl Flood {
     fn start() -> Flood {
+        Flood::of(FLOODS)
+    }
+
+    fn of(source: &str) -> Flood {
         let repository = Repository::new();
         let notes = repository.beside("notes");
-        let source = FLOODS.replace("NOTES", notes.to_str().unwrap());
+        let source = source.replace("NOTES", notes.to_str().unwrap());
         let model = python("count:UINT32[1] -> text:BYTES[1]", &source)
             .with("model_transaction_policy { decoupled: true }");
         let other = native("identity", "x:FP32[-1] -> y:FP32[-1]");
@@ -203,4 +235,27 @@ fn a_client_that_wanted_one_response_cancels_the_others() {
     answer.refuses(500, "generate expects model to produce exactly 1 response");
     until("the request to be cancelled", || flood.is_cancelled("one"));
     flood.is_bounded("one", 0);
+}
+
+#[test]
+fn a_coroutine_that_sends_too_much_waits_and_the_others_go_on() {
+    let _alone = alone();
+    let flood = Flood::of(FLOODS_BY_COROUTINES);
+    let path = "/v2/models/floods/generate_stream";
+    for id in ["execute", "task"] {
+        let mut stream = flood.server.http.start_at(path, &json!({"count": TOO_MANY, "id": id}));
+        let before = flood.stalls(id);
+        flood.is_bounded(id, 0);
+        let taken = before + 64;
+        let mut bytes = vec![0; 64 << 10];
+        for _ in 0..taken {
+            stream.read_exact(&mut bytes).unwrap();
+        }
+        assert!(before < flood.stalls(id));
+        flood.is_bounded(id, taken);
+        drop(stream);
+        until("the request to be cancelled", || flood.is_cancelled(id));
+    }
+    flood.serves_others();
+    flood.server.is_well();
 }

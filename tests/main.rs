@@ -11,6 +11,7 @@ mod bad_input;
 mod batching;
 mod calls;
 mod calls_control;
+mod calls_crossing;
 mod calls_many;
 mod calls_memory;
 mod check;

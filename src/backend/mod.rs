@@ -6,16 +6,18 @@ pub mod onnx;
 mod provision;
 pub mod python;
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, rc::Rc, sync::Arc};
+use std::{
+    collections::BTreeMap, num::NonZeroUsize, path::PathBuf, rc::Rc, sync::Arc, time::Duration,
+};
 
 use tokio::sync::oneshot;
 
 use crate::{
     config::ModelConfig,
-    error::Result,
+    error::{Error, Result},
     metrics::Metrics,
     model::{Health, Lookup},
-    request::{Reply, Request, Response},
+    request::{Caller, Reply, Request, Response, crossing::Stuck},
     statistics::Timing,
     tensor::Tensor,
 };
@@ -96,12 +98,21 @@ pub trait Remote {
     /// them waits; `None` for one that runs them one after the other.
     fn concurrency(&self) -> Option<NonZeroUsize>;
 
+    /// Has its model called others? Then any execution may take long.
+    fn calls_others(&self) -> bool;
+
     /// Has the model a say in whether it is ready?
     fn has_check(&self) -> bool;
 
     /// Asks the model whether it is ready; an error says why not. Those who ask while another one
     /// waits share its answer. A worker that is down agrees: its `Health` speaks for it.
     fn check(&mut self, answer: oneshot::Sender<Result<()>>);
+
+    /// The call without whose answer the worker does nothing, if it has waited for `patience`.
+    fn stuck(&self, patience: Duration) -> Option<Stuck>;
+
+    /// Answers that call with an error instead of waiting on.
+    fn refuse(&mut self, call: &Arc<Caller>, error: &Error);
 }
 
 /// How one execution of a group of requests ended.

@@ -1,6 +1,7 @@
 //! Who runs together, and when: the actor in front of a model's instances.
 
 mod concurrent;
+mod crossing;
 mod light;
 mod open;
 mod order;
@@ -22,6 +23,7 @@ use actix::{
 pub use self::open::{Setup, start};
 use self::{
     concurrent::Concurrent,
+    crossing::Crossing,
     light::Weight,
     order::Order,
     readiness::Checkup,
@@ -69,6 +71,7 @@ pub(crate) struct Batcher {
     cost: Duration,
     /// Of instances with threads, unless they are to stay there.
     weight: Option<Weight>,
+    crossing: Crossing,
 }
 
 /// Where an instance runs.
@@ -141,7 +144,13 @@ impl Batcher {
         let rests = |seat: &usize| depth(*seat) == self.seats[*seat].depth(self.works_ahead);
         let resting = self.idle.iter().rposition(rests);
         let ahead = || (self.cost < AHEAD).then(|| self.idle.len().checked_sub(1)).flatten();
-        resting.or_else(ahead)
+        resting.or_else(|| ahead().filter(|place| self.gets_on(self.idle[*place])))
+    }
+
+    /// Is nobody else faster if the instance turns out to wait for a call that takes long?
+    fn gets_on(&self, seat: usize) -> bool {
+        self.seats.len() == 1
+            || !matches!(&self.seats[seat], Seat::Outside(it) if it.calls_others())
     }
 
     /// The instance at this place of `idle`, about to be given work.
@@ -355,6 +364,7 @@ impl Handler<Sweep> for Batcher {
     fn handle(&mut self, _: Sweep, _: &mut Self::Context) {
         let gone = cancelled(self.scheduler.queue());
         gone.into_iter().for_each(|it| self.forget(it));
+        self.look_for_crossings();
     }
 }
 

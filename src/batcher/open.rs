@@ -9,6 +9,7 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 use super::{
     Batcher, Mailbox, Seat,
     concurrent::Concurrent,
+    crossing::Crossing,
     light::Weight,
     order::Order,
     readiness::Checkup,
@@ -158,6 +159,7 @@ fn batcher(
         // A first guess; one execution at a time until it is known better.
         cost: super::HANDOVER,
         is_flushing: false,
+        crossing: Crossing::default(),
         weight: (!config.parameters.contains_key("placement")).then(Weight::unknown),
         config,
         stats,

@@ -16,7 +16,7 @@ use crate::{
     backend::{Done, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
-    request::{Pending, Reply, Request, Response},
+    request::{Caller, Pending, Reply, Request, Response, crossing::Stuck},
     statistics::{Statistics, Timing},
 };
 
@@ -52,6 +52,11 @@ impl Outside {
         self.remote.concurrency()
     }
 
+    /// Has its model called others?
+    pub fn calls_others(&self) -> bool {
+        self.remote.calls_others()
+    }
+
     /// Has the model a say in whether it is ready?
     pub fn has_check(&self) -> bool {
         self.remote.has_check()
@@ -60,6 +65,16 @@ impl Outside {
     /// Asks it.
     pub fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
         self.remote.check(answer);
+    }
+
+    /// The call without whose answer it does nothing, if it has waited for `patience`.
+    pub fn stuck(&self, patience: Duration) -> Option<Stuck> {
+        self.remote.stuck(patience)
+    }
+
+    /// Answers that call with an error.
+    pub fn refuse(&mut self, call: &Arc<Caller>, error: &Error) {
+        self.remote.refuse(call, error);
     }
 
     /// Starts all groups; calls `idle` once the worker can take more, and `again` for requests that

@@ -87,7 +87,7 @@ impl Caller {
 }
 
 /// `'a' calls 'e', which runs 'b', which calls 'a'`: ensembles call nobody, they run.
-fn told<'a>(callers: impl Iterator<Item = &'a &'a Caller>, last: &str) -> String {
+pub(super) fn told<'a>(callers: impl Iterator<Item = &'a &'a Caller>, last: &str) -> String {
     let mut text = String::new();
     let mut asked: Option<&str> = None;
     for caller in callers {

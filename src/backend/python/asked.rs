@@ -20,6 +20,7 @@ use crate::{
 /// Flags of a call; `calls.py` has the same.
 const TAKES_MANY: u32 = 1;
 const EXTRA: u32 = 2;
+const BLOCKS: u32 = 4;
 /// Where the head begins.
 const HEAD: usize = 40;
 
@@ -31,6 +32,8 @@ pub(super) struct CallHead {
     pub(super) group: (u32, u32),
     /// Any number of responses, or exactly one?
     pub(super) takes_many: bool,
+    /// The worker's main thread waits for the answer.
+    pub(super) blocks: bool,
     has_extra: bool,
     size: usize,
     inputs: usize,
@@ -78,8 +81,9 @@ enum Id {
 pub(super) fn call_head(cursor: &mut Cursor<'_>) -> Result<CallHead, String> {
     let (call, group) = (cursor.u64()?, (cursor.u32()?, cursor.u32()?));
     let (flags, size, inputs) = (cursor.u32()?, cursor.u32()? as usize, cursor.u64()? as usize);
-    let (takes_many, has_extra) = (flags & TAKES_MANY != 0, flags & EXTRA != 0);
-    Ok(CallHead { call, group, takes_many, has_extra, size, inputs })
+    let has = |flag: u32| flags & flag != 0;
+    let (takes_many, blocks, has_extra) = (has(TAKES_MANY), has(BLOCKS), has(EXTRA));
+    Ok(CallHead { call, group, takes_many, blocks, has_extra, size, inputs })
 }
 
 /// Reads the rest; tensors may lie in inputs of `requests`.

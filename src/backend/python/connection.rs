@@ -1,14 +1,19 @@
 //! The socket of one worker on the instance's thread: frames out at once, frames in as they come.
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    io::{ErrorKind, Write},
+    net::Shutdown,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
-    io::AsyncReadExt,
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncRead, AsyncReadExt},
+    net::unix::pipe,
     time::timeout,
 };
 
@@ -27,7 +32,7 @@ const STALLED: Duration = Duration::from_secs(30);
 /// A worker that is up.
 pub(super) struct Connection {
     pub(super) process: Process,
-    writer: Rc<OwnedWriteHalf>,
+    writer: Rc<UnixStream>,
     /// What the socket did not take yet; a task writes it.
     unsent: Rc<RefCell<BytesMut>>,
     pub(super) segments: Segments,
@@ -37,7 +42,11 @@ pub(super) struct Connection {
 }
 
 /// Where a worker's frames come from, and what hears the last of them when its instance has gone.
-pub(super) type Voice = (OwnedReadHalf, Arc<Words>);
+pub(super) type Voice = (Reader, Arc<Words>);
+
+/// A socket that is only read: to the runtime it is a pipe, which does not wake us up whenever the
+/// worker has read something, too.
+pub(super) type Reader = pipe::Receiver;
 
 /// Puts the socket of a ready worker on the runtime of the current thread; from now on its frames
 /// are read by whoever has the reader.
@@ -45,12 +54,13 @@ pub(super) fn connect(launched: Launched) -> Result<(Connection, Voice)> {
     let Launched { mut process, stream, passing, progress, .. } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
-    let (reader, writer) = UnixStream::from_std(stream).map_err(broken)?.into_split();
+    let same = OwnedFd::from(stream.try_clone().map_err(broken)?);
+    let reader = Reader::from_owned_fd_unchecked(same).map_err(broken)?;
     process.is_read = true;
     let words = process.words.clone();
     let connection = Connection {
         process,
-        writer: Rc::new(writer),
+        writer: Rc::new(stream),
         unsent: Rc::default(),
         segments: Segments::new(passing, words.copied.clone()),
         progress,
@@ -68,7 +78,7 @@ impl Connection {
             return;
         }
         // A broken socket is noticed by the reader.
-        let written = self.writer.try_write(frame).unwrap_or(0);
+        let written = (&*self.writer).write(frame).unwrap_or(0);
         if written < frame.len() {
             unsent.extend_from_slice(&frame[written..]);
             actix_rt::spawn(write_rest(self.writer.clone(), self.unsent.clone()));
@@ -76,12 +86,20 @@ impl Connection {
     }
 }
 
-async fn write_rest(writer: Rc<OwnedWriteHalf>, unsent: Rc<RefCell<BytesMut>>) {
-    while writer.writable().await.is_ok() {
+async fn write_rest(writer: Rc<UnixStream>, unsent: Rc<RefCell<BytesMut>>) {
+    // Watched for room only while there is none.
+    let room = writer.try_clone().and_then(|it| pipe::Sender::from_owned_fd_unchecked(it.into()));
+    let Ok(room) = room else {
+        // Without descriptors left half a frame would be all that the worker gets.
+        tracing::error!("cannot watch a worker's socket: it is closed");
+        let _ = writer.shutdown(Shutdown::Both);
+        return unsent.borrow_mut().clear();
+    };
+    while room.writable().await.is_ok() {
         let mut unsent = unsent.borrow_mut();
-        match writer.try_write(&unsent) {
+        match room.try_write(&unsent) {
             Ok(written) => unsent.advance(written),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => (),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => (),
             Err(_) => unsent.clear(),
         }
         if unsent.is_empty() {
@@ -94,7 +112,7 @@ async fn write_rest(writer: Rc<OwnedWriteHalf>, unsent: Rc<RefCell<BytesMut>>) {
 /// Gives every frame to `obey`, which may end it. Ends well when the socket does, and badly when
 /// the worker sends nonsense, or begins a frame and does not go on.
 pub(super) async fn read(
-    reader: &mut OwnedReadHalf,
+    reader: &mut (impl AsyncRead + Unpin),
     mut obey: impl FnMut(&Bytes) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut buffer = BytesMut::with_capacity(64 << 10);
@@ -131,7 +149,7 @@ pub(super) async fn read(
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::{io::AsyncWriteExt, net::UnixStream};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Python models: a worker process per instance, forked with numpy already loaded.
 
 mod asked;
+mod awake;
 mod changes;
 mod connection;
 mod decode;

@@ -2,12 +2,15 @@
 
 mod backoff;
 mod calls;
+mod change;
 mod checks;
 mod copies;
 mod deadline;
 mod flight;
 mod open;
 mod revive;
+mod stuck;
+mod tidy;
 
 use std::{
     cell::RefCell,
@@ -30,6 +33,7 @@ use self::{
     open::{Key, Open},
 };
 use super::{
+    awake::Awake,
     connection::{Connection, connect},
     decode::{Answer, Cursor, Verdict, answer, answer_head},
     encode,
@@ -41,14 +45,11 @@ use crate::{
     config::ModelConfig,
     error::{Error, Result},
     model::Health,
-    request::Request,
-    tensor::SegmentPool,
+    request::{Caller, Request, crossing::Stuck},
 };
 
 /// Larger tensors are copied on another thread.
 const COPY_HERE: usize = 1 << 20;
-/// How often to look whether a worker is idle, and whether callers have gone.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// What does not change while the instance lives.
 pub(super) struct Fixed {
@@ -75,6 +76,7 @@ struct Link {
     open: Open,
     calls: Calls,
     checks: Checks,
+    awake: Awake,
     /// Starts behind one whose tensors are being copied; `None` if there is none.
     behind: Option<VecDeque<Start>>,
     sequence: u32,
@@ -116,6 +118,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
         open,
         calls,
         checks: Checks::default(),
+        awake: Awake::new(),
         behind: None,
         sequence: 0,
         frame: Vec::new(),
@@ -135,7 +138,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
     actix_rt::spawn(revive::attend(Rc::downgrade(&link), voice));
     actix_rt::spawn(open::give_credit(Rc::downgrade(&link), told));
     actix_rt::spawn(calls::reply(Rc::downgrade(&link), heard));
-    actix_rt::spawn(tidy(Rc::downgrade(&link)));
+    actix_rt::spawn(tidy::tidy(Rc::downgrade(&link)));
     Ok(Worker(link))
 }
 
@@ -160,12 +163,24 @@ impl Remote for Worker {
         self.0.borrow().fixed.concurrency
     }
 
+    fn calls_others(&self) -> bool {
+        self.0.borrow().calls.have_begun()
+    }
+
     fn has_check(&self) -> bool {
         self.0.borrow().fixed.has_check
     }
 
     fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
         self.0.borrow_mut().check(answer);
+    }
+
+    fn stuck(&self, patience: Duration) -> Option<Stuck> {
+        self.0.borrow().stuck(patience)
+    }
+
+    fn refuse(&mut self, call: &Arc<Caller>, error: &Error) {
+        self.0.borrow_mut().refuse(call, error);
     }
 }
 
@@ -183,6 +198,7 @@ impl Link {
             return all_failed(&groups, &done, &error);
         }
         connection.write(&self.frame);
+        self.awake.works(begun);
         let (left, before) = (groups.len(), connection.given);
         connection.given += left as u64;
         let open = |requests| Group { requests: Some(requests), seen: None };
@@ -207,6 +223,7 @@ impl Link {
     /// Obeys one frame of the worker. An error is the worker's, and its end.
     fn obey(&mut self, frame: &Bytes, this: &Weak<RefCell<Link>>) -> Result<News, String> {
         let State::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
+        self.awake.heard(Instant::now());
         let mut cursor = Cursor::new(frame);
         match frame[4] {
             b'P' => self.part(&mut cursor)?,
@@ -309,6 +326,11 @@ impl Link {
         if flight.left == 0 {
             self.in_flight.remove(place);
         }
+        if self.in_flight.is_empty() {
+            self.awake.rests(begun);
+        } else {
+            self.awake.asked(begun);
+        }
         timing.compute_output += begun.elapsed();
         Ok(Some(Told::Executed(done, Executed { group, results, timing })))
     }
@@ -335,52 +357,5 @@ impl Drop for Link {
         }
         tell(news);
         self.fixed.recipe.give_up();
-    }
-}
-
-/// Has an idle worker free its shared memory, and unmap what we have freed.
-async fn tidy(link: Weak<RefCell<Link>>) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let Some(held) = link.upgrade() else { return };
-        let news = held.borrow_mut().tidy();
-        drop(held);
-        tell(news);
-    }
-}
-
-impl Link {
-    fn tidy(&mut self) -> News {
-        let was_idle = std::mem::replace(&mut self.is_idle, true);
-        if let State::Up(connection) = &mut self.state {
-            connection.segments.sweep();
-            let has_ended = !was_idle && self.in_flight.is_empty();
-            let is_full = SegmentPool::shared().check_room().is_err();
-            if was_idle && connection.segments.has_news() || has_ended || is_full {
-                let flags = if was_idle || is_full { encode::TRIM } else { 0 };
-                encode::news(&mut self.frame, &mut connection.segments, flags);
-                connection.write(&self.frame);
-            }
-        }
-        self.answer_cancelled()
-    }
-
-    /// Whoever has gone is answered while the worker still runs: the answer may be all that keeps
-    /// an unloaded model, and with it this worker, alive.
-    fn answer_cancelled(&mut self) -> News {
-        self.open.answer_cancelled();
-        let gone = Error::cancelled();
-        let flights = self.in_flight.iter().flat_map(|flight| {
-            let groups = flight.groups.iter().enumerate();
-            groups.map(move |(group, it)| (&flight.done, group, it))
-        });
-        let is_gone = |it: &Group| {
-            let requests = it.requests.as_ref();
-            requests.is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
-        };
-        flights
-            .filter(|(_, _, it)| is_gone(it))
-            .map(|(done, group, _)| failed(done, group, &gone))
-            .collect()
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use flate2::{Compression, write::ZlibEncoder};
 
 /// Each by the name the others import it under.
-pub(super) const SOURCES: [(&str, &str); 27] = [
+pub(super) const SOURCES: [(&str, &str); 29] = [
     ("troupe_host", include_str!("py/host.py")),
     ("troupe_forks", include_str!("py/forks.py")),
     ("troupe_forked", include_str!("py/forked.py")),
@@ -21,9 +21,11 @@ pub(super) const SOURCES: [(&str, &str); 27] = [
     ("troupe_packing", include_str!("py/packing.py")),
     ("troupe_replies", include_str!("py/replies.py")),
     ("troupe_awaiting", include_str!("py/awaiting.py")),
+    ("troupe_look", include_str!("py/look.py")),
     ("troupe_frames", include_str!("py/frames.py")),
     ("troupe_segments", include_str!("py/segments.py")),
     ("triton_python_backend_utils", include_str!("py/triton_python_backend_utils.py")),
+    ("troupe_pacing", include_str!("py/pacing.py")),
     ("troupe_senders", include_str!("py/senders.py")),
     ("troupe_requests", include_str!("py/requests.py")),
     ("troupe_tensors", include_str!("py/tensors.py")),

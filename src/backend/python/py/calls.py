@@ -14,7 +14,7 @@ MODEL_HEAD = struct.Struct("<qHHI")
 SIGNAL = struct.Struct("<Ic3xQQ")
 LENGTH = struct.Struct("<H")
 # Flags of a call; `calls.rs` has the same.
-TAKES_MANY, EXTRA = 1, 2
+TAKES_MANY, EXTRA, BLOCKS = 1, 2, 4
 # The call is made for no group.
 NOBODY = (0xFFFFFFFF, 0xFFFFFFFF)
 # What a call to the server asks for.
@@ -41,9 +41,11 @@ class Calls:
     def exec(self, request, decoupled):
         """The response, or an iterator over all responses."""
         if decoupled:
-            return ResponseIterator(self, self.start(request, True, COPIES))
-        shares = INPUTS if get_ident() == self.frames.main else HOLDS
-        call = self.start(request, False, shares)
+            return ResponseIterator(self, self.start(request, TAKES_MANY, COPIES))
+        if get_ident() == self.frames.main:
+            call = self.start(request, BLOCKS, INPUTS)
+        else:
+            call = self.start(request, 0, HOLDS)
         try:
             return self.response(self.frames.reply(call)[1])
         except BaseException:
@@ -56,14 +58,14 @@ class Calls:
         from asyncio import get_running_loop
 
         loop = get_running_loop()
-        call = self.start(request, decoupled, COPIES)
+        call = self.start(request, TAKES_MANY if decoupled else 0, COPIES)
         if decoupled:
             future = loop.create_future()
             future.set_result(ResponseIterator(self, call))
             return future
         return Awaited(self, call, loop).future
 
-    def start(self, request, decoupled, shares):
+    def start(self, request, flags, shares):
         """Sends a request."""
         worker, frames = self.worker, self.frames
         if worker.stage != "execute":
@@ -73,7 +75,6 @@ class Calls:
             names = tuple(request.requested_output_names())
             key = (names, worker.model_name, worker.model_version)
         model = self.models.get(key) or self.model(key)
-        flags = TAKES_MANY if decoupled else 0
         text = b""
         if request._extra:
             flags |= EXTRA
@@ -230,7 +231,7 @@ class ResponseIterator:
             frame = frames.take_reply(call)
             if frame is None:
                 self._tell()
-                frame = frames.wait(call, lambda: frames.take_reply(call))
+                frame = frames.wait(call, frames.replies[call])
             response = self._take(frame)
             if response is not None:
                 return response

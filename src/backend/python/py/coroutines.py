@@ -6,6 +6,7 @@ from time import perf_counter_ns as now
 from troupe_failures import describe
 from troupe_frames import CHECK, ServerGone
 from troupe_reader import Reader
+from troupe_senders import InferenceResponseSender
 from troupe_worker import CHECK_FAILED, answer
 
 # How long tasks may take to end, in seconds, once the model is unloaded.
@@ -27,6 +28,11 @@ class Coroutines:
 
     def serve(self):
         """Until the server has gone."""
+        if self.worker.is_decoupled:
+            import troupe_pacing
+
+            self.loop.set_task_factory(troupe_pacing.task)
+            InferenceResponseSender.paced = troupe_pacing.Paced
         reader = Reader(self.worker.frames, self.loop, self.begin)
         while not self.is_over:
             try:

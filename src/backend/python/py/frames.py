@@ -1,14 +1,13 @@
 """Frames on the socket of a worker. Any thread may send; of those that wait, one reads for all."""
 import json
 import struct
-from _socket import MSG_DONTWAIT
 from _thread import allocate_lock, get_ident
 from collections import deque
 from itertools import count
 from threading import Condition
-from time import perf_counter_ns as now
 
 from troupe_awaiting import PUMP, Awaiting, ServerGone
+from troupe_look import CHUNK, Look
 
 # Kinds of frames, both ways.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
@@ -33,12 +32,6 @@ PADDING = [b"\0" * (-size % 8) for size in range(8)]
 
 # The server takes no larger frame.
 FRAME_LIMIT = 1 << 30
-# Read at once.
-CHUNK = 1 << 16
-# How long to look again for the next frame, where the last ones came that soon: to be woken on
-# another core takes about as long.
-LOOK_NS = 40_000
-
 
 # Longer messages are cut.
 MESSAGE_LIMIT = 8192
@@ -98,7 +91,8 @@ class Frames(Awaiting):
         self.rest = b""
         self.out = []
         self.kept = []
-        self.is_eager = False
+        # What comes within so many nanoseconds is looked for.
+        self.executions_look, self.replies_look = Look(control, 400_000), Look(control, 200_000)
 
     # Sending.
 
@@ -158,14 +152,10 @@ class Frames(Awaiting):
 
     def execution(self):
         """The next frame of executions, or check; main thread only."""
-        found = self.next_execution()
-        if found is not None:
-            return found
+        if self.executions:
+            return self.executions.popleft()
         # Whoever waits for more must have said what it has.
-        return self.wait(None, self.next_execution)
-
-    def next_execution(self):
-        return self.executions.popleft() if self.executions else None
+        return self.wait(None, self.executions)
 
     def next_call(self):
         """The number of a new call to the server."""
@@ -175,7 +165,7 @@ class Frames(Awaiting):
 
     def reply(self, call):
         """Waits for the only reply to a call."""
-        frame = self.wait(call, lambda: self.take_reply(call))
+        frame = self.wait(call, self.replies[call])
         del self.replies[call]
         return frame
 
@@ -198,19 +188,19 @@ class Frames(Awaiting):
             taken.append(found.popleft())
         return taken
 
-    def wait(self, key, take):
-        """Waits until `take` gives something; reads for all while nobody else does."""
+    def wait(self, key, came):
+        """Waits until something came and takes it; reads for all while nobody else does."""
         if self.reader is not None:
-            return self.reader.wait(key, take)
+            return self.reader.wait(key, came)
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
+        look = self.executions_look if key is None else self.replies_look
         mutex.acquire()
         try:
             while True:
-                found = take()
-                if found is not None:
-                    return found
+                if came:
+                    return came.popleft()
                 if self.is_gone:
                     raise ServerGone
                 if self.is_reading:
@@ -226,7 +216,7 @@ class Frames(Awaiting):
                 self.is_reading = True
                 mutex.release()
                 try:
-                    frame = self.receive(key is None)
+                    frame = self.receive(look)
                 except (ServerGone, ConnectionError):
                     # Anything else is an alarm of the model's, and nothing was lost.
                     self.is_gone = True
@@ -234,6 +224,9 @@ class Frames(Awaiting):
                 finally:
                     mutex.acquire()
                     self.is_reading = False
+                if frame[0] == RESPONSE and NUMBER.unpack_from(frame[1], 8)[0] == key:
+                    # The next one for this call: nobody else has read.
+                    return frame
                 try:
                     self.deliver(frame)
                 except BaseException:
@@ -280,7 +273,7 @@ class Frames(Awaiting):
                 account = self.accounts.get(key)
                 if account is not None:
                     account[0] -= size
-                    self.wake(key)
+                    self.wake_sender(key)
         else:
             (call,) = NUMBER.unpack_from(raw, 8)
             found = self.replies.get(call)
@@ -299,6 +292,12 @@ class Frames(Awaiting):
                     return
                 self.discard(frame)
 
+    def wake_sender(self, key):
+        """Threads and coroutines that wait for credit; under the mutex."""
+        self.wake(key)
+        if key in self.awaiting:
+            self.tell(key)
+
     def wake(self, key):
         """Whoever is woken takes what is there, or reads, or waits anew."""
         turn = self.waiting.pop(key, None)
@@ -307,11 +306,11 @@ class Frames(Awaiting):
 
     # Reading; only by whoever has set `is_reading`.
 
-    def receive(self, is_main):
+    def receive(self, look):
         """The next frame as it comes."""
         raw = self.rest
         if not raw:
-            raw = self.look() if is_main else self.control.recv(CHUNK)
+            raw = look.bytes()
             if not raw:
                 raise ServerGone
         if len(raw) < 8:
@@ -326,21 +325,6 @@ class Frames(Awaiting):
             return kind, raw[:size]
         self.rest = b""
         return kind, self.fill(bytearray(raw), size)
-
-    def look(self):
-        """The next bytes, at once if they come soon."""
-        recv = self.control.recv
-        begun = now()
-        if self.is_eager:
-            end = begun + LOOK_NS
-            while now() < end:
-                try:
-                    return recv(CHUNK, MSG_DONTWAIT)
-                except BlockingIOError:
-                    pass
-        raw = recv(CHUNK)
-        self.is_eager = now() - begun < 2 * LOOK_NS
-        return raw
 
     def fill(self, begun, size):
         """Reads until there are `size` bytes."""

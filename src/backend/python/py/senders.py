@@ -1,7 +1,9 @@
 """Response senders: answers to one request at any time, from any thread."""
 import struct
+from _thread import get_ident
 from threading import Lock
 
+from troupe_awaiting import Until
 from troupe_types import TritonModelException
 
 PART_HEAD = struct.Struct("<Ic3xIIIIQ")
@@ -10,12 +12,24 @@ FINAL, HAS_RESPONSE = 1, 2
 COMPLETE_FINAL = 1
 # Bytes a request may have on their way to its client; then `send` waits.
 WINDOW = 1 << 20
+# A coroutine waits at its next `await` instead; one that has none by then waits in `send`.
+MOST = 2 * WINDOW
 # What a response costs beside its bytes.
 OVERHEAD = 256
 
 
 class InferenceResponseSender:
-    """Sends the responses to one request; for models that are not decoupled, exactly one."""
+    """Sends the responses to one request; for models that are not decoupled, exactly one.
+
+    A sender may be about 1 MiB ahead of its client. `send` then waits until the client has taken
+    more, in whatever thread it is called; other senders go on. Called by a coroutine of the model's
+    event loop, it does not wait and hold up all others: the coroutine does, at its next `await`. Only
+    if that does not come before the sender is 2 MiB ahead, `send` waits here too, and the loop with
+    it.
+    """
+
+    # Set by the worker where `execute` is a coroutine: says which coroutine runs right now.
+    paced = None
 
     def __init__(self, worker, request):
         self._worker = worker
@@ -26,11 +40,14 @@ class InferenceResponseSender:
         self._sent = 0
         # Bytes on their way; changed under the mutex of the frames.
         self._account = worker.frames.accounts[self._key] = [0]
+        # Futures of coroutines that wait for room.
+        self._gates = []
 
     def is_cancelled(self):
         return self._worker.frames.is_cancelled(self._key[:2], self._key[2])
 
     def send(self, response=None, flags=0):
+        """Sends a response, or says that it was the last one; waits as described above."""
         if flags not in (0, COMPLETE_FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
         if flags == 0 and response is None:
@@ -45,7 +62,11 @@ class InferenceResponseSender:
             if is_final:
                 self._close()
         if not is_final and WINDOW < self._account[0]:
-            self._wait(size)
+            paced = self._coroutine()
+            if paced is not None and self._account[0] - size <= MOST:
+                paced.full.append((self, size))
+            else:
+                self._wait(size)
 
     def _check(self, response, is_final):
         if not self._worker.is_decoupled:
@@ -79,20 +100,46 @@ class InferenceResponseSender:
         worker.frames.send([PART_HEAD.pack(total, PART, *self._key, flags, size), body])
         return size
 
+    def _coroutine(self):
+        """The coroutine that sends, if one does."""
+        is_here = self.paced is not None and get_ident() == self._worker.frames.main
+        return self.paced.running if is_here else None
+
+    def _has_room(self, size):
+        """Has the client taken enough? A response larger than the window waits alone."""
+        return self._account[0] < max(WINDOW, size) or self._is_closed
+
     def _wait(self, size):
-        """Until the client has taken enough; a response larger than the window waits alone."""
-        account, most = self._account, max(WINDOW, size)
+        self._worker.frames.wait(self._key, Until(lambda: self._has_room(size)))
 
-        def has_room():
-            return account[0] < most or self._is_closed or None
+    def _gate(self, size):
+        """What a coroutine awaits until there is room; `None` if there is."""
+        frames = self._worker.frames
+        with frames.mutex:
+            if self._has_room(size) or frames.is_gone:
+                return None
+            gate = frames.loop.create_future()
+            self._gates.append(gate)
+            # Called when there is credit, and at the end.
+            frames.awaiting[self._key] = (frames.loop, frames.main, self._open_gates)
+        return gate
 
-        self._worker.frames.wait(self._key, has_room)
+    def _open_gates(self):
+        """In the loop: those who wait look again."""
+        gates, self._gates = self._gates, []
+        for gate in gates:
+            if not gate.done():
+                gate.set_result(None)
 
     def _close(self):
         """No more responses; the request's memory can go."""
         self._is_closed = True
-        self._worker.frames.accounts.pop(self._key, None)
+        frames = self._worker.frames
+        frames.accounts.pop(self._key, None)
         self._request = None
+        if self._key in frames.waiting or self._gates:
+            with frames.mutex:
+                frames.wake_sender(self._key)
 
     def _fail(self):
         """`execute` raised, and the server has answered."""

@@ -63,7 +63,7 @@ class Worker:
 
     def start(self):
         """Obeys the first frame; False if there is nothing to serve."""
-        _, raw = self.frames.receive(False)
+        _, raw = self.frames.receive(self.frames.executions_look)
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = troupe_forked.worker = self
         self.model_name = args["model_name"]
@@ -165,9 +165,6 @@ class Worker:
         data = raw if type(raw) is bytearray else bytearray(raw)
         frames = self.frames
         sequence, groups, at = self.begin(raw)
-        if groups != 1:
-            # Under load others need this core, and the next frame is there anyway.
-            frames.is_eager = False
         decode, execute, encode = self.decode, self.execute, self.encode
         hold_ns = self.hold_ns
         time = last = now()

@@ -19,7 +19,6 @@ use super::{
 use crate::{
     backend::python::{
         asked::{Asked, CallHead, asked, call_head},
-        changes::change,
         decode::Cursor,
         encode,
         keeper::keeper,
@@ -57,6 +56,9 @@ struct Call {
     /// Sent and not taken by the worker: bytes, and what lets the maker go on.
     sent: VecDeque<(u64, Option<Arc<Credit>>)>,
     on_the_way: u64,
+    since: Instant,
+    /// The worker's main thread does nothing else until it is answered.
+    blocks: bool,
 }
 
 /// Tensors too large to be copied on this thread.
@@ -126,7 +128,25 @@ impl Calls {
         }
     }
 
-    fn begin(&mut self, number: u64, call: (Arc<Context>, Option<Arc<Model>>)) {
+    /// The call that the worker's main thread waits for, and since when.
+    pub(super) fn blocking(&self) -> Option<(Arc<Caller>, Instant)> {
+        let waits = |it: &&Call| it.blocks && it.waiting.is_empty() && it.copying == Copying::No;
+        let call = self.open.values().find(waits)?;
+        Some((call.context.caller.clone()?, call.since))
+    }
+
+    /// The number of a call and what it is about.
+    pub(super) fn made_as(
+        &self,
+        caller: &Arc<Caller>,
+    ) -> Option<(u64, Arc<Context>, Option<Arc<Model>>)> {
+        let is_it =
+            |it: &Call| it.context.caller.as_ref().is_some_and(|it| Arc::ptr_eq(it, caller));
+        let (number, call) = self.open.iter().find(|(_, it)| is_it(it))?;
+        Some((*number, call.context.clone(), call.model.clone()))
+    }
+
+    fn begin(&mut self, head: &CallHead, call: (Arc<Context>, Option<Arc<Model>>)) {
         let (context, model) = call;
         let call = Call {
             context,
@@ -135,8 +155,20 @@ impl Calls {
             copying: Copying::No,
             sent: VecDeque::new(),
             on_the_way: 0,
+            since: Instant::now(),
+            blocks: head.blocks,
         };
-        self.open.insert(number, call);
+        self.open.insert(head.call, call);
+    }
+
+    /// Was there ever a call?
+    pub(super) fn have_begun(&self) -> bool {
+        0 < self.open.capacity()
+    }
+
+    /// Which worker's calls these are.
+    pub(super) fn worker(&self) -> u32 {
+        self.worker
     }
 
     fn asking(&self, call: u64, takes_many: bool) -> Asking {
@@ -201,13 +233,13 @@ impl Link {
         let asking = self.calls.asking(head.call, head.takes_many);
         match found {
             Ok((model, request)) => {
-                self.calls.begin(head.call, (request.context.clone(), Some(model.clone())));
+                self.calls.begin(head, (request.context.clone(), Some(model.clone())));
                 if let Err((error, reply)) = model.admit(request, Reply::new(asking)) {
                     reply.answer(Err(refused(&model, &error)));
                 }
             }
             Err(error) => {
-                self.calls.begin(head.call, (Arc::default(), None));
+                self.calls.begin(head, (Arc::default(), None));
                 asking.tell(Said::Last(Err(error)));
             }
         }
@@ -239,35 +271,6 @@ impl Link {
         Ok(())
     }
 
-    /// A model loads or unloads others, or asks whether one is ready.
-    pub(super) fn change(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        this: Weak<RefCell<Link>>,
-    ) -> Result<(), String> {
-        let change = change(cursor)?;
-        let groups = self.in_flight.iter().flat_map(|it| &it.groups);
-        let requests = groups.flat_map(|it| &it.requests).flatten();
-        // Its loading waits for the warm-up, and the warm-up for this.
-        let is_loading = requests.into_iter().any(|it| it.context.is_warmup);
-        let recipe = &self.fixed.recipe;
-        let within = is_loading.then(|| recipe.model.clone());
-        let reply = keeper().spawn(change.reply(recipe.lookup.clone(), within));
-        let worker = self.calls.worker;
-        actix_rt::spawn(async move {
-            let Ok(reply) = reply.await else { return };
-            let Some(link) = this.upgrade() else { return };
-            let mut link = link.borrow_mut();
-            let is_same = link.calls.worker == worker;
-            if let State::Up(connection) = &mut link.state
-                && is_same
-            {
-                connection.write(&reply);
-            }
-        });
-        Ok(())
-    }
-
     fn hear(&mut self, heard: Heard) {
         let Heard { worker, call: number, said, is_copied } = heard;
         // The call may be of an earlier worker, or not wanted any more.
@@ -282,6 +285,15 @@ impl Link {
             call.waiting.push_back(said);
         }
         self.send_on(number);
+    }
+
+    /// Answers a call at once; what the model still says is dropped.
+    pub(super) fn answer(&mut self, number: u64, said: Said) {
+        if let Some(call) = self.calls.open.get_mut(&number) {
+            call.waiting.push_back(said);
+            self.send_on(number);
+            self.write_replies();
+        }
     }
 
     /// Sends what was said in a call as far as its window goes.
@@ -325,6 +337,7 @@ impl Link {
         if !frames.is_empty() {
             self.is_idle = false;
             connection.write(frames);
+            self.awake.asked(Instant::now());
             frames.clear();
             if COPY_HERE < frames.capacity() {
                 *frames = Vec::new();
@@ -334,7 +347,7 @@ impl Link {
 }
 
 /// Triton's words for a request that never reached its model.
-fn refused(model: &Model, error: &Error) -> Error {
+pub(super) fn refused(model: &Model, error: &Error) -> Error {
     let name = model.name();
     Error::new(error.kind(), format!("Model {name} - Error when running inference: {error}"))
 }

@@ -70,6 +70,11 @@ impl Open {
         self.requests.get(&key).is_none_or(|it| it.request.context.is_cancelled())
     }
 
+    /// Was it detached, and has it not ended?
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.requests.contains_key(&key)
+    }
+
     /// Takes the request out of its group, unless that was done before.
     pub(super) fn detach(&mut self, flight: &Flight, key: Key) {
         let (group, index) = (key.1 as usize, key.2 as usize);
