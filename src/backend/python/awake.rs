@@ -9,13 +9,20 @@ use std::{
 use tokio::sync::Notify;
 
 /// What comes this soon is worth staying awake for.
-const SOON: Duration = Duration::from_micros(400);
-/// Nobody stays awake longer for it.
+const FRAME_SOON: Duration = Duration::from_micros(200);
+const WORK_SOON: Duration = Duration::from_micros(400);
+/// Nobody stays awake longer than this, and than twice what it usually takes and this much more.
 const MOST: Duration = Duration::from_micros(600);
+const MORE: Duration = Duration::from_micros(50);
 /// Whoever was let by held the processor this long: it is needed elsewhere.
 const CROWDED: Duration = Duration::from_micros(500);
-/// How long to sleep as others do after that.
-const REST: Duration = Duration::from_millis(20);
+/// How long to sleep as others do after a watch in vain: the longer the more of them there were.
+const LEAST_REST: Duration = Duration::from_millis(10);
+const MOST_REST: Duration = Duration::from_secs(1);
+/// If the last look was longer ago, something else has run here, and what it led to is next.
+const BUSY: Duration = Duration::from_micros(4);
+/// So often in a row nobody is let by because of that.
+const MOST_BUSY: u32 = 3;
 
 /// Knows how soon a worker's frames come, and its next work once it has none, and watches for what
 /// comes soon.
@@ -27,16 +34,25 @@ pub(super) struct Awake {
 
 /// Something that comes a while after something else.
 struct Expected {
+    /// Sooner than this is soon.
+    soon: Duration,
     since: Option<Instant>,
+    /// Until when it is watched for.
+    until: Option<Instant>,
     /// Moving average of how long it took.
     usual: Duration,
+    rest: Duration,
+    rests_until: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Watch {
     /// `None` while there is nothing to watch for.
     until: Cell<Option<Instant>>,
-    rests_until: Cell<Option<Instant>>,
+    is_crowded: Cell<bool>,
+    looked: Cell<Option<Instant>>,
+    /// Looks in a row after something else has run.
+    busy: Cell<u32>,
     begun: Notify,
     is_over: Cell<bool>,
 }
@@ -49,12 +65,12 @@ impl Awake {
         if std::thread::available_parallelism().is_ok_and(|it| 1 < it.get()) {
             actix_rt::spawn(watch_for_frames(watch.clone()));
         }
-        Awake { watch, frame: Expected::default(), work: Expected::default() }
+        Awake { watch, frame: Expected::new(FRAME_SOON), work: Expected::new(WORK_SOON) }
     }
 
     /// The worker was given work at `now`.
     pub(super) fn works(&mut self, now: Instant) {
-        self.work.came(now);
+        self.work.came(now, self.watch.is_crowded.take());
         self.asked(now);
     }
 
@@ -66,7 +82,7 @@ impl Awake {
     /// A frame of the worker came.
     pub(super) fn heard(&mut self, now: Instant) {
         self.watch.set(None);
-        self.frame.came(now);
+        self.frame.came(now, self.watch.is_crowded.take());
     }
 
     /// The worker has nothing left to do.
@@ -75,23 +91,31 @@ impl Awake {
     }
 }
 
-impl Default for Expected {
-    fn default() -> Expected {
-        Expected { since: None, usual: MOST }
-    }
-}
-
 impl Expected {
+    fn new(soon: Duration) -> Expected {
+        let (usual, rest) = (MOST, LEAST_REST);
+        Expected { soon, since: None, until: None, usual, rest, rests_until: None }
+    }
+
     /// Until when to watch for it, if that is worth while.
     fn expect(&mut self, now: Instant) -> Option<Instant> {
         self.since = Some(now);
-        (self.usual < SOON).then(|| now + MOST)
+        let is_worth_it = self.usual < self.soon && self.rests_until.is_none_or(|it| it <= now);
+        self.until = is_worth_it.then(|| now + MOST.min(2 * self.usual + MORE));
+        self.until
     }
 
-    fn came(&mut self, now: Instant) {
-        if let Some(since) = self.since.take() {
-            let took = now.saturating_duration_since(since).min(MOST);
-            self.usual = (self.usual * 7 + took) / 8;
+    fn came(&mut self, now: Instant, was_crowded: bool) {
+        let Some(since) = self.since.take() else { return };
+        let took = now.saturating_duration_since(since).min(MOST);
+        self.usual = (self.usual * 7 + took) / 8;
+        match self.until.take() {
+            Some(until) if until < now || was_crowded => {
+                self.rests_until = Some(now + self.rest);
+                self.rest = MOST_REST.min(2 * self.rest);
+            }
+            Some(_) => self.rest = LEAST_REST.max(self.rest - self.rest / 64),
+            None => (),
         }
     }
 }
@@ -99,23 +123,31 @@ impl Expected {
 impl Watch {
     /// Watches until then.
     fn set(&self, until: Option<Instant>) {
-        let rests = |until: &Instant| self.rests_until.get().is_some_and(|it| *until < it);
-        let until = until.filter(|it| !rests(it));
         if self.until.replace(until).is_none() && until.is_some() {
             self.begun.notify_one();
         }
     }
 
-    /// Lets others run, and says whether to go on.
+    /// Lets others run if nothing runs here, and says whether to go on.
     fn goes_on(&self) -> bool {
         let Some(until) = self.until.get() else { return false };
         let now = Instant::now();
         if now < until {
-            std::thread::yield_now();
-            if now.elapsed() < CROWDED {
+            let is_busy = self.looked.get().is_some_and(|it| BUSY < now - it);
+            let busy = if is_busy { self.busy.get() + 1 } else { 0 };
+            if 0 < busy && busy <= MOST_BUSY {
+                self.busy.set(busy);
+                self.looked.set(Some(now));
                 return true;
             }
-            self.rests_until.set(Some(Instant::now() + REST));
+            std::thread::yield_now();
+            let after = Instant::now();
+            self.busy.set(0);
+            self.looked.set(Some(after));
+            if after - now < CROWDED {
+                return true;
+            }
+            self.is_crowded.set(true);
         }
         self.until.set(None);
         false
@@ -144,25 +176,38 @@ impl Drop for Awake {
 mod tests {
     use super::*;
 
-    /// Whether it is watched for, after it came so many microseconds late each time.
-    fn check(took: &[u64], expected: bool) {
-        let start = Instant::now();
-        let mut frame = Expected::default();
+    /// How long it is watched for, after it came so many microseconds late each time.
+    fn check(took: &[u64], expected: Option<u64>) {
+        let mut now = Instant::now();
+        let mut frame = Expected::new(FRAME_SOON);
         for took in took {
-            frame.expect(start);
-            frame.came(start + Duration::from_micros(*took));
+            frame.expect(now);
+            now += Duration::from_micros(*took);
+            frame.came(now, false);
         }
-        assert_eq!(frame.expect(start), expected.then(|| start + MOST), "{took:?}");
+        let watched = frame.expect(now).map(|it| (it - now).as_micros() as u64);
+        assert_eq!(watched.map(|it| it / 10 * 10), expected, "{took:?}");
     }
 
     #[test]
     fn only_what_comes_soon_is_watched_for() {
-        check(&[], false);
-        check(&[50; 3], false);
-        check(&[50; 10], true);
-        check(&[1000; 10], false);
-        check(&[[50; 30].as_slice(), &[50_000]].concat(), true);
-        check(&[[50; 30].as_slice(), &[50_000; 8]].concat(), false);
+        check(&[], None);
+        check(&[50; 3], None);
+        check(&[50; 40], Some(150));
+        check(&[120; 40], Some(290));
+        check(&[1000; 40], None);
+    }
+
+    #[test]
+    fn what_was_watched_for_in_vain_is_not_for_a_while() {
+        let often = [50; 40];
+        check(&[often.as_slice(), &[1000]].concat(), None);
+        // The rest is over.
+        check(&[often.as_slice(), &[1000], &often, &[10_000], &often].concat(), Some(150));
+        // And longer after the second time.
+        let twice = [often.as_slice(), &[1000, 10_000], &often, &[1000]].concat();
+        check(&[twice.as_slice(), &[10_000], &often].concat(), None);
+        check(&[twice.as_slice(), &[20_000], &often].concat(), Some(150));
     }
 
     #[actix_rt::test]

@@ -9,6 +9,21 @@ class ServerGone(Exception):
     """The server closed the socket."""
 
 
+class Until:
+    """Waited for like frames: comes once something is so."""
+
+    __slots__ = ("is_so",)
+
+    def __init__(self, is_so):
+        self.is_so = is_so
+
+    def __bool__(self):
+        return self.is_so()
+
+    def popleft(self):
+        return True
+
+
 class Awaiting:
     """The part of `Frames` that coroutines use."""
 
@@ -42,12 +57,12 @@ class Awaiting:
 
         def nobody_waits():
             if self.awaiting:
-                return None
+                return False
             self.is_pumping = False
             return True
 
         try:
-            self.wait(PUMP, nobody_waits)
+            self.wait(PUMP, Until(nobody_waits))
         except ServerGone:
             self.is_pumping = False
 

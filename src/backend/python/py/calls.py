@@ -231,7 +231,7 @@ class ResponseIterator:
             frame = frames.take_reply(call)
             if frame is None:
                 self._tell()
-                frame = frames.wait(call, lambda: frames.take_reply(call))
+                frame = frames.wait(call, frames.replies[call])
             response = self._take(frame)
             if response is not None:
                 return response

@@ -91,7 +91,8 @@ class Frames(Awaiting):
         self.rest = b""
         self.out = []
         self.kept = []
-        self.executions_look, self.replies_look = Look(control), Look(control)
+        # What comes within so many nanoseconds is looked for.
+        self.executions_look, self.replies_look = Look(control, 400_000), Look(control, 200_000)
 
     # Sending.
 
@@ -151,14 +152,10 @@ class Frames(Awaiting):
 
     def execution(self):
         """The next frame of executions, or check; main thread only."""
-        found = self.next_execution()
-        if found is not None:
-            return found
+        if self.executions:
+            return self.executions.popleft()
         # Whoever waits for more must have said what it has.
-        return self.wait(None, self.next_execution)
-
-    def next_execution(self):
-        return self.executions.popleft() if self.executions else None
+        return self.wait(None, self.executions)
 
     def next_call(self):
         """The number of a new call to the server."""
@@ -168,7 +165,7 @@ class Frames(Awaiting):
 
     def reply(self, call):
         """Waits for the only reply to a call."""
-        frame = self.wait(call, lambda: self.take_reply(call))
+        frame = self.wait(call, self.replies[call])
         del self.replies[call]
         return frame
 
@@ -191,10 +188,10 @@ class Frames(Awaiting):
             taken.append(found.popleft())
         return taken
 
-    def wait(self, key, take):
-        """Waits until `take` gives something; reads for all while nobody else does."""
+    def wait(self, key, came):
+        """Waits until something came and takes it; reads for all while nobody else does."""
         if self.reader is not None:
-            return self.reader.wait(key, take)
+            return self.reader.wait(key, came)
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
@@ -202,9 +199,8 @@ class Frames(Awaiting):
         mutex.acquire()
         try:
             while True:
-                found = take()
-                if found is not None:
-                    return found
+                if came:
+                    return came.popleft()
                 if self.is_gone:
                     raise ServerGone
                 if self.is_reading:

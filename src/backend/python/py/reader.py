@@ -55,39 +55,41 @@ class Reader:
 
     # Waiting.
 
-    def wait(self, key, take):
-        """Waits until `take` gives something, in a thread or in a task."""
+    def wait(self, key, came):
+        """Waits until something came and takes it, in a thread or in a task."""
         frames = self.frames
         is_loops = get_ident() == frames.main
         while True:
             if is_loops:
-                found = self.wait_in_loop(take)
+                found = self.wait_in_loop(came)
             else:
-                found = self.wait_in_thread(key, take)
+                found = self.wait_in_thread(key, came)
             if found is not None:
                 return found
             if frames.is_gone:
                 raise ServerGone
 
-    def wait_in_loop(self, take):
+    def wait_in_loop(self, came):
         """One look in the loop's own thread, which holds up the loop: nobody else reads."""
         with self.reading:
             with self.frames.mutex:
-                found = take()
-            if found is None and not self.frames.is_gone:
+                if came:
+                    return came.popleft()
+            if not self.frames.is_gone:
                 # Not for ever: what is waited for may come from another thread.
                 self.readable.poll(1000 * LAPSE)
                 self.read()
                 self.call()
-            return found
+            return None
 
-    def wait_in_thread(self, key, take):
+    def wait_in_thread(self, key, came):
         """One look in a thread; it reads itself where the loop does not."""
         frames = self.frames
         with frames.mutex:
-            found = take()
-            if found is not None or frames.is_gone:
-                return found
+            if came:
+                return came.popleft()
+            if frames.is_gone:
+                return None
             turn = frames.waiting.get(key)
             if turn is None:
                 turn = frames.waiting[key] = Condition(frames.mutex)

@@ -3,6 +3,7 @@ import struct
 from _thread import get_ident
 from threading import Lock
 
+from troupe_awaiting import Until
 from troupe_types import TritonModelException
 
 PART_HEAD = struct.Struct("<Ic3xIIIIQ")
@@ -109,7 +110,7 @@ class InferenceResponseSender:
         return self._account[0] < max(WINDOW, size) or self._is_closed
 
     def _wait(self, size):
-        self._worker.frames.wait(self._key, lambda: self._has_room(size) or None)
+        self._worker.frames.wait(self._key, Until(lambda: self._has_room(size)))
 
     def _gate(self, size):
         """What a coroutine awaits until there is room; `None` if there is."""
