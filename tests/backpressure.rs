@@ -79,34 +79,6 @@ const FLOODS_BY_COROUTINES: &str = "
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             os.pwrite(notes, end, 8)";
 
-/// The same in coroutines: those of `execute`, or tasks that outlive it.
-const FLOODS_BY_COROUTINES: &str = "
-    import asyncio
-
-    class TritonPythonModel:
-        async def execute(self, requests):
-            for it in requests:
-                count = int(pb_utils.get_input_tensor_by_name(it, 'count').as_numpy()[0])
-                notes = os.open('NOTES.' + it.request_id(), os.O_CREAT | os.O_WRONLY)
-                flood = self.flood(it.get_response_sender(), count, notes)
-                if it.request_id() == 'task':
-                    self.task = asyncio.create_task(flood)
-                else:
-                    await flood
-
-        async def flood(self, sender, count, notes):
-            end = b'through'
-            for sent in range(1, count + 1):
-                if sender.is_cancelled():
-                    end = b'cancelled'
-                    break
-                text = pb_utils.Tensor('text', np.array([b'x' * (64 << 10)], np.object_))
-                sender.send(pb_utils.InferenceResponse([text]))
-                os.pwrite(notes, b'%8d' % sent, 0)
-                await asyncio.sleep(0)
-            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-            os.pwrite(notes, end, 8)";
-
 /// 2 GiB.
 const TOO_MANY: u32 = 32 << 10;
 /// What sockets, windows and buffers of both sides may hold together: 40 MiB.
