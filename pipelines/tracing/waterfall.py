@@ -55,7 +55,9 @@ def tree(spans):
     known = {it["spanID"] for it in spans}
     below = {}
     for span in sorted(spans, key=lambda it: (it["startTime"], -it["duration"])):
-        parents = [it["spanID"] for it in span.get("references", ()) if it["spanID"] in known]
+        # Links come as references too, in older versions before the parent.
+        references = sorted(span.get("references", ()), key=lambda it: it["refType"] != "CHILD_OF")
+        parents = [it["spanID"] for it in references if it["spanID"] in known]
         below.setdefault(parents[0] if parents else None, []).append(span)
 
     def walk(parent, depth):
