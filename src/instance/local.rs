@@ -53,7 +53,6 @@ impl Local {
         stats: Arc<Statistics>,
     ) -> Result<Local> {
         let executor = guarded(&instance.name, || backend.open(instance))?;
-        instance.health.join();
         let name = (*instance.name).into();
         Ok(Local { has_batch_io: config.has_batch_io(), executor, name, config, stats })
     }
