@@ -1,6 +1,6 @@
 //! The access log: a line about each inference, with the microseconds of every step.
 
-use std::{collections::HashMap, fmt::Write, sync::Arc, time::Instant};
+use std::{fmt::Write, sync::Arc, time::Instant};
 
 use super::Gate;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     log::{Log, Value},
     model::Model,
     request::Request,
-    trace::{Carried, Record, Span, Visit},
+    trace::{Carried, Record, Span, Visit, ways},
 };
 
 /// A line tells so many steps.
@@ -174,17 +174,10 @@ struct Step<'a> {
 
 /// Those that have ended, in the order they began.
 fn steps(root: u64, visits: &[Visit]) -> Vec<Step<'_>> {
-    let mut places: HashMap<u64, String> = HashMap::new();
     let mut steps = Vec::new();
-    for visit in visits.iter().take(MAX_STEPS) {
-        if visit.parent == root {
-            places.insert(visit.id, String::new());
-            continue;
-        }
-        let Some(above) = places.get(&visit.parent) else { continue };
-        let own = visit.step.map_or_else(|| "call".to_owned(), |it| it.to_string());
-        let place = if above.is_empty() { own } else { format!("{above}.{own}") };
-        places.insert(visit.id, place.clone());
+    for (visit, way) in ways(root, visits).take(MAX_STEPS).filter(|(_, way)| !way.is_empty()) {
+        let own = |it: &&Visit| it.step.map_or_else(|| "call".to_owned(), |it| it.to_string());
+        let place = way.iter().map(own).collect::<Vec<_>>().join(".");
         let Some(ended) = visit.ended else { continue };
         let begun = visit.begin.at;
         let queue = visit.execution.as_ref().map_or(0, |it| micros(begun, it.begun));

@@ -14,6 +14,8 @@ pub mod named;
 mod provenance;
 pub mod settings;
 pub mod status;
+#[cfg(test)]
+mod testing;
 mod trace_settings;
 mod watch;
 

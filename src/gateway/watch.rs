@@ -1,16 +1,26 @@
 //! Requests that somebody watches: who asked for it, and what they get to see.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use crate::{
     request::{Parameter, Parameters, Request, Response},
-    trace::{Carried, Record, Span, Visit},
+    trace::{Carried, Record, Span, Visit, ways},
 };
 
 /// The request parameter that asks for microseconds in the response's parameters.
 const TIMING: &str = "troupe_timing";
 /// A response tells the times of so many visits to models.
 const MAX_TOLD: usize = 256;
+
+/// What is noted of a request, if it is traced.
+pub(super) type Traced = Option<Arc<Record>>;
+
+/// Something happens to it at the door.
+pub(super) fn mark(traced: &Traced, name: &'static str) {
+    if let Some(record) = traced {
+        record.mark(name, Instant::now());
+    }
+}
 
 /// Who watches a request.
 pub(super) struct Watch {
@@ -60,18 +70,15 @@ fn times(record: &Record, now: Instant) -> Parameters {
     };
     let visits = record.visits();
     let mut told = vec![(format!("{TIMING}.total_us").into(), micros(record.begun, now))];
-    let mut places: HashMap<u64, String> = HashMap::from([(record.root, TIMING.to_owned())]);
-    for visit in visits.iter().take(MAX_TOLD) {
-        let Some(above) = places.get(&visit.parent) else { continue };
-        let is_first = visit.parent == record.root;
-        let place = if is_first { above.clone() } else { format!("{above}.{}", name(visit)) };
-        places.insert(visit.id, place.clone());
+    for (visit, way) in ways(record.root, &visits).take(MAX_TOLD) {
+        let place: Vec<_> = [TIMING.to_owned()].into_iter().chain(way.iter().map(name)).collect();
+        let place = place.join(".");
         let Some(ended) = visit.ended else { continue };
         let begun = visit.begin.at;
         let mut tell = |what: &str, from, to| {
             told.push((format!("{place}.{what}").into(), micros(from, to)));
         };
-        if !is_first {
+        if !way.is_empty() {
             tell("start_us", record.begun, begun);
             tell("total_us", begun, ended);
         }
@@ -86,7 +93,7 @@ fn times(record: &Record, now: Instant) -> Parameters {
     told
 }
 
-fn name(visit: &Visit) -> String {
+fn name(visit: &&Visit) -> String {
     match visit.step {
         Some(step) => format!("{step}.{}", visit.begin.model),
         None => format!("call.{}", visit.begin.model),

@@ -12,5 +12,5 @@ pub use self::{
     execution::{Ended, Execution},
     ids::{random, span_id},
     record::{Finished, Record, Sink},
-    visit::{Begin, Open, Span, Visit},
+    visit::{Begin, Open, Span, Visit, ways},
 };

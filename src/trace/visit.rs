@@ -1,6 +1,6 @@
 //! A model's work on one traced request.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use super::{Execution, Record};
 use crate::{error::Error, statistics::Timing, tensor::Tensor};
@@ -68,6 +68,21 @@ pub struct Open {
 
 /// So many responses have a moment each; of more there are a thousand times as many somewhere.
 const MAX_RESPONSES: usize = 1024;
+
+/// Visits below `root`, in the order they began, each with its way: the visits from the one right
+/// below what the client asked down to itself; empty for that one.
+pub fn ways(root: u64, visits: &[Visit]) -> impl Iterator<Item = (&Visit, Vec<&Visit>)> {
+    let mut ways: HashMap<u64, Vec<&Visit>> = HashMap::new();
+    visits.iter().filter_map(move |visit| {
+        let mut way = Vec::new();
+        if visit.parent != root {
+            way.clone_from(ways.get(&visit.parent)?);
+            way.push(visit);
+        }
+        ways.insert(visit.id, way.clone());
+        Some((visit, way))
+    })
+}
 
 impl Span {
     /// Right under the client's request.

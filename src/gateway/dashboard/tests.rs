@@ -3,37 +3,16 @@
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use arc_swap::ArcSwap;
-use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::{
     config::{Options, read_text},
-    gateway::settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
-    model::{Infer, Model, Parts},
-    repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
-    request::{Reply, Request},
-    tensor::SegmentPool,
+    gateway::testing::{self, Nobody},
+    model::{Model, Parts},
+    repository::{Catalog, Entry, Repository, State, Version},
 };
 
 const NAME: &str = "<script>alert('m')</script>\"&";
-
-struct Nobody;
-
-impl Infer for Nobody {
-    fn infer(&self, _: Request, _: Reply) {}
-}
-
-impl Control for Nobody {
-    fn end(&self) {}
-
-    fn load(&self, _: String, _: Overrides) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn unload(&self, _: String, _: bool) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
-}
 
 fn model() -> Arc<Model> {
     let name = NAME.replace('"', "\\\"");
@@ -67,16 +46,7 @@ fn gate(model: &Arc<Model>) -> Gate {
             catalog: Arc::new(ArcSwap::from_pointee(catalog)),
             control: Arc::new(Nobody),
         },
-        settings: Settings {
-            server_id: "<here>".into(),
-            max_input_size: DEFAULT_MAX_INPUT_SIZE,
-            strict_readiness: true,
-            allow_dashboard: true,
-            segments: SegmentPool::new(0),
-            log: crate::log::Log::silent(),
-            access_log: false,
-            tap: None,
-        },
+        settings: testing::settings("<here>"),
         tracer: Arc::default(),
         lifecycle: Arc::default(),
     }

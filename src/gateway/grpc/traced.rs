@@ -19,10 +19,8 @@ use tonic::{
     metadata::MetadataMap,
 };
 
+pub(super) use crate::gateway::watch::{Traced, mark};
 use crate::{error::Error, gateway::Gate, model::Model, trace::Record};
-
-/// What is noted of a request, if it is traced.
-pub(super) type Traced = Option<Arc<Record>>;
 
 /// When a call came, before its message was read.
 #[derive(Clone, Copy)]
@@ -43,13 +41,6 @@ pub(super) fn begin(
     record.mark("GRPC_WAITREAD_START", record.begun);
     record.mark("GRPC_WAITREAD_END", Instant::now());
     Some(record)
-}
-
-/// Something happens to it.
-pub(super) fn mark(traced: &Traced, name: &'static str) {
-    if let Some(record) = traced {
-        record.mark(name, Instant::now());
-    }
 }
 
 /// Its client gets an error.

@@ -14,10 +14,8 @@ use actix_web::{
 use bytes::Bytes;
 
 use super::refusal::Refusal;
+pub(super) use crate::gateway::watch::{Traced, mark};
 use crate::{error::Error, gateway::Gate, model::Model, trace::Record};
-
-/// What is noted of a request, if it is traced.
-pub(super) type Traced = Option<Arc<Record>>;
 
 /// Its head has come.
 pub(super) fn begin(gate: &Gate, model: &Model, http: &HttpRequest) -> Traced {
@@ -29,13 +27,6 @@ pub(super) fn begin(gate: &Gate, model: &Model, http: &HttpRequest) -> Traced {
     let record = gate.tracer.sample(model.name(), &header, None)?;
     record.mark("HTTP_RECV_START", record.begun);
     Some(record)
-}
-
-/// Something happens to it.
-pub(super) fn mark(traced: &Traced, name: &'static str) {
-    if let Some(record) = traced {
-        record.mark(name, Instant::now());
-    }
 }
 
 /// Its client gets a refusal.

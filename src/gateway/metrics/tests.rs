@@ -7,7 +7,6 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use futures_util::future::BoxFuture;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -16,32 +15,14 @@ use tokio::{
 use super::*;
 use crate::{
     config::{Options, read_text},
-    error::{Error, Result},
-    gateway::settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
+    error::Error,
+    gateway::testing::{self, Nobody},
     metrics::Latencies,
-    model::{Infer, Model, Parts},
-    repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
-    request::{Reply, Request, Response},
+    model::{Model, Parts},
+    repository::{Catalog, Entry, Repository, State, Version},
+    request::{Reply, Response},
     statistics::{Statistics, Timing},
-    tensor::SegmentPool,
 };
-
-struct Nobody;
-
-impl Infer for Nobody {
-    fn infer(&self, _: Request, _: Reply) {}
-}
-
-impl Control for Nobody {
-    fn end(&self) {}
-
-    fn load(&self, _: String, _: Overrides) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
-    fn unload(&self, _: String, _: bool) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
-}
 
 const MODEL: &str = r#"
     name: "m" backend: "native" metric_tags { key: "te-am" value: "a\"b" }
@@ -273,16 +254,7 @@ async fn the_endpoint_answers_get_and_nothing_else() {
     let catalog = Arc::new(ArcSwap::from_pointee(catalog(&model())));
     let gate = Gate {
         repository: Repository { catalog: catalog.clone(), control: Arc::new(Nobody) },
-        settings: Settings {
-            server_id: "here".into(),
-            max_input_size: DEFAULT_MAX_INPUT_SIZE,
-            strict_readiness: true,
-            allow_dashboard: true,
-            segments: SegmentPool::new(0),
-            log: crate::log::Log::silent(),
-            access_log: false,
-            tap: None,
-        },
+        settings: testing::settings("here"),
         lifecycle: Arc::default(),
         tracer: Arc::default(),
     };

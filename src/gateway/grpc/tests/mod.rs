@@ -24,7 +24,8 @@ use crate::{
     error::{Error, Result},
     gateway::{
         Gate,
-        settings::{DEFAULT_MAX_INPUT_SIZE, Lifecycle, Settings},
+        settings::{Lifecycle, Settings},
+        testing,
     },
     model::{Infer, Model, Parts},
     proto::inference::{
@@ -34,7 +35,6 @@ use crate::{
     },
     repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
     request::{Parameter, Pending, Reply, Request, Response},
-    tensor::SegmentPool,
 };
 
 type Client = GrpcInferenceServiceClient<Channel>;
@@ -118,16 +118,7 @@ impl Server {
                 catalog: Arc::new(ArcSwap::from_pointee(catalog(hold))),
                 control: loads.clone(),
             },
-            settings: Settings {
-                server_id: "here".into(),
-                max_input_size: DEFAULT_MAX_INPUT_SIZE,
-                strict_readiness: true,
-                allow_dashboard: true,
-                segments: SegmentPool::new(0),
-                log: crate::log::Log::silent(),
-                access_log: false,
-                tap: None,
-            },
+            settings: testing::settings("here"),
             lifecycle: Arc::new(Lifecycle::default()),
             tracer: Arc::default(),
         };

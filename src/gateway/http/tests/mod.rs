@@ -27,7 +27,10 @@ use super::*;
 use crate::{
     config,
     error::{Error, Result},
-    gateway::settings::{Lifecycle, Settings},
+    gateway::{
+        settings::{Lifecycle, Settings},
+        testing,
+    },
     model::{Infer, Model, Parts},
     repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
     request::{Reply, Request, Response},
@@ -165,14 +168,9 @@ impl Bench {
                 control: notebook.clone(),
             },
             settings: Settings {
-                server_id: "bench".to_owned(),
                 max_input_size: LIMIT,
-                strict_readiness: true,
-                allow_dashboard: true,
                 segments: SegmentPool::new(1 << 24),
-                log: crate::log::Log::silent(),
-                access_log: false,
-                tap: None,
+                ..testing::settings("bench")
             },
             lifecycle: Arc::new(Lifecycle::default()),
             tracer: Arc::default(),

@@ -1,0 +1,46 @@
+//! What the tests of all doors share: a server without anything behind it.
+
+use futures_util::future::BoxFuture;
+
+use super::settings::{DEFAULT_MAX_INPUT_SIZE, Settings};
+use crate::{
+    error::Result,
+    log::Log,
+    model::Infer,
+    repository::{Control, Overrides},
+    request::{Reply, Request},
+    tensor::SegmentPool,
+};
+
+/// Answers nothing and changes nothing.
+pub(super) struct Nobody;
+
+impl Infer for Nobody {
+    fn infer(&self, _: Request, _: Reply) {}
+}
+
+impl Control for Nobody {
+    fn end(&self) {}
+
+    fn load(&self, _: String, _: Overrides) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unload(&self, _: String, _: bool) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// As without flags, and without a log.
+pub(super) fn settings(server_id: &str) -> Settings {
+    Settings {
+        server_id: server_id.to_owned(),
+        max_input_size: DEFAULT_MAX_INPUT_SIZE,
+        strict_readiness: true,
+        allow_dashboard: true,
+        segments: SegmentPool::new(0),
+        log: Log::silent(),
+        access_log: false,
+        tap: None,
+    }
+}
