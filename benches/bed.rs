@@ -8,18 +8,16 @@ use std::{
 use actix_rt::{Arbiter, System, SystemRunner};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use troupe::{
-    backend::{self, Place, Settings},
-    batcher,
+use troupe_base::{
+    backend::{Place, Settings},
     config::{self, ModelConfig},
-    engines::Engines,
-    ensemble,
     metrics::Metrics,
     model::{Health, Infer, Model, Parts},
     request::{Reply, Request},
     statistics::Statistics,
     tensor::{DataType, Tensor},
 };
+use troupe_engine::{batcher, engines::Engines, ensemble};
 
 /// The engine's only thread, which the benches run on too, as gateways do.
 pub(crate) struct Bed {
@@ -42,7 +40,7 @@ impl Bed {
             model_dir: Default::default(),
             version: parts.version,
         };
-        let native = backend::kind("native").expect("native ops are built in");
+        let native = troupe_backends::kind("native").expect("native ops are built in");
         let backend = (native.prepare)(&Settings::default(), &place, parts.config.clone());
         let setup = batcher::Setup {
             config: parts.config.clone(),

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput};
-use troupe::{
-    gateway::http::codec,
+use troupe_base::{
     request::{Response, Wanted},
     tensor::{DataType, Tensor},
 };
+use troupe_gateway::http::codec;
 
 use crate::bed::Bed;
 

@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::Arc, time::Duration};
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use troupe::{model::Model, request::Request};
+use troupe_base::{model::Model, request::Request};
 
 use crate::bed::{self, Bed, Load};
 

@@ -8,12 +8,14 @@ use std::{
 };
 
 use clap::Parser;
-use troupe::{
-    backend::gpus,
-    client, config, draw, log,
-    options::{self, Command, GraphFormat, Options},
-    repository, server,
-};
+use troupe::server;
+use troupe_backends::gpus;
+use troupe_base::config;
+use troupe_draw as draw;
+use troupe_observability::log;
+use troupe_options::{self as options, Command, GraphFormat, Options};
+use troupe_repository as repository;
+use troupe_tools as client;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::json;
-use troupe::proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
+use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use crate::support::{
     Repository, Server,

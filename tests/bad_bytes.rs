@@ -8,7 +8,7 @@ use flate2::{
 };
 use serde_json::json;
 use tonic::Code;
-use troupe::proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
+use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use crate::support::{
     Answer,
@@ -173,7 +173,7 @@ fn names_that_are_wrong() {
             matches!(error.code(), Code::NotFound | Code::InvalidArgument),
             "{name:?}: {error}"
         );
-        let load = troupe::proto::inference::RepositoryModelLoadRequest {
+        let load = troupe_proto::inference::RepositoryModelLoadRequest {
             model_name: name.to_owned(),
             ..Default::default()
         };

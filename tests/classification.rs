@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use serde_json::{Value, json};
 use tonic::Code;
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     InferParameter, ModelInferRequest, infer_parameter::ParameterChoice,
     model_infer_request::InferRequestedOutputTensor,
 };

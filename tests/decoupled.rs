@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     InferParameter, ModelInferRequest, ModelStreamInferResponse, infer_parameter::ParameterChoice,
 };
 

@@ -2,7 +2,7 @@
 //! of a client that does not read.
 
 use tonic::Streaming;
-use troupe::proto::inference::ModelStreamInferResponse;
+use troupe_proto::inference::ModelStreamInferResponse;
 
 use crate::{
     decoupled_ensemble::{ENSEMBLE, FLOATS, ask, decoupled, stream, told},

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::LazyLock};
 
 use serde_json::{Value, json};
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     InferParameter, ModelInferRequest, ModelStreamInferResponse, infer_parameter::ParameterChoice,
 };
 
@@ -152,7 +152,7 @@ fn decoupled_ensembles_are_steps_of_others() {
 fn steps_before_beside_and_behind_a_decoupled_one() {
     check("branches", &[1.0, 2.0], &["2 0", "20 -12", "."]);
     let mut request = ask("branches", &[3.0]);
-    let less = troupe::proto::inference::model_infer_request::InferRequestedOutputTensor {
+    let less = troupe_proto::inference::model_infer_request::InferRequestedOutputTensor {
         name: "LESS".to_owned(),
         ..Default::default()
     };

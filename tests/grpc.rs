@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     ModelConfigRequest, ModelMetadataRequest, ModelReadyRequest, ModelStatisticsRequest,
     RepositoryIndexRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest,
     ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest, infer_parameter::ParameterChoice,

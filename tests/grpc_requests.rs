@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tonic::Code;
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     InferParameter, InferTensorContents, ModelInferRequest,
     infer_parameter::ParameterChoice,
     model_infer_request::{InferInputTensor, InferRequestedOutputTensor},

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonic::Code;
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     LogSettingsRequest, LogSettingsResponse,
     log_settings_request::{SettingValue, setting_value::ParameterChoice},
     log_settings_response::setting_value::ParameterChoice as Told,

@@ -1,9 +1,7 @@
-//! One test binary: the layers of the source, and the server driven from outside.
+//! One test binary: the server driven from outside.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on says so")]
 
 mod support;
-
-mod layers;
 
 mod backpressure;
 mod bad_bytes;

@@ -286,7 +286,7 @@ fn responses_of_decoupled_models_are_counted_by_position() {
     assert_eq!(ns("compute_infer") + ns("compute_output"), ns("success"), "{stats}");
     assert_eq!(stats["memory_usage"], json!([]));
     assert_eq!(server.stats("plain")["response_stats"], json!({}));
-    let request = troupe::proto::inference::ModelStatisticsRequest {
+    let request = troupe_proto::inference::ModelStatisticsRequest {
         name: "m".to_owned(),
         version: String::new(),
     };

@@ -47,7 +47,7 @@ fn families(server: &Server) -> BTreeSet<String> {
     let page = server.metrics.get("/metrics").ok().text();
     let named = page.lines().filter_map(|it| it.strip_prefix("# TYPE "));
     let mut families: BTreeSet<String> =
-        troupe::metrics::gpu_families().map(str::to_owned).collect();
+        troupe_base::metrics::gpu_families().map(str::to_owned).collect();
     for family in named {
         let (name, kind) = family.split_once(' ').unwrap();
         families.insert(name.to_owned());
@@ -189,7 +189,7 @@ fn prometheus_reads_what_the_dashboard_asks_for() {
         let found = prometheus.finds(query);
         assert_eq!((found.len(), found[0].1), (1, expected), "{query}: {found:?}");
     }
-    let of_gpus: BTreeSet<_> = troupe::metrics::gpu_families().map(str::to_owned).collect();
+    let of_gpus: BTreeSet<_> = troupe_base::metrics::gpu_families().map(str::to_owned).collect();
     for query in queries(&dashboard()) {
         let asked = query
             .replace("$__rate_interval", "1m")

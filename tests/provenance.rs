@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use serde_json::{Value, json};
 use tonic::Code;
 use tonic_types::StatusExt;
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     InferParameter, ModelInferRequest, infer_parameter::ParameterChoice,
 };
 

@@ -1,7 +1,7 @@
 //! Large tensors go through Python steps without a copy, and their memory is given back or limited.
 
 use serde_json::json;
-use troupe::proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
+use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use crate::support::{
     Answer, Model, Repository, Server,

@@ -252,7 +252,7 @@ fn a_decoupled_model_is_timed_until_execute_returns_and_its_open_requests_end_wi
     let server = Server::start(Repository::of([("m", model)]));
     let ask = |x: f32| {
         let answers = Grpc::connect(server.grpc).stream(vec![grpc::floats("m", &[("x", &[x])])]);
-        let text = |it: &troupe::proto::inference::ModelStreamInferResponse| {
+        let text = |it: &troupe_proto::inference::ModelStreamInferResponse| {
             let response = it.infer_response.as_ref().unwrap();
             let values = response.raw_output_contents.iter().flat_map(|it| floats_of(it));
             let values = values.map(|it| it.to_string()).collect::<Vec<_>>();

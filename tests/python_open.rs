@@ -38,7 +38,7 @@ for it in requests:
 /// The values and errors that a stream gave.
 fn ask(server: &Server, model: &str, x: f32) -> Vec<String> {
     let answers = Grpc::connect(server.grpc).stream(vec![grpc::floats(model, &[("x", &[x])])]);
-    let text = |it: troupe::proto::inference::ModelStreamInferResponse| {
+    let text = |it: troupe_proto::inference::ModelStreamInferResponse| {
         let response = it.infer_response.unwrap_or_default();
         let values = response.raw_output_contents.iter().flat_map(|it| floats_of(it));
         let values = values.map(|it| it.to_string()).collect::<Vec<_>>();

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::LazyLock};
 
 use serde_json::{Value, json};
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     InferParameter, ModelInferRequest, infer_parameter::ParameterChoice as Choice,
 };
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use troupe::proto::inference::{ModelReadyRequest, ServerReadyRequest};
+use troupe_proto::inference::{ModelReadyRequest, ServerReadyRequest};
 
 use crate::support::{
     Model, Repository, Server, at_once, ensemble,

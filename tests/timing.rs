@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde_json::{Value, json};
-use troupe::proto::inference::{InferParameter, infer_parameter::ParameterChoice};
+use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
 
 use crate::support::{
     Repository, Server, ensemble,

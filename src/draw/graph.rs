@@ -8,7 +8,7 @@ use super::{
     picture::{self, Flow, Picture, Port},
     step::{Numbers, Step},
 };
-use crate::{
+use troupe_base::{
     metrics::live::TensorLive,
     model::Model,
     statistics::ring::{SPAN, SPANS},

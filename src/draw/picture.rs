@@ -8,11 +8,11 @@ use super::{
     graph::{self, Graph},
     shown::{Carried, Link, Shown},
 };
-use crate::{
+use troupe_base::{
     config::{EnsembleConfig, ModelConfig, StepConfig},
-    ensemble::graph::build,
     tensor::{DataType, shape_text},
 };
+use troupe_engine::ensemble::graph::build;
 
 /// Everything to draw; ports and nodes are numbers from here on.
 pub(super) struct Picture {

@@ -5,7 +5,7 @@ use super::{
     numbers,
     step::{Health, Numbers, Step},
 };
-use crate::tensor::shape_text;
+use troupe_base::tensor::shape_text;
 
 /// Where the graph of a step's model is.
 pub type Link<'a> = &'a dyn Fn(&Step) -> String;

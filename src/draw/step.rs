@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{
+use troupe_base::{
     metrics::live::StepLive,
     model::Model,
     statistics::{

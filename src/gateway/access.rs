@@ -3,13 +3,13 @@
 use std::{fmt::Write, sync::Arc, time::Instant};
 
 use super::Gate;
-use crate::{
+use troupe_base::{
     error::StepError,
-    log::{Log, Value},
     model::Model,
     request::Request,
     trace::{Carried, Record, Span, Visit, ways},
 };
+use troupe_observability::log::{Log, Value};
 
 /// A line tells so many steps.
 const MAX_STEPS: usize = 64;

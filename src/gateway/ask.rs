@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::mpsc;
 
 use super::watch::Watch;
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     model::Model,
     request::{Answer, Context, Part, Reply, Request, Response},

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, io::Write, sync::Arc};
 use smallvec::SmallVec;
 use tokio::task::spawn_blocking;
 
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     model::{Labels, Model},
     request::{Response, Wanted},
@@ -196,7 +196,7 @@ impl Value for Float {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::Shape;
+    use troupe_base::tensor::Shape;
 
     fn classify(
         (dtype, data): (DataType, &[u8]),

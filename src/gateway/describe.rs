@@ -5,13 +5,13 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use serde::{Serialize, Serializer};
 
 use super::Gate;
-use crate::{
+use troupe_base::{
     config::{Input, ModelConfig, Output},
     error::{Error, ErrorKind, Result},
     model::Model,
-    repository::{Entry, State},
     statistics::{BatchTotal, Count, ResponseTotal, Responses, Statistics, Total},
 };
+use troupe_repository::{Entry, State};
 
 /// The release of Triton whose behaviour this server follows: clients look at the major number.
 pub const VERSION: &str = "2.73.0";
@@ -130,7 +130,7 @@ fn index_of(name: &Arc<str>, entry: &Entry) -> Vec<IndexEntry> {
         return vec![IndexEntry { name: name.to_string(), version: String::new(), state, reason }];
     }
     let versions = entry.versions.iter();
-    let line = |(number, version): (&i64, &crate::repository::Version)| IndexEntry {
+    let line = |(number, version): (&i64, &troupe_repository::Version)| IndexEntry {
         name: name.to_string(),
         version: number.to_string(),
         state: version.state.as_str(),

@@ -2,12 +2,12 @@
 
 use std::{str::FromStr, sync::Arc, time::Instant};
 
-use crate::{
-    draw::{self, Graph, Step, encoded},
+use troupe_base::{
     error::{Error, Result},
     model::Model,
-    options::GraphFormat,
 };
+use troupe_draw::{self as draw, Graph, Step, encoded};
+use troupe_options::GraphFormat;
 
 /// How a graph is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

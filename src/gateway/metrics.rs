@@ -16,7 +16,7 @@ use actix_web::{
 
 use self::render::render;
 use super::{Gate, dashboard};
-use crate::metrics::Metrics;
+use troupe_base::metrics::Metrics;
 
 /// The actor that owns the listener of the metrics and its connections.
 pub struct MetricsGateway {

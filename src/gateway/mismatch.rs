@@ -1,6 +1,6 @@
 //! Says, in Triton's words, why the bytes of an input are not what its shape promises.
 
-use crate::{
+use troupe_base::{
     error::Error,
     tensor::{DataType, element_count},
 };

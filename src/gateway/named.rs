@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 
-use crate::{
+use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::{pick_outputs, place_inputs},

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::error::{Error, StepError};
+use troupe_base::error::{Error, StepError};
 
 /// The step that failed, the way to it, and whose request it was.
 #[derive(Serialize)]

@@ -7,12 +7,12 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-use crate::{
+use troupe_base::{
     error::{Error, Result},
-    log::Log,
     tap,
     tensor::SegmentPool,
 };
+use troupe_observability::log::Log;
 
 /// What the command line says about the gateways.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub struct Settings {
     pub tap: Option<Arc<tap::Limit>>,
 }
 
-pub use crate::options::DEFAULT_MAX_INPUT_SIZE;
+pub use troupe_options::DEFAULT_MAX_INPUT_SIZE;
 
 /// Where the server is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The one table from error kinds to the codes of the two protocols.
 
-use crate::error::ErrorKind;
+use troupe_base::error::ErrorKind;
 
 /// How the protocols say that a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,14 @@
 use futures_util::future::BoxFuture;
 
 use super::settings::{DEFAULT_MAX_INPUT_SIZE, Settings};
-use crate::{
+use troupe_base::{
     error::Result,
-    log::Log,
     model::Infer,
-    repository::{Control, Overrides},
     request::{Reply, Request},
     tensor::SegmentPool,
 };
+use troupe_observability::log::Log;
+use troupe_repository::{Control, Overrides};
 
 /// Answers nothing and changes nothing.
 pub(super) struct Nobody;

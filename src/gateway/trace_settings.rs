@@ -1,11 +1,9 @@
 //! The trace extension: settings in Triton's names, as strings, over either protocol.
 
-use crate::{
-    error::{Error, Result},
-    gateway::Gate,
-    options::TraceLevels,
-    telemetry::{Change, Update},
-};
+use crate::Gate;
+use troupe_base::error::{Error, Result};
+use troupe_observability::telemetry::{Change, Update};
+use troupe_options::TraceLevels;
 
 /// Settings by name; a list of none clears one.
 pub(super) type Values = Vec<(String, Vec<String>)>;
@@ -100,7 +98,7 @@ fn invalid(why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use troupe_base::error::ErrorKind;
 
     fn update_of(name: &str, values: &[&str]) -> Result<Update> {
         update(vec![(name.to_owned(), values.iter().map(|it| (*it).to_owned()).collect())])

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use crate::{
+use troupe_base::{
     request::{Parameter, Parameters, Request, Response},
     trace::{Carried, Record, Span, Visit, ways},
 };

@@ -20,7 +20,7 @@ use super::{
     poll::{Action, Kept, Polled, poll},
     world::World,
 };
-use crate::error::{Error, Result};
+use troupe_base::error::{Error, Result};
 
 /// Asks for an operation.
 #[derive(Message)]

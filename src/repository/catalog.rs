@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     model::Model,
 };

@@ -15,11 +15,8 @@ use super::{
     scan::{self, Folders},
     warmup,
 };
-use crate::{
-    backend,
-    config::{Draft, ModelConfig, Places, Problem},
-    ensemble,
-};
+use troupe_base::config::{Draft, ModelConfig, Places, Problem};
+use troupe_engine::ensemble;
 
 /// Every problem, one line each, with its place; empty if all models could be loaded as far as
 /// their configs tell. Blocks.
@@ -69,7 +66,7 @@ impl Model {
             Content::Ensemble(config, _) => self.config = Some(config.clone()),
             Content::Single(draft) => match Draft::clone(draft).finish(&settings.config) {
                 Ok(config) => {
-                    if backend::kind(&config.backend).is_none() {
+                    if troupe_backends::kind(&config.backend).is_none() {
                         let text = super::load::unknown_backend(&config.backend);
                         problems.push(config.places.problem("backend", text.to_string()));
                     }

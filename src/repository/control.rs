@@ -22,11 +22,11 @@ use super::{
     scan, summary,
     world::World,
 };
-use crate::{
-    engines::Engines,
+use troupe_base::{
     error::{Error, Result},
     metrics::Metrics,
 };
+use troupe_engine::engines::Engines;
 
 /// A repository that has begun to load.
 pub struct Started {

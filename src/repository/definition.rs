@@ -15,11 +15,9 @@ use super::{
     overlay::Overlay,
     scan::{self, Folders, Stamp},
 };
-use crate::{
-    config::{self, Draft, ModelConfig, Places, Problem},
-    proto::inference::{
-        ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
-    },
+use troupe_base::config::{self, Draft, ModelConfig, Places, Problem};
+use troupe_proto::inference::{
+    ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
 
 /// One model as it was found at one moment.

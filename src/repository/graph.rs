@@ -12,7 +12,7 @@ use petgraph::{
     visit::{Dfs, UndirectedAdaptor},
 };
 
-use crate::config::{ModelConfig, Problem};
+use troupe_base::config::{ModelConfig, Problem};
 
 /// A step as the graph sees it: a model, and the version it must have (-1: any).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

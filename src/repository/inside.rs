@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use super::{Catalog, Control, Mode, actor::Keeper, control::Door};
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     model::{Lookup, Model, Overrides, Wish},
 };

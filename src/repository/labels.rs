@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::scan;
-use crate::{
+use troupe_base::{
     config::{ModelConfig, Output},
     error::{Error, Result},
     model::{Labels, OutputLabels},

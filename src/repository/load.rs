@@ -10,19 +10,17 @@ use super::{
     definition::{Content, Definition},
     labels, warmup,
 };
-use crate::{
-    backend::{self, Backend, Place},
-    batcher,
+use troupe_base::{
+    backend::{Backend, Place},
     config::{self, Draft, ModelConfig, json},
-    engines::Engines,
-    ensemble,
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Infer, Model, OutputLabels, Parts, Readiness, warmup::Sample},
-    proto::inference::model_config::SchedulingChoice,
     request::{Reply, Request},
     statistics::Statistics,
 };
+use troupe_engine::{batcher, engines::Engines, ensemble};
+use troupe_proto::inference::model_config::SchedulingChoice;
 
 /// Makes models answer; tests have one that opens nothing.
 pub(super) trait Open {
@@ -150,7 +148,7 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
         model_dir: definition.model_dir.clone(),
         version,
     };
-    let kind = backend::kind(&draft.proto.backend);
+    let kind = troupe_backends::kind(&draft.proto.backend);
     if let (Some(kind), true) = (kind, settings.auto_complete) {
         let written = json::print(&draft.proto);
         if let Some(completed) = (kind.complete)(&settings.backend, &place, &written)? {
@@ -195,7 +193,7 @@ fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
 
 /// Names the backends there are.
 pub(super) fn unknown_backend(name: &str) -> Error {
-    let known: Vec<_> = backend::names().collect();
+    let known: Vec<_> = troupe_backends::names().collect();
     Error::invalid(format!(
         "unable to find backend library for backend '{name}', try specifying runtime on the model \
          configuration. troupe has: {}",

@@ -8,7 +8,7 @@ use super::{
     graph::{Needed, Upstream},
     scan::Stamp,
 };
-use crate::{
+use troupe_base::{
     config::{Problem, reason},
     model::Model,
 };

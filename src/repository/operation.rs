@@ -15,7 +15,7 @@ use super::{
     visit::{Served, Visit, Visited, visit},
     world::World,
 };
-use crate::model::Model;
+use troupe_base::model::Model;
 
 /// Models by name.
 pub(super) type Nodes = BTreeMap<Arc<str>, Node>;

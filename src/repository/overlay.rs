@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::{Error, Result};
+use troupe_base::error::{Error, Result};
 
 const PREFIX: &str = "troupe-models-";
 const LOCK: &str = "lock";

@@ -12,7 +12,7 @@ use super::{
     node::{Node, UNLOADED},
     scan::Folders,
 };
-use crate::model::Model;
+use troupe_base::model::Model;
 
 /// How often to look whether the last request of an unloaded model is through.
 const LOOK: Duration = Duration::from_millis(20);

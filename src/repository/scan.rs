@@ -11,7 +11,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use crate::error::{Error, Result};
+use troupe_base::error::{Error, Result};
 
 /// Larger configs are refused unread.
 pub(super) const CONFIG_LIMIT: u64 = 16 << 20;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{backend, config};
+use troupe_base::{backend, config};
 
 /// Who decides which models are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::actor::{Keeper, Number};
-use crate::error::Error;
+use troupe_base::error::Error;
 
 /// Do those that `start` waits for wait for `start`?
 fn is_circle(start: Number, waits_for: impl Fn(Number) -> Vec<Number>) -> bool {

@@ -15,7 +15,7 @@ use super::{
     node::{Failure, Loaded, NO_VERSION, Node, UNLOADED},
     world::World,
 };
-use crate::{
+use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::{Model, Parts},

@@ -10,8 +10,7 @@ use std::{
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
-use crate::{
-    batcher::Mailbox,
+use troupe_base::{
     config::{ModelConfig, Problem},
     error::Result,
     model::{
@@ -20,6 +19,7 @@ use crate::{
     },
     request::Pending,
 };
+use troupe_engine::batcher::Mailbox;
 
 /// In a model's directory; holds raw tensors.
 const FOLDER: &str = "warmup";

@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::Catalog;
-use crate::model::Model;
+use troupe_base::model::Model;
 
 /// Looks so many times within the time a request may rest.
 const LOOKS: u32 = 4;
@@ -66,7 +66,7 @@ fn look<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use troupe_base::{
         config::read_text,
         model::{Health, Infer, Parts},
         request::{Reply, Request},

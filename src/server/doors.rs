@@ -10,17 +10,15 @@ use actix::Addr;
 use actix_rt::{Arbiter, ArbiterHandle};
 use tokio::time::timeout;
 
-use crate::{
-    engines::Engines,
-    gateway::{
-        Gate,
-        grpc::{self, GrpcGateway},
-        http::{self, HttpGateway},
-        metrics::{self, MetricsGateway},
-    },
-    metrics::Metrics,
-    options::Serve,
+use troupe_base::metrics::Metrics;
+use troupe_engine::engines::Engines;
+use troupe_gateway::{
+    Gate,
+    grpc::{self, GrpcGateway},
+    http::{self, HttpGateway},
+    metrics::{self, MetricsGateway},
 };
+use troupe_options::Serve;
 
 /// What is open. What is not allowed is not there.
 #[derive(Default)]

@@ -11,7 +11,8 @@ use tokio::{
 };
 
 use super::doors::Doors;
-use crate::{backend::python, gateway::Gate};
+use troupe_backends::python;
+use troupe_gateway::Gate;
 
 /// What worker processes have at the end, a little more than one has to finalize its model.
 const WORKERS_GRACE: Duration = Duration::from_secs(3);

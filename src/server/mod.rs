@@ -19,21 +19,20 @@ use self::{
     end::{LAST_GRACE, end},
     summary::loaded,
 };
-use crate::{
-    backend::{self, gpus, python},
-    config,
-    engines::Engines,
-    gateway::{
-        Gate, http,
-        settings::{Lifecycle, Settings},
-    },
-    log::Log,
-    options::{ControlMode, Serve},
-    repository::{self, Mode},
-    tap,
-    telemetry::Tracer,
+use troupe_backends::{gpus, python};
+use troupe_base::{
+    backend::{self},
+    config, tap,
     tensor::SegmentPool,
 };
+use troupe_engine::engines::Engines;
+use troupe_gateway::{
+    Gate, http,
+    settings::{Lifecycle, Settings},
+};
+use troupe_observability::{log::Log, telemetry::Tracer};
+use troupe_options::{ControlMode, Serve};
+use troupe_repository::{self as repository, Mode};
 
 /// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
 pub fn run(options: Serve, log: Log) -> ExitCode {
@@ -58,7 +57,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
         tracing::warn!("{flag} has no effect here");
     }
     for (backend, key) in options.backend_settings().into_keys() {
-        if !backend::SETTINGS.contains(&(&*backend, &*key)) {
+        if !troupe_backends::SETTINGS.contains(&(&*backend, &*key)) {
             let name = if backend.is_empty() { key } else { format!("{backend},{key}") };
             tracing::warn!("--backend-config={name} has no effect here");
         }

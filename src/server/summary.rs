@@ -1,13 +1,11 @@
 //! What people at a terminal see once the first load is through.
 
 use super::settings;
-use crate::{
-    gateway::describe,
-    log::Log,
-    options::{ControlMode, Serve},
-    repository::{self, Summary},
-    table::table,
-};
+use troupe_base::table::table;
+use troupe_gateway::describe;
+use troupe_observability::log::Log;
+use troupe_options::{ControlMode, Serve};
+use troupe_repository::{self as repository, Summary};
 
 /// Logs the tables. `false` when something failed.
 pub(super) fn loaded(summary: &Summary, options: &Serve, log: &Log) -> bool {

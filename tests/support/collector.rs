@@ -102,7 +102,7 @@ impl Collector {
 
 /// A trace and the header that begins it.
 pub(crate) fn new_trace() -> (u128, String) {
-    let id = u128::from(troupe::trace::random()) << 64 | 1;
+    let id = u128::from(troupe_base::trace::random()) << 64 | 1;
     (id, format!("00-{id:032x}-00000000000000c1-01"))
 }
 

@@ -9,7 +9,7 @@ use tonic::{
     codegen::{Body as _, Service, http},
     transport::Channel,
 };
-use troupe::proto::inference::{
+use troupe_proto::inference::{
     ModelInferRequest, ModelInferResponse, ModelStreamInferResponse,
     grpc_inference_service_client::GrpcInferenceServiceClient,
     model_infer_request::InferInputTensor,

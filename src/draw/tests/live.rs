@@ -5,8 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::*, ADD_SUB, ENSEMBLE, config};
-use crate::{
+use super::{ADD_SUB, ENSEMBLE, config};
+use crate::*;
+use troupe_base::{
     config::ModelConfig,
     error::Error,
     metrics::live::Live,

@@ -2,13 +2,11 @@
 
 use std::{collections::HashSet, fmt::Write};
 
-use crate::{
-    draw::{Graph, Step, escaped, numbers, shown::Cell, step::Numbers},
-    statistics::{
-        recent::Point,
-        ring::{SPAN, SPANS},
-    },
+use troupe_base::statistics::{
+    recent::Point,
+    ring::{SPAN, SPANS},
 };
+use troupe_draw::{Graph, Step, escaped, numbers, shown::Cell, step::Numbers};
 
 /// Batch sizes shown, those executed most often.
 const BATCH_SIZES: usize = 8;
@@ -113,7 +111,7 @@ pub(super) fn batches(of: &Numbers) -> String {
     if sizes.is_empty() {
         return "<p class=\"none\">Nothing has been executed yet.</p>".to_owned();
     }
-    let row = |it: &crate::draw::step::BatchSize| {
+    let row = |it: &troupe_draw::step::BatchSize| {
         let share = 100.0 * it.count as f64 / all as f64;
         format!(
             "<tr><th scope=\"row\">{}</th><td class=\"share\"><svg height=\"8\" aria-hidden=\"true\">\
@@ -154,7 +152,7 @@ pub(super) fn tensors(graph: &Graph, node: &str) -> String {
             continue;
         }
         let (way, port) = if is_read { ("reads", &edge.input) } else { ("writes", &edge.output) };
-        let shape = crate::tensor::shape_text(&edge.shape);
+        let shape = troupe_base::tensor::shape_text(&edge.shape);
         let _ = write!(
             rows,
             "<tr><td>{way}</td><td><b>{}</b>{}</td><td>{} {shape}</td><td>{}</td></tr>",

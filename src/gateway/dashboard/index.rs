@@ -6,12 +6,10 @@ use super::{
     News, blocks,
     page::{self, Page},
 };
-use crate::{
-    draw::{Changes, Graph, Part, Step, encoded, escaped, numbers, shown, step::Numbers},
-    gateway::Gate,
-    model::Model,
-    repository::State,
-};
+use crate::Gate;
+use troupe_base::model::Model;
+use troupe_draw::{Changes, Graph, Part, Step, encoded, escaped, numbers, shown, step::Numbers};
+use troupe_repository::State;
 
 /// A version of a model, or a model without one.
 struct Row {

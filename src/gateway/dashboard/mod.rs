@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use self::page::Page;
 use super::{Gate, status::status};
-use crate::{
-    draw::{self, Changes},
+use troupe_base::{
     error::{Error, Result},
     model::parse_version,
 };
+use troupe_draw::{self as draw, Changes};
 
 /// Scripts and styles come from here, and what looks like one in a name is none.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; \

@@ -6,14 +6,14 @@ use super::{
     News, blocks, index,
     page::{self, Page},
 };
-use crate::{
-    draw::{
-        Changes, Graph, Health, Part, Step, encoded, escaped, numbers,
-        shown::{self, Cell},
-    },
+use crate::Gate;
+use troupe_base::{
     error::{Error, Result},
-    gateway::Gate,
     model::Model,
+};
+use troupe_draw::{
+    Changes, Graph, Health, Part, Step, encoded, escaped, numbers,
+    shown::{self, Cell},
 };
 
 pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page> {

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::draw::escaped;
+use troupe_draw::escaped;
 
 /// A page before it is put together.
 pub(super) struct Page {

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration, time::Instant};
 use arc_swap::ArcSwap;
 
 use super::*;
-use crate::{
+use crate::testing::{self, Nobody};
+use troupe_base::{
     config::{Options, read_text},
-    gateway::testing::{self, Nobody},
     model::{Model, Parts},
-    repository::{Catalog, Entry, Repository, State, Version},
 };
+use troupe_repository::{Catalog, Entry, Repository, State, Version};
 
 const NAME: &str = "<script>alert('m')</script>\"&";
 
@@ -88,7 +88,7 @@ fn the_first_page_lists_models_with_their_state() {
 fn a_models_page_has_a_picture_numbers_and_the_last_error() {
     let model = model();
     let gate = gate(&model);
-    let error = crate::error::Error::internal("<i>boom</i>\n  at \"line\" 2");
+    let error = troupe_base::error::Error::internal("<i>boom</i>\n  at \"line\" 2");
     model.stats.recent.ended(Some(&error), Duration::ZERO, Instant::now());
     let html = model::page(&gate, NAME, None).unwrap().html();
     holds(

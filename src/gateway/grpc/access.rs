@@ -4,12 +4,9 @@ use prost::Message;
 use tonic::Code;
 
 use super::refusal::code;
-use crate::{
-    error::Result,
-    gateway::{Gate, access::Access},
-    model::parse_version,
-    proto::inference::{ModelInferRequest, ModelInferResponse},
-};
+use crate::{Gate, access::Access};
+use troupe_base::{error::Result, model::parse_version};
+use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
 
 /// A request has come.
 pub(super) fn begin(gate: &Gate, message: &ModelInferRequest) -> Access {

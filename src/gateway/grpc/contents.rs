@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::{
+use crate::mismatch::About;
+use troupe_base::{
     error::{Error, Result},
-    gateway::mismatch::About,
-    proto::inference::InferTensorContents,
     tensor::DataType,
 };
+use troupe_proto::inference::InferTensorContents;
 
 /// The one list that is filled, as little-endian elements of type `dtype`.
 pub(super) fn pack(

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    error::{Error, Result},
-    proto::inference::{ModelRepositoryParameter, model_repository_parameter::ParameterChoice},
-    repository::Overrides,
+use troupe_base::error::{Error, Result};
+use troupe_proto::inference::{
+    ModelRepositoryParameter, model_repository_parameter::ParameterChoice,
 };
+use troupe_repository::Overrides;
 
 type Map = HashMap<String, ModelRepositoryParameter>;
 

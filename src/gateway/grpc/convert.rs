@@ -6,20 +6,20 @@ use bytes::Bytes;
 
 use super::{contents::pack, parameters};
 use crate::{
+    classify::Classes,
+    mismatch::{About, explain},
+    named::NamedRequest,
+};
+use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
-    gateway::{
-        classify::Classes,
-        mismatch::{About, explain},
-        named::NamedRequest,
-    },
     model::Model,
-    proto::inference::{
-        ModelInferRequest, ModelInferResponse, model_infer_request::InferInputTensor,
-        model_infer_response::InferOutputTensor,
-    },
     request::{Request, Response},
     tensor::{DataType, Shape, Tensor},
+};
+use troupe_proto::inference::{
+    ModelInferRequest, ModelInferResponse, model_infer_request::InferInputTensor,
+    model_infer_response::InferOutputTensor,
 };
 
 /// What is asked of the model, and of which outputs only classes are sent. Raw contents stay slices

@@ -26,10 +26,10 @@ use super::{
     service::Inference,
     traced::{self, Arrived},
 };
-use crate::{
-    gateway::Gate, proto,
-    proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer, telemetry::Tracer,
-};
+use crate::Gate;
+use troupe_observability::telemetry::Tracer;
+use troupe_proto as proto;
+use troupe_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
 
 /// Triton's limit on messages, in both directions.
 const MAX_MESSAGE: usize = i32::MAX as usize;

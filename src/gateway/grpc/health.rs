@@ -8,7 +8,7 @@ use tonic_health::pb::{
 };
 
 use super::refusal::not_supported;
-use crate::gateway::Gate;
+use crate::Gate;
 
 /// Answers for the server behind the gate.
 pub(super) struct WholeServer(pub(super) Gate);

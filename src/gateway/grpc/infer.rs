@@ -9,13 +9,13 @@ use super::{
     refusal::shutting_down,
     traced::{self, Arrived, Traced},
 };
-use crate::{
+use crate::{Gate, access::Access, ask::ask, settings::InFlight};
+use troupe_base::{
     error::{Error, Result},
-    gateway::{Gate, access::Access, ask::ask, settings::InFlight},
     model::Model,
     model::parse_version,
-    proto::inference::{ModelInferRequest, ModelInferResponse},
 };
+use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request.
 pub(super) async fn infer(

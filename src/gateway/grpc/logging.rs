@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    error::{Error, Result},
-    log::{Change, Log, Settings},
-    options::LogFormat,
-    proto::inference::{
-        LogSettingsRequest, LogSettingsResponse, log_settings_request,
-        log_settings_response::{SettingValue, setting_value::ParameterChoice},
-    },
+use troupe_base::error::{Error, Result};
+use troupe_observability::log::{Change, Log, Settings};
+use troupe_options::LogFormat;
+use troupe_proto::inference::{
+    LogSettingsRequest, LogSettingsResponse, log_settings_request,
+    log_settings_response::{SettingValue, setting_value::ParameterChoice},
 };
 
 /// Changes the settings that are given, all or none, and tells all of them.

@@ -1,15 +1,13 @@
 //! What the server says about itself and its models, as protobuf messages.
 
-use crate::{
-    gateway::describe::{
-        BatchStatistics, Duration, IndexEntry, InferStatistics, MemoryUsage, ModelMetadata,
-        ModelStatistics, ResponseStatistics, ServerMetadata, TensorMetadata,
-    },
-    proto::inference::{
-        self, InferBatchStatistics, InferResponseStatistics, ModelMetadataResponse,
-        ServerMetadataResponse, StatisticDuration, model_metadata_response,
-        repository_index_response::ModelIndex,
-    },
+use crate::describe::{
+    BatchStatistics, Duration, IndexEntry, InferStatistics, MemoryUsage, ModelMetadata,
+    ModelStatistics, ResponseStatistics, ServerMetadata, TensorMetadata,
+};
+use troupe_proto::inference::{
+    self, InferBatchStatistics, InferResponseStatistics, ModelMetadataResponse,
+    ServerMetadataResponse, StatisticDuration, model_metadata_response,
+    repository_index_response::ModelIndex,
 };
 
 /// The server's name, version and extensions.

@@ -29,7 +29,7 @@ use tokio::sync::{oneshot, watch};
 use tonic::transport::Server;
 
 use self::{doors::Doors, listen::Listener, service::Inference};
-use crate::gateway::Gate;
+use crate::Gate;
 
 /// Flow control of a stream and of a connection: what may be on its way unread.
 const STREAM_WINDOW: u32 = 8 << 20;

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use crate::{
+use crate::provenance;
+use troupe_base::{
     error::{Error, Result},
-    gateway::provenance,
-    proto::inference::{InferParameter, infer_parameter::ParameterChoice},
     request::{Parameter, Parameters},
 };
+use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
 
 /// For the gateway, not for the model; only answers of decoupled models depend on it.
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";

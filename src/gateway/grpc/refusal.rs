@@ -6,12 +6,10 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::{
-    error::Error,
-    gateway::{
-        provenance::{self, Provenance},
-        status::{reason, status},
-    },
+    provenance::{self, Provenance},
+    status::{reason, status},
 };
+use troupe_base::error::Error;
 
 /// Clients refuse trailers of more than 8 KiB, and the text is percent-encoded on its way.
 const MAX_ENCODED_TEXT: usize = 6 << 10;
@@ -75,7 +73,7 @@ fn short(mut text: String, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::StepError;
+    use troupe_base::error::StepError;
 
     #[test]
     fn every_kind_has_its_code() {

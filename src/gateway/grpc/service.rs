@@ -12,12 +12,12 @@ use super::{
     stream::{Opening, answers},
     trace,
 };
-use crate::{
+use crate::{Gate, describe};
+use troupe_base::{
     error::{Error, Result},
-    gateway::{Gate, describe},
     model::parse_version,
-    proto::inference::{grpc_inference_service_server::GrpcInferenceService, *},
 };
+use troupe_proto::inference::{grpc_inference_service_server::GrpcInferenceService, *};
 
 /// Answers for the server behind the gate.
 pub(super) struct Inference {

@@ -18,18 +18,18 @@ use super::{
     traced::{self, Traced},
 };
 use crate::{
+    Gate,
+    access::Access,
+    ask::{Answers, Said, ask_many},
+    classify::Classes,
+    settings::InFlight,
+};
+use troupe_base::{
     error::{Error, Result},
-    gateway::{
-        Gate,
-        access::Access,
-        ask::{Answers, Said, ask_many},
-        classify::Classes,
-        settings::InFlight,
-    },
     model::Model,
-    proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse},
     request::{Parameter, Part, Response},
 };
+use troupe_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 
 /// Requests of one stream in flight; beyond them the stream is not read.
 const MAX_IN_FLIGHT: usize = 256;

@@ -1,11 +1,9 @@
 //! The trace extension: reads and changes settings.
 
-use crate::{
-    error::Result,
-    gateway::{Gate, trace_settings},
-    proto::inference::{
-        TraceSettingRequest, TraceSettingResponse, trace_setting_response::SettingValue,
-    },
+use crate::{Gate, trace_settings};
+use troupe_base::error::Result;
+use troupe_proto::inference::{
+    TraceSettingRequest, TraceSettingResponse, trace_setting_response::SettingValue,
 };
 
 /// The settings of the server or of a model, after the changes that are asked for.

@@ -19,8 +19,9 @@ use tonic::{
     metadata::MetadataMap,
 };
 
-pub(super) use crate::gateway::watch::{Traced, mark};
-use crate::{error::Error, gateway::Gate, model::Model, trace::Record};
+use crate::Gate;
+pub(super) use crate::watch::{Traced, mark};
+use troupe_base::{error::Error, model::Model, trace::Record};
 
 /// When a call came, before its message was read.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use super::{
     metadata::{gate, model_and_version},
     refusal::Refusal,
 };
-use crate::gateway::access::Access;
+use crate::access::Access;
 
 /// What other servers write of clients that do not wait for their answer.
 const GONE: u16 = 499;

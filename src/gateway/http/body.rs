@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
 use super::{coding, refusal::Refusal};
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Lease, SegmentMut, SegmentPool, Shape, Tensor},
 };

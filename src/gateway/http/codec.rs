@@ -8,7 +8,7 @@ use super::{
     decode::{self, Layout},
     encode::Answer,
 };
-use crate::{
+use troupe_base::{
     config::ModelConfig,
     error::Result,
     model::Model,

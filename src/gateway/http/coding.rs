@@ -14,7 +14,7 @@ use super::{
     body::{self, Plan},
     refusal::Refusal,
 };
-use crate::error::{Error, Result};
+use troupe_base::error::{Error, Result};
 
 /// Even a small body may inflate a thousandfold, so it is not done on this thread.
 const SMALL: usize = 1 << 10;

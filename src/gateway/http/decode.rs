@@ -9,13 +9,13 @@ use super::{
     json,
 };
 use crate::{
+    classify::Classes,
+    mismatch::{About, explain},
+    named::NamedRequest,
+};
+use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
-    gateway::{
-        classify::Classes,
-        mismatch::{About, explain},
-        named::NamedRequest,
-    },
     request::{Request, Wanted},
     tensor::{DataType, Shape, Tensor, element_count},
 };

@@ -5,7 +5,7 @@ use std::{borrow::Cow, str::FromStr};
 use serde::Serialize;
 
 use super::json::end_of_string;
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Tensor},
 };

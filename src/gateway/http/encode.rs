@@ -18,7 +18,7 @@ use super::{
     coding::{self, Coding},
     elements::{append, write},
 };
-use crate::{
+use troupe_base::{
     error::Result,
     model::Model,
     request::{Parameter, Response, Wanted},

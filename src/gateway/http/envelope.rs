@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::{
+use troupe_base::{
     error::{Error, Result},
     request::Parameter,
     tensor::Shape,

@@ -10,10 +10,10 @@ use super::{
     envelope::{Members, Scalar},
     json,
 };
-use crate::{
+use crate::named::NamedRequest;
+use troupe_base::{
     config::{Input, ModelConfig},
     error::{Error, Result},
-    gateway::named::NamedRequest,
     model::Model,
     request::{Request, Response},
     tensor::{Shape, Tensor, element_count},

@@ -22,13 +22,13 @@ use super::{
     traced::{self, Traced},
 };
 use crate::{
+    Gate,
+    access::Access,
+    ask::{Answers, Said, ask_many},
+    settings::InFlight,
+};
+use troupe_base::{
     error::{Error, Result},
-    gateway::{
-        Gate,
-        access::Access,
-        ask::{Answers, Said, ask_many},
-        settings::InFlight,
-    },
     model::Model,
     request::{Context, Part, Request, Response},
 };

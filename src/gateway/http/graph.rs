@@ -7,10 +7,8 @@ use super::{
     metadata::{gate, model_and_version},
     refusal::Refusal,
 };
-use crate::{
-    error::Error,
-    gateway::graph::{self, Format},
-};
+use crate::graph::{self, Format};
+use troupe_base::error::Error;
 
 #[derive(Deserialize)]
 struct Asked {

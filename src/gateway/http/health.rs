@@ -7,10 +7,8 @@ use super::{
     metadata::{gate, model_and_version},
     refusal::Refusal,
 };
-use crate::{
-    error::Error,
-    gateway::{Gate, describe},
-};
+use crate::{Gate, describe};
+use troupe_base::error::Error;
 
 type Shared = web::Data<std::sync::OnceLock<Gate>>;
 

@@ -14,9 +14,9 @@ use super::{
     refusal::Refusal,
     traced::{self, Traced},
 };
-use crate::{
+use crate::{Gate, access::Access, ask::ask};
+use troupe_base::{
     error::{Error, Result},
-    gateway::{Gate, access::Access, ask::ask},
     model::Model,
     request::{Context, Response, Wanted},
     tensor::DataType,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use troupe_base::error::{Error, Result};
 
 const MAX_DEPTH: usize = 100;
 

@@ -9,11 +9,9 @@ use super::{
     metadata::{self, gate},
     refusal::Refusal,
 };
-use crate::{
-    error::{Error, Result},
-    log::{Change, Settings},
-    options::LogFormat,
-};
+use troupe_base::error::{Error, Result};
+use troupe_observability::log::{Change, Settings};
+use troupe_options::LogFormat;
 
 #[derive(Serialize)]
 struct Told {

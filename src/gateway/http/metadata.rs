@@ -4,10 +4,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 
 use super::refusal::Refusal;
-use crate::{
+use crate::{Gate, describe};
+use troupe_base::{
     config,
     error::{Error, Result},
-    gateway::{Gate, describe},
     model::parse_version,
 };
 

@@ -7,10 +7,8 @@ use actix_web::{
     http::{StatusCode, header},
 };
 
-use crate::{
-    error::Error,
-    gateway::{provenance, status::status},
-};
+use crate::{provenance, status::status};
+use troupe_base::error::Error;
 
 /// Why a request is not answered with what it asked.
 #[derive(Debug)]

@@ -13,11 +13,9 @@ use super::{
     metadata::{self, gate},
     refusal::Refusal,
 };
-use crate::{
-    error::{Error, Result},
-    gateway::describe,
-    repository::Overrides,
-};
+use crate::describe;
+use troupe_base::error::{Error, Result};
+use troupe_repository::Overrides;
 
 /// What the bodies of these requests may hold.
 #[derive(Deserialize, Default)]

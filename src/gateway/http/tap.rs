@@ -15,10 +15,10 @@ use super::{
     metadata::{gate, model_and_version},
     refusal::Refusal,
 };
-use crate::{
+use crate::settings::InFlight;
+use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
-    gateway::settings::InFlight,
     model::Model,
     tap::{Capture, Ended, MAX_REQUESTS, Reserved, Tap, Wish, archive, manifest::Origin},
 };

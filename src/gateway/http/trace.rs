@@ -8,10 +8,8 @@ use super::{
     metadata::{self, gate},
     refusal::Refusal,
 };
-use crate::{
-    error::{Error, Result},
-    gateway::trace_settings,
-};
+use crate::trace_settings;
+use troupe_base::error::{Error, Result};
 
 /// The settings of the server or of a model, after the change if one is posted.
 pub(super) async fn setting(

@@ -14,8 +14,9 @@ use actix_web::{
 use bytes::Bytes;
 
 use super::refusal::Refusal;
-pub(super) use crate::gateway::watch::{Traced, mark};
-use crate::{error::Error, gateway::Gate, model::Model, trace::Record};
+use crate::Gate;
+pub(super) use crate::watch::{Traced, mark};
+use troupe_base::{error::Error, model::Model, trace::Record};
 
 /// Its head has come.
 pub(super) fn begin(gate: &Gate, model: &Model, http: &HttpRequest) -> Traced {

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use crate::{
-    backend::gpus,
+use troupe_backends::gpus;
+use troupe_base::{
     config::InstanceKind,
     metrics::{Latencies, page},
     model::Model,
-    repository::Catalog,
     statistics::{Quantiles, Reason, Snapshot, Statistics, Summaries, Total},
 };
+use troupe_repository::Catalog;
 
 /// A family of series, one for each ready model.
 struct Row {
@@ -196,7 +196,7 @@ fn labels(model: &Model) -> Labels {
 fn only_gpu(model: &Model) -> Option<i32> {
     let groups = &model.config.instance_groups;
     let gpu = *groups.first()?.gpus.first()?;
-    let is_there = |it: &crate::config::InstanceGroup| {
+    let is_there = |it: &troupe_base::config::InstanceGroup| {
         it.kind == InstanceKind::Gpu && it.gpus.iter().all(|it| *it == gpu)
     };
     groups.iter().all(is_there).then_some(gpu)

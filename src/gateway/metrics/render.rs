@@ -3,10 +3,8 @@
 use prometheus::{TextEncoder, proto::MetricType};
 
 use super::{models, steps};
-use crate::{
-    metrics::{Metrics, page},
-    repository::Catalog,
-};
+use troupe_base::metrics::{Metrics, page};
+use troupe_repository::Catalog;
 
 const PINNED_TOTAL: (&str, &str) =
     ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes");

@@ -7,12 +7,12 @@ use std::{
 
 use prometheus::proto::{MetricFamily, MetricType};
 
-use crate::{
+use troupe_base::{
     config::StepConfig,
     metrics::{Metrics, page, step_labels},
     model::Model,
-    repository::Catalog,
 };
+use troupe_repository::Catalog;
 
 const QUEUE_DEPTH: (&str, &str) = (
     "troupe_ensemble_step_queue_depth",

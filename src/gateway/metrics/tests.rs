@@ -13,16 +13,16 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
+use crate::testing::{self, Nobody};
+use troupe_base::{
     config::{Options, read_text},
     error::Error,
-    gateway::testing::{self, Nobody},
     metrics::Latencies,
     model::{Model, Parts},
-    repository::{Catalog, Entry, Repository, State, Version},
     request::{Reply, Response},
     statistics::{Statistics, Timing},
 };
+use troupe_repository::{Catalog, Entry, Repository, State, Version};
 
 const MODEL: &str = r#"
     name: "m" backend: "native" metric_tags { key: "te-am" value: "a\"b" }

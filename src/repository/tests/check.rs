@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::Fixture;
-use crate::repository::check;
+use crate::check;
 
 fn problems(fixture: &Fixture) -> Vec<String> {
     let folder = fixture.models();

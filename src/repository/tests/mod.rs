@@ -22,13 +22,13 @@ use super::{
     definition::{Content, Definition},
     load::{self, Open},
 };
-use crate::{
+use troupe_base::{
     config::Draft,
-    ensemble,
     error::{Error, Result},
     model::{Infer, Model, Parts},
     request::{Reply, Request},
 };
+use troupe_engine::ensemble;
 
 struct Fixture {
     folder: PathBuf,

@@ -6,7 +6,7 @@ use super::{Fixture, Mode, Overrides, Settings};
 
 fn rows(fixture: &Fixture, summary: &super::Summary) -> Vec<String> {
     let version = |it: Option<i64>| it.map_or("-".to_owned(), |it| it.to_string());
-    let row = |it: &crate::repository::Row| {
+    let row = |it: &crate::Row| {
         let text = format!("{} | {} | {}", it.model, version(it.version), it.status);
         text.replace(fixture.folder.to_str().unwrap(), "")
     };

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::metrics::Cpu;
+use troupe_base::metrics::Cpu;
 
 /// Remembers the last look: utilization is what happened since; at first, since the machine began.
 #[derive(Debug, Default)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 
-use crate::{backend::gpus, metrics::Gpu};
+use troupe_backends::gpus;
+use troupe_base::metrics::Gpu;
 
 /// The driver's library, and what GPUs had used when the server started.
 pub(super) struct GpuWatch {

@@ -8,10 +8,8 @@ use std::time::Duration;
 use tokio::{task::spawn_blocking, time::MissedTickBehavior};
 
 use self::{cpu::CpuWatch, gpu::GpuWatch};
-use crate::{
-    metrics::{Latencies, Machine, Metrics},
-    options::Serve,
-};
+use troupe_base::metrics::{Latencies, Machine, Metrics};
+use troupe_options::Serve;
 
 /// The metrics that the command line asks for; the machine is watched from now on if they are to be
 /// shown. To be called on a runtime.

@@ -8,7 +8,7 @@ use tonic_reflection::pb::v1::{
 };
 
 use super::*;
-use crate::proto::inference::{model_repository_parameter::ParameterChoice as Choice, *};
+use troupe_proto::inference::{model_repository_parameter::ParameterChoice as Choice, *};
 
 #[actix_web::test]
 async fn the_server_tells_about_itself_and_its_models() {

@@ -8,7 +8,7 @@ use super::{
     streams::{brief, next, requests},
     *,
 };
-use crate::{
+use troupe_base::{
     request::{Credit, Part},
     tensor::{DataType, Tensor},
 };
@@ -193,7 +193,7 @@ async fn a_stopping_gateway_lets_requests_come_to_their_end() {
     server.gate.lifecycle.exit();
     send.send(wanting_the_end("2")).unwrap();
     assert_eq!(brief(&next(&mut answers).await), ("2", REFUSAL, true));
-    let stopped = actix_rt::spawn(server.gateway.send(crate::gateway::grpc::Stop));
+    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::Stop));
     pending.reply.part(Ok(response()));
     assert_eq!(brief(&next(&mut answers).await), ("1", "", false));
     assert_eq!(server.gate.lifecycle.in_flight(), 1);

@@ -5,7 +5,7 @@ use tonic::Code::{
 };
 
 use super::*;
-use crate::proto::inference::{
+use troupe_proto::inference::{
     InferTensorContents, model_infer_request::InferRequestedOutputTensor,
 };
 
@@ -86,7 +86,7 @@ async fn the_model_sees_parameters_priority_and_sequence() {
     assert_eq!((&*context.id, context.priority, context.timeout_us), ("7", 2, 50));
     assert_eq!(
         (context.correlation.clone(), context.flags),
-        (crate::request::Correlation::Number(9), 1)
+        (troupe_base::request::Correlation::Number(9), 1)
     );
     assert_eq!(context.parameters, [("mine".into(), Parameter::Double(0.5))]);
     reply.answer(Ok(echo(request)));

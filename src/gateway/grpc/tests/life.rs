@@ -3,7 +3,7 @@
 use tonic::{Code, codec::CompressionEncoding};
 
 use super::*;
-use crate::proto::inference::{ServerLiveRequest, ServerReadyRequest};
+use troupe_proto::inference::{ServerLiveRequest, ServerReadyRequest};
 
 #[actix_web::test]
 async fn a_taken_port_is_an_error() {
@@ -25,7 +25,7 @@ async fn several_threads_serve_one_port() {
         let mut client = Client::connect(address.clone()).await.unwrap();
         assert!(client.server_live(ServerLiveRequest {}).await.unwrap().get_ref().live);
     }
-    gateway.send(crate::gateway::grpc::Stop).await.unwrap();
+    gateway.send(crate::grpc::Stop).await.unwrap();
     assert!(Client::connect(address).await.is_err());
     arbiters.iter().for_each(|it| assert!(it.stop()));
 }
@@ -47,7 +47,7 @@ async fn an_exiting_server_refuses_new_calls_and_finishes_the_old() {
         let status = result.unwrap();
         assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
     }
-    let stopped = actix_rt::spawn(server.gateway.send(crate::gateway::grpc::Stop));
+    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::Stop));
     reply.answer(Ok(echo(request)));
     assert_eq!(call.await.unwrap().unwrap().get_ref().id, "1");
     stopped.await.unwrap().unwrap();

@@ -20,22 +20,21 @@ use tonic::transport::Channel;
 
 use super::GrpcGateway;
 use crate::{
+    Gate,
+    settings::{Lifecycle, Settings},
+    testing,
+};
+use troupe_base::{
     config::{Options, read_text},
     error::{Error, Result},
-    gateway::{
-        Gate,
-        settings::{Lifecycle, Settings},
-        testing,
-    },
     model::{Infer, Model, Parts},
-    proto::inference::{
-        InferParameter, ModelInferRequest,
-        grpc_inference_service_client::GrpcInferenceServiceClient,
-        infer_parameter::ParameterChoice, model_infer_request::InferInputTensor,
-    },
-    repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
     request::{Parameter, Pending, Reply, Request, Response},
 };
+use troupe_proto::inference::{
+    InferParameter, ModelInferRequest, grpc_inference_service_client::GrpcInferenceServiceClient,
+    infer_parameter::ParameterChoice, model_infer_request::InferInputTensor,
+};
+use troupe_repository::{Catalog, Control, Entry, Overrides, Repository, State, Version};
 
 type Client = GrpcInferenceServiceClient<Channel>;
 

@@ -4,7 +4,7 @@ use futures_util::{FutureExt, Stream, stream};
 use tonic::Streaming;
 
 use super::*;
-use crate::proto::inference::ModelStreamInferResponse;
+use troupe_proto::inference::ModelStreamInferResponse;
 
 pub(super) type Requests = mpsc::UnboundedSender<ModelInferRequest>;
 
@@ -137,7 +137,7 @@ async fn a_stopping_gateway_finishes_what_it_took_and_ends_the_stream() {
     let Pending { request, reply } = server.held().await;
     server.gate.lifecycle.exit();
     send.send(one("hold", "2")).unwrap();
-    let stopped = actix_rt::spawn(server.gateway.send(crate::gateway::grpc::Stop));
+    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::Stop));
     reply.answer(Ok(echo(request)));
     assert_eq!(brief(&next(&mut answers).await), ("1", "", true));
     let refusal = "GRPC server is shutting down and has stopped accepting new requests.";

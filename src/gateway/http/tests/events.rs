@@ -1,7 +1,7 @@
 //! The generate extension: how many answers there are, when they come, and who stops them.
 
 use super::*;
-use crate::{
+use troupe_base::{
     request::{Credit, Part},
     tensor::{DataType, Tensor},
 };

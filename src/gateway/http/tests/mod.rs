@@ -25,17 +25,17 @@ use tokio::{
 
 use super::*;
 use crate::{
+    settings::{Lifecycle, Settings},
+    testing,
+};
+use troupe_base::{
     config,
     error::{Error, Result},
-    gateway::{
-        settings::{Lifecycle, Settings},
-        testing,
-    },
     model::{Infer, Model, Parts},
-    repository::{Catalog, Control, Entry, Overrides, Repository, State, Version},
     request::{Reply, Request, Response},
     tensor::SegmentPool,
 };
+use troupe_repository::{Catalog, Control, Entry, Overrides, Repository, State, Version};
 
 const LIMIT: usize = 1 << 20;
 

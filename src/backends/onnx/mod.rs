@@ -1,0 +1,86 @@
+//! ONNX models: each instance has a session of ONNX Runtime on a thread of its own.
+
+mod accelerators;
+mod aligned;
+mod complete;
+mod device;
+mod dtype;
+mod graph;
+mod library;
+mod options;
+mod run;
+mod session;
+mod signature;
+mod value;
+
+use std::sync::Arc;
+
+use self::{options::Options, run::Runner, session::ModelFile};
+use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings};
+use troupe_base::{
+    config::{self, ModelConfig, Problem, json},
+    error::{Error, Result},
+};
+
+/// Reads names, types, dims and whether the model batches off its file.
+pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Option<String>> {
+    let reason = |it: Vec<Problem>| Error::internal(config::reason(&it));
+    let mut draft = config::read_json(config, "config").map_err(reason)?;
+    if complete::is_complete(&draft.proto) {
+        return Ok(None);
+    }
+    let file = session::find(place, &draft.proto.default_model_filename)?;
+    let environment = library::environment(settings, &place.name)?;
+    let graph = graph::read(&file.look(environment)?);
+    let found = complete::found(settings, &draft.proto, &graph)?;
+    draft.auto_complete(found).map_err(reason)?;
+    Ok(Some(json::print(&draft.proto)))
+}
+
+/// Checks everything that needs no session, and loads the library.
+pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
+    refuse_global_threadpool(settings)?;
+    let options = options::read(&config).map_err(|it| Error::invalid(config::reason(&it)))?;
+    let file = session::find(place, &config.default_model_filename)?;
+    library::environment(settings, &place.name)?;
+    Ok(Backend::Local(Arc::new(Opener { settings: settings.clone(), config, options, file })))
+}
+
+fn refuse_global_threadpool(settings: &Settings) -> Result<()> {
+    let key = "enable-global-threadpool";
+    match settings.get("onnxruntime", key) {
+        None | Some("0" | "false") => Ok(()),
+        Some(_) => Err(Error::unsupported(format!(
+            "--backend-config=onnxruntime,{key} is not supported yet: every instance has threads \
+             of its own, see the parameter 'intra_op_thread_count'"
+        ))),
+    }
+}
+
+struct Opener {
+    settings: Settings,
+    config: Arc<ModelConfig>,
+    options: Options,
+    file: ModelFile,
+}
+
+impl OpenLocal for Opener {
+    fn placement(&self) -> Placement {
+        Placement::Own
+    }
+
+    fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>> {
+        let environment = library::environment(&self.settings, &self.config.name)?;
+        let instance = &device::settled(environment, &self.config.name, instance)?;
+        let session = self.file.open(environment, &self.options, instance)?;
+        let graph = graph::read(&session);
+        let signature = signature::settle(&self.config, &graph);
+        let signature = signature.map_err(|it| Error::invalid(config::reason(&it)))?;
+        let run = session::run_options(&self.options);
+        let run = run.map_err(|error| Error::internal(value::told(&error)))?;
+        Ok(Box::new(Runner::new(session, run, self.config.name.clone(), signature)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Makes sessions: the threads, memory and hardware that execute a model.
+
+use std::path::PathBuf;
+
+use ort::{
+    environment::Environment,
+    ep::{self, ExecutionProvider},
+    logging::LogLevel,
+    session::{
+        RunOptions, Session,
+        builder::{GraphOptimizationLevel, SessionBuilder},
+    },
+};
+
+use super::{options::Options, value::told};
+use troupe_base::{
+    backend::{InstanceName, Place},
+    error::{Error, Result},
+};
+
+/// The file of a model that names none, and of one that is a folder.
+const MODEL_FILE: &str = "model.onnx";
+
+/// A model's file, which is there.
+pub(super) struct ModelFile {
+    path: PathBuf,
+    model: String,
+    version: i64,
+}
+
+/// Finds the file of a version, or the one inside a folder of that name.
+pub(super) fn find(place: &Place, name: &str) -> Result<ModelFile> {
+    let name = if name.is_empty() { MODEL_FILE } else { name };
+    let mut path = place.model_dir.join(place.version.to_string()).join(name);
+    if path.is_dir() {
+        path.push(MODEL_FILE);
+    }
+    if !path.is_file() {
+        return Err(Error::unavailable(format!(
+            "unable to find '{}' for model instance '{}'",
+            path.display(),
+            place.name
+        )));
+    }
+    Ok(ModelFile { path, model: place.name.clone(), version: place.version })
+}
+
+impl ModelFile {
+    /// A session that only tells what is in the file: nothing is optimized.
+    pub(super) fn look(&self, environment: &Environment) -> Result<Session> {
+        let plain = || -> ort::Result<Session> {
+            let builder = quiet(environment)?;
+            let builder = builder.with_optimization_level(GraphOptimizationLevel::Disable)?;
+            builder.with_intra_threads(1)?.commit_from_file(&self.path)
+        };
+        plain().map_err(|error| self.failed(&error))
+    }
+
+    /// The session of one instance.
+    pub(super) fn open(
+        &self,
+        environment: &Environment,
+        options: &Options,
+        instance: &InstanceName,
+    ) -> Result<Session> {
+        let builder = configured(environment, options);
+        let mut builder = builder.map_err(|error| self.failed(&error))?;
+        options.accelerators.register(&mut builder, instance, &self.model)?;
+        builder.commit_from_file(&self.path).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &ort::Error) -> Error {
+        Error::internal(format!(
+            "unable to load model '{}' version {} from '{}': {}",
+            self.model,
+            self.version,
+            self.path.display(),
+            told(error)
+        ))
+    }
+}
+
+/// Idle threads sleep instead of spinning.
+fn quiet(environment: &Environment) -> ort::Result<SessionBuilder> {
+    let builder = Session::builder(environment)?;
+    Ok(builder.with_intra_op_spinning(false)?.with_inter_op_spinning(false)?)
+}
+
+fn configured(environment: &Environment, options: &Options) -> ort::Result<SessionBuilder> {
+    let mut builder = quiet(environment)?
+        .with_optimization_level(options.level)?
+        .with_parallel_execution(options.parallel)?
+        .with_intra_threads(options.intra_op_threads)?
+        .with_inter_threads(options.inter_op_threads)?;
+    if let Some(enable) = options.pattern {
+        builder = builder.with_memory_pattern(enable)?;
+    }
+    if let Some(enable) = options.arena {
+        ep::CPU::default().with_arena_allocator(enable).register(&mut builder)?;
+    }
+    for (key, value) in &options.session_entries {
+        builder = builder.with_config_entry(key, value)?;
+    }
+    Ok(builder)
+}
+
+/// What each run of a model is told.
+pub(super) fn run_options(options: &Options) -> ort::Result<RunOptions> {
+    let mut run = RunOptions::new()?;
+    // A failed run is an answer; in the log it would be said twice.
+    run.set_log_level(LogLevel::Fatal)?;
+    for (key, value) in &options.run_entries {
+        run.set(key, value)?;
+    }
+    Ok(run)
+}

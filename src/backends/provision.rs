@@ -1,0 +1,134 @@
+//! Makes once what models need and the machine lacks; servers share what was made.
+
+use std::{
+    fmt::Display,
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::Settings;
+use troupe_base::error::{Error, Result};
+
+/// What an interpreter without pip says.
+pub(super) const NO_PIP: &str = "No module named pip";
+/// Lines of a command quoted when it fails.
+const QUOTED: usize = 20;
+/// Written last into a finished folder.
+const COMPLETE: &str = ".troupe-complete";
+
+/// The server's Python: `--backend-config=python,python=…`, else the first in the path.
+pub(super) fn base(settings: &Settings) -> PathBuf {
+    settings.get("python", "python").unwrap_or("python3").into()
+}
+
+/// `--backend-config=python,cache=…`, `$TROUPE_CACHE`, or the user's cache folder.
+pub(super) fn cache(settings: &Settings) -> Result<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let found = settings
+        .get("python", "cache")
+        .map(PathBuf::from)
+        .or_else(|| of("TROUPE_CACHE"))
+        .or_else(|| of("XDG_CACHE_HOME").map(|it| it.join("troupe")))
+        .or_else(|| of("HOME").map(|it| it.join(".cache/troupe")));
+    let found = found
+        .ok_or_else(|| Error::internal("no folder for what is made: set TROUPE_CACHE or HOME"))?;
+    std::path::absolute(&found).map_err(|error| failed("no folder for what is made", &error))
+}
+
+/// A folder's name for everything that decides about its contents.
+pub(super) fn key(parts: &[&dyn Display]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.to_string());
+        hash.update([0]);
+    }
+    hash.finalize().iter().take(12).map(|it| format!("{it:02x}")).collect()
+}
+
+/// Makes `folder` unless it is complete. Other servers and threads wait; leftovers are made anew.
+///
+/// Made in its place, not renamed: scripts in environments know their path.
+pub(super) fn once(folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    let complete = folder.join(COMPLETE);
+    if complete.exists() {
+        return Ok(());
+    }
+    let what = format!("cannot make '{}'", folder.display());
+    let parent = folder.parent().unwrap_or(folder);
+    fs::create_dir_all(parent).map_err(|error| failed(&what, &error))?;
+    let lock =
+        File::create(folder.with_extension("lock")).map_err(|error| failed(&what, &error))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| failed(&what, &error))?;
+    if complete.exists() {
+        return Ok(());
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| failed(&what, &error))?;
+    }
+    fs::create_dir_all(folder).map_err(|error| failed(&what, &error))?;
+    if let Err(error) = make() {
+        // What is half made is made anew next time, whether this works or not.
+        let _ = fs::remove_dir_all(folder);
+        return Err(error);
+    }
+    File::create(&complete).map_err(|error| failed(&what, &error))?;
+    Ok(())
+}
+
+/// Makes something between two lines of the log: `what` it is, then where and for whom.
+pub(super) fn told(what: &str, about: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    tracing::info!("making {what} {about} …");
+    let begun = Instant::now();
+    make()?;
+    tracing::info!("{what} made in {:.1} s", begun.elapsed().as_secs_f32());
+    Ok(())
+}
+
+/// Runs a command; its lines are logged as they come and quoted if it fails.
+pub(super) fn run(mut command: Command) -> Result<()> {
+    let shown = format!("{command:?}").replace('"', "");
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&format!("cannot run `{shown}`"), &error))?;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let follow = |pipe: Box<dyn std::io::Read + Send>| {
+        let lines = lines.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(|it| it.ok()) {
+                tracing::debug!("{line}");
+                let mut lines = lines.lock();
+                if lines.len() == QUOTED {
+                    lines.remove(0);
+                }
+                lines.push(line);
+            }
+        })
+    };
+    let stdout = child.stdout.take().map(|it| follow(Box::new(it)));
+    let stderr = child.stderr.take().map(|it| follow(Box::new(it)));
+    for thread in [stdout, stderr].into_iter().flatten() {
+        // It ends with the pipe; a panic in it loses lines, nothing else.
+        let _ = thread.join();
+    }
+    let status = child.wait().map_err(|error| failed(&format!("cannot run `{shown}`"), &error))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(failed(&format!("`{shown}` failed ({status})"), &lines.lock().join("\n")))
+}
+
+/// What could not be done, and why.
+pub(super) fn failed(what: &str, error: &dyn Display) -> Error {
+    Error::internal(format!("{what}: {error}"))
+}

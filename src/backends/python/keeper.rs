@@ -1,0 +1,162 @@
+//! The one thread that lives for ever: it starts fork servers, reaps, logs and waits for workers.
+
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::{runtime::Handle, sync::watch};
+
+use super::host::Host;
+use troupe_base::{
+    error::{Error, Result},
+    tensor::SegmentPool,
+};
+
+/// How often unused shared memory is looked for, and how long it may stay unused.
+const TRIM: Duration = Duration::from_secs(5);
+/// How long killed processes may take to be gone.
+const DYING: Duration = Duration::from_millis(500);
+
+/// Access to the thread.
+pub(super) struct Keeper {
+    runtime: Handle,
+    /// Processes that live, fork servers included.
+    living: Mutex<usize>,
+    none_left: Condvar,
+    hosts: Mutex<Vec<Weak<Host>>>,
+    /// Turns true when the server ends.
+    closing: watch::Sender<bool>,
+}
+
+static KEEPER: OnceLock<Keeper> = OnceLock::new();
+
+/// The thread, started on first use.
+pub(super) fn keeper() -> &'static Keeper {
+    KEEPER.get_or_init(Keeper::start)
+}
+
+impl Keeper {
+    fn start() -> Keeper {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        thread::Builder::new()
+            .name("python-keeper".into())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .thread_keep_alive(TRIM)
+                    .build()
+                    .expect("a runtime needs three descriptors");
+                // The receiver waits below.
+                let _ = sender.send(runtime.handle().clone());
+                runtime.block_on(trim());
+            })
+            .expect("a server that cannot start one thread cannot serve");
+        let runtime = receiver.recv().expect("the thread sends before it does anything else");
+        Keeper {
+            runtime,
+            living: Mutex::default(),
+            none_left: Condvar::new(),
+            hosts: Mutex::default(),
+            closing: watch::channel(false).0,
+        }
+    }
+
+    /// Runs on the thread.
+    pub(super) fn spawn<F>(&self, future: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.runtime.spawn(future)
+    }
+
+    /// Runs on a thread that may block, started for it.
+    pub(super) fn spawn_blocking<T: Send + 'static>(
+        &self,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> tokio::task::JoinHandle<T> {
+        self.runtime.spawn_blocking(run)
+    }
+
+    /// Runs on the thread while the calling one waits; never call it on an arbiter.
+    pub(super) fn wait<F>(&self, future: F) -> Result<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.spawn(async move {
+            // The receiver waits below.
+            let _ = sender.send(future.await);
+        });
+        receiver.recv().map_err(|_| Error::internal("the keeper of Python workers has ended"))
+    }
+
+    /// Counts a process that was started.
+    pub(super) fn born(&self) {
+        *self.living.lock() += 1;
+    }
+
+    /// Counts processes that were reaped.
+    pub(super) fn gone(&self, count: usize) {
+        let mut living = self.living.lock();
+        *living = living.saturating_sub(count);
+        if *living == 0 {
+            self.none_left.notify_all();
+        }
+    }
+
+    /// Remembers a fork server, and keeps it for a while so that the next load finds it.
+    pub(super) fn adopt(&self, host: &Arc<Host>) {
+        let mut hosts = self.hosts.lock();
+        hosts.retain(|it| 0 < it.strong_count());
+        hosts.push(Arc::downgrade(host));
+    }
+
+    /// Keeps `held` for `time`, or until the server ends.
+    pub(super) fn linger<T: Send + 'static>(&self, held: T, time: Duration) {
+        let mut closing = self.closing.subscribe();
+        self.spawn(async move {
+            let _ = tokio::time::timeout(time, closing.wait_for(|it| *it)).await;
+            drop(held);
+        });
+    }
+
+    /// No worker may be started any more.
+    pub(super) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+}
+
+async fn trim() {
+    let mut ticks = tokio::time::interval(TRIM);
+    loop {
+        ticks.tick().await;
+        SegmentPool::shared().trim(2 * TRIM);
+    }
+}
+
+/// Waits until no worker process is left; kills what is left at the deadline. No worker can be
+/// started after this was called. Blocks.
+pub fn wait_for_workers(deadline: Instant) {
+    let Some(keeper) = KEEPER.get() else { return };
+    keeper.closing.send_replace(true);
+    let mut living = keeper.living.lock();
+    while 0 < *living {
+        if keeper.none_left.wait_until(&mut living, deadline).timed_out() {
+            break;
+        }
+    }
+    if *living == 0 {
+        return;
+    }
+    drop(living);
+    for host in keeper.hosts.lock().iter().filter_map(Weak::upgrade) {
+        host.kill_all();
+    }
+    let last = Instant::now() + DYING;
+    let mut living = keeper.living.lock();
+    while 0 < *living && !keeper.none_left.wait_until(&mut living, last).timed_out() {}
+}

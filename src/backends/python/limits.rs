@@ -1,0 +1,129 @@
+//! What a model's parameters say about its workers: how long, how much memory, forked from what.
+
+use std::time::Duration;
+
+use troupe_base::{
+    config::{ModelConfig, bytes},
+    error::{Error, Result},
+};
+
+/// The parameter that limits one `execute`.
+pub(super) const EXECUTE_TIMEOUT: &str = "EXECUTE_TIMEOUT_MS";
+/// The parameter that limits one start of a worker, `initialize` included.
+pub(super) const INITIALIZE_TIMEOUT: &str = "INITIALIZE_TIMEOUT_MS";
+/// The parameter that limits a worker's address space.
+pub(super) const MEMORY_LIMIT: &str = "MEMORY_LIMIT_BYTES";
+const PRELOAD: &str = "PRELOAD";
+
+/// What a model may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Limits {
+    /// Of one `execute`; longer ones end their worker.
+    pub(super) execute: Option<Duration>,
+    /// Until a worker is ready; one that takes longer is ended.
+    pub(super) initialize: Option<Duration>,
+    /// Bytes of address space of each worker.
+    pub(super) memory: Option<u64>,
+    /// Import the model once and fork all instances.
+    pub(super) preload: bool,
+}
+
+impl Limits {
+    /// Refuses what cannot be meant.
+    pub(super) fn of(config: &ModelConfig) -> Result<Limits> {
+        let value = |key: &str| config.parameters.get(key).map(String::as_str);
+        let wrong = |key: &str, expected: &str| {
+            let got = value(key).unwrap_or_default();
+            Error::invalid(format!(
+                "parameter '{key}' of model '{}' is '{got}', expected {expected}",
+                config.name
+            ))
+        };
+        let time = |key: &str| {
+            let positive = "a positive whole number of milliseconds";
+            let time = |text| milliseconds(text).ok_or_else(|| wrong(key, positive));
+            value(key).map(time).transpose()
+        };
+        let (execute, initialize) = (time(EXECUTE_TIMEOUT)?, time(INITIALIZE_TIMEOUT)?);
+        let memory = match value(MEMORY_LIMIT) {
+            None => None,
+            Some(text) => Some(bytes(text).ok_or_else(|| {
+                wrong(MEMORY_LIMIT, "a positive whole number of bytes, or one with K, M or G")
+            })?),
+        };
+        let preload = match value(PRELOAD) {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => return Err(wrong(PRELOAD, "'true' or 'false'")),
+        };
+        Ok(Limits { execute, initialize, memory, preload })
+    }
+}
+
+/// `None` where it is not positive.
+pub(super) fn milliseconds(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().filter(|it| 0 < *it).map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use troupe_base::config::read_text;
+
+    fn check(parameters: &[(&str, &str)], expected: Result<Limits, &str>) {
+        let mut text = "name: 'm' backend: 'python'\n".to_owned();
+        for tensors in ["input { name: 'x'", "output { name: 'y'"] {
+            text += &format!("{tensors} data_type: TYPE_FP32 dims: [1] }}\n");
+        }
+        for (key, value) in parameters {
+            text += &format!("parameters {{ key: '{key}' value {{ string_value: '{value}' }} }}\n");
+        }
+        let config = read_text(&text, "config.pbtxt").unwrap().finish(&Default::default()).unwrap();
+        let limits = Limits::of(&config).map_err(|it| it.to_string());
+        assert_eq!(limits, expected.map_err(str::to_owned), "{parameters:?}");
+    }
+
+    #[test]
+    fn parameters_become_limits() {
+        check(&[], Ok(Limits::default()));
+        let execute = Some(Duration::from_millis(1500));
+        check(&[("EXECUTE_TIMEOUT_MS", "1500")], Ok(Limits { execute, ..Limits::default() }));
+        let initialize = Some(Duration::from_secs(60));
+        check(
+            &[("INITIALIZE_TIMEOUT_MS", " 60000")],
+            Ok(Limits { initialize, ..Limits::default() }),
+        );
+        for (text, bytes) in
+            [("4096", 4096), ("8K", 8 << 10), (" 512M ", 512 << 20), ("3G", 3 << 30)]
+        {
+            let limits = Limits { memory: Some(bytes), ..Limits::default() };
+            check(&[("MEMORY_LIMIT_BYTES", text)], Ok(limits));
+        }
+        check(&[("PRELOAD", "true")], Ok(Limits { preload: true, ..Limits::default() }));
+        check(&[("PRELOAD", "false")], Ok(Limits::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (key, values, expected) in [
+            (
+                "EXECUTE_TIMEOUT_MS",
+                &["0", "-1", "soon", "1.5", ""][..],
+                "a positive whole number of milliseconds",
+            ),
+            ("INITIALIZE_TIMEOUT_MS", &["0", "1s"], "a positive whole number of milliseconds"),
+            (
+                "MEMORY_LIMIT_BYTES",
+                &["0", "0K", "-1", "G", "1T", "1.5G", "99999999999G"],
+                "a positive whole number of bytes, or one with K, M or G",
+            ),
+            ("PRELOAD", &["yes", "1", ""], "'true' or 'false'"),
+        ] {
+            for value in values {
+                let text =
+                    format!("parameter '{key}' of model 'm' is '{value}', expected {expected}");
+                check(&[(key, value)], Err(&text));
+            }
+        }
+    }
+}

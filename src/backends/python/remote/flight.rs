@@ -1,0 +1,119 @@
+//! What a worker was given and has not answered, and what becomes of it when the worker ends.
+
+use std::{
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use super::{Link, State};
+use troupe_base::{
+    backend::{Done, Executed},
+    error::Error,
+    request::Request,
+    statistics::Timing,
+};
+
+/// One `start` whose groups are not all answered.
+pub(super) struct Flight {
+    pub(super) sequence: u32,
+    /// How many groups the worker was given before these.
+    pub(super) before: u64,
+    pub(super) groups: Vec<Group>,
+    /// Groups not answered.
+    pub(super) left: usize,
+    pub(super) begun: Instant,
+    /// Time one group took to encode.
+    pub(super) encode: Duration,
+    pub(super) done: Rc<dyn Done>,
+}
+
+/// The requests of one execution.
+pub(super) struct Group {
+    /// `None` once answered.
+    pub(super) requests: Option<Vec<Request>>,
+    /// When it was first seen that the worker had begun it; kept only if there is a time limit.
+    pub(super) seen: Option<Instant>,
+}
+
+impl Flight {
+    /// Its open groups, by position, each with its place among all that the worker was given.
+    pub(super) fn open(&mut self) -> impl Iterator<Item = (usize, u64, &mut Group)> {
+        let numbered = self.groups.iter_mut().enumerate();
+        let open = numbered.filter(|(_, it)| it.requests.is_some());
+        open.map(|(group, it)| (group, self.before + group as u64, it))
+    }
+}
+
+/// News to tell once nothing is borrowed: `done` may start more at once.
+pub(super) type News = Vec<Told>;
+
+/// What became of a group.
+pub(super) enum Told {
+    Executed(Rc<dyn Done>, Executed),
+    /// The worker never began it.
+    NotStarted(Rc<dyn Done>, usize, Vec<Request>),
+}
+
+pub(super) fn tell(news: News) {
+    for told in news {
+        match told {
+            Told::Executed(done, executed) => done.executed(executed),
+            Told::NotStarted(done, group, requests) => done.not_started(group, requests),
+        }
+    }
+}
+
+pub(super) fn failed(done: &Rc<dyn Done>, group: usize, error: &Error) -> Told {
+    let results = Err(error.clone());
+    Told::Executed(done.clone(), Executed { group, results, timing: Timing::default() })
+}
+
+pub(super) fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
+    (0..groups.len()).map(|group| failed(done, group, error)).collect()
+}
+
+impl Link {
+    /// What waits for the worker is told `error`. Keeps the instance from being given more until
+    /// `held` is emptied.
+    ///
+    /// Of `begun` groups the worker had begun the first ones; those after them may run elsewhere.
+    /// One is always taken to be begun: else a request that ends its worker too early to be counted
+    /// would do so for ever.
+    pub(super) fn give_up(&mut self, error: &Error, begun: u64) -> News {
+        self.open.fail_all(error);
+        self.calls.end();
+        self.checks.answer(&Err(error.clone()));
+        let mut news = News::new();
+        let mut is_first = true;
+        for mut flight in self.in_flight.drain(..) {
+            let done = flight.done.clone();
+            for (group, number, it) in flight.open() {
+                let was_begun = std::mem::take(&mut is_first) || number < begun;
+                news.push(match it.requests.take() {
+                    Some(requests) if !was_begun => Told::NotStarted(done.clone(), group, requests),
+                    _ => failed(&done, group, error),
+                });
+            }
+            self.held.push(flight.done);
+        }
+        news
+    }
+
+    /// What an instance without a worker does with work: if it will have one soon or another one has
+    /// one, it is queued anew, and this one is given nothing until it has a worker again.
+    pub(super) fn turn_away(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>) -> News {
+        let State::Down { why, is_brief } = &self.state else { return News::new() };
+        if !is_brief && !self.fixed.health.is_ready() {
+            return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
+        }
+        self.held.push(done.clone());
+        let again =
+            |(group, requests)| Told::NotStarted(Rc::<dyn Done>::clone(&done), group, requests);
+        groups.into_iter().enumerate().map(again).collect()
+    }
+
+    /// Lets the instance be given work, which it will answer or turn away.
+    pub(super) fn take_more(&mut self) -> Vec<Rc<dyn Done>> {
+        std::mem::take(&mut self.held)
+    }
+}

@@ -1,0 +1,45 @@
+//! What keeps a worker from doing anything: a call of its main thread that is not answered.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Link, State, calls::refused};
+use crate::python::replies::Said;
+use troupe_base::{
+    error::Error,
+    request::{Caller, crossing::Stuck},
+};
+
+impl Link {
+    /// The call its main thread waits for, if it has waited for `patience`.
+    pub(super) fn stuck(&self, patience: Duration) -> Option<Stuck> {
+        let State::Up(_) = &self.state else { return None };
+        let (call, since) = self.calls.blocking()?;
+        if since.elapsed() < patience {
+            return None;
+        }
+        let mut holds = Vec::new();
+        for flight in &self.in_flight {
+            for (group, it) in flight.groups.iter().enumerate() {
+                let requests = it.requests.iter().flatten().enumerate();
+                for (index, request) in requests {
+                    let key = (flight.sequence, group as u32, index as u32);
+                    // What was detached may be answered by another thread of the worker.
+                    if let Some(caller) = request.context.caller.as_ref()
+                        && !self.open.has(key)
+                    {
+                        holds.push((caller.clone(), flight.begun));
+                    }
+                }
+            }
+        }
+        Some(Stuck { call, since, holds })
+    }
+
+    /// Answers a call in the place of the model that was called.
+    pub(super) fn refuse(&mut self, caller: &Arc<Caller>, error: &Error) {
+        let Some((number, context, model)) = self.calls.made_as(caller) else { return };
+        context.cancel();
+        let error = model.map_or_else(|| error.clone(), |it| refused(&it, error));
+        self.answer(number, Said::Last(Err(error)));
+    }
+}

@@ -1,0 +1,174 @@
+//! What runs a model, as the engine sees it: executors in this process, workers outside it.
+
+use std::{
+    collections::BTreeMap, num::NonZeroUsize, path::PathBuf, rc::Rc, sync::Arc, time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    error::{Error, Result},
+    metrics::Metrics,
+    model::{Health, Lookup},
+    request::{Caller, Reply, Request, Response, crossing::Stuck},
+    statistics::Timing,
+    tensor::Tensor,
+};
+
+/// Tensors by position in the config.
+pub type Tensors = Vec<Option<Tensor>>;
+
+/// Where an instance's `execute` runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// On a thread that serves others: it takes microseconds and never blocks.
+    Shared,
+    /// On a thread of its own: it may block.
+    Own,
+}
+
+/// Which instance is being opened.
+#[derive(Clone, Debug)]
+pub struct InstanceName {
+    /// `group_0`, as Triton names instances.
+    pub name: String,
+    /// Its place among all instances of the model.
+    pub index: usize,
+    /// `CPU`, `GPU` or `MODEL`.
+    pub kind: &'static str,
+    /// The GPU, 0 on a CPU.
+    pub device: i32,
+    /// The server chose the kind: if the backend cannot use the GPU, the instance runs on the CPU.
+    pub is_auto: bool,
+    /// Told when the instance loses its worker and when it has one again.
+    pub health: Arc<Health>,
+}
+
+/// A model that can be opened as often as it has instances.
+pub enum Backend {
+    /// Executes joined tensors in this process.
+    Local(Arc<dyn OpenLocal>),
+    /// Hands whole requests to something that answers later: a worker process.
+    Remote(Arc<dyn OpenRemote>),
+}
+
+/// Opens executors in this process.
+pub trait OpenLocal: Send + Sync {
+    /// Which kind of thread its executors need.
+    fn placement(&self) -> Placement;
+    /// Called on the instance's own thread; may block unless the placement is `Shared`.
+    fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>>;
+}
+
+/// One loaded copy of a model. Opened and dropped on its instance's thread; executions that take
+/// microseconds may run on another.
+pub trait Executor: Send {
+    /// Runs one batch: `rows` rows in every input (0 rows and no batch dimension for models that
+    /// do not batch). Answers one place per output of the config.
+    ///
+    /// There is one place per `ModelConfig::executor_inputs`: the batch inputs come last. A ragged
+    /// input has one dimension, its elements; so may have an output that is scattered.
+    fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors>;
+}
+
+/// Opens workers outside this process.
+pub trait OpenRemote: Send + Sync {
+    /// Called on a loading thread, may block; what it returns is called on the instance's thread.
+    fn open(&self, instance: &InstanceName) -> Result<StartRemote>;
+}
+
+/// Attaches an opened worker to the runtime of the current thread.
+pub type StartRemote = Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>;
+
+/// One worker. Lives on an arbiter that serves others: it never blocks.
+pub trait Remote {
+    /// Runs the groups, each as one execution, and tells `done` once per group.
+    ///
+    /// Dropping the worker ends its process; what is in flight then fails.
+    fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>);
+
+    /// How many executions may be in work at once, for a worker that does other things while one of
+    /// them waits; `None` for one that runs them one after the other.
+    fn concurrency(&self) -> Option<NonZeroUsize>;
+
+    /// Has its model called others? Then any execution may take long.
+    fn calls_others(&self) -> bool;
+
+    /// Has the model a say in whether it is ready?
+    fn has_check(&self) -> bool;
+
+    /// Asks the model whether it is ready; an error says why not. Those who ask while another one
+    /// waits share its answer. A worker that is down agrees: its `Health` speaks for it.
+    fn check(&mut self, answer: oneshot::Sender<Result<()>>);
+
+    /// The call without whose answer the worker does nothing, if it has waited for `patience`.
+    fn stuck(&self, patience: Duration) -> Option<Stuck>;
+
+    /// Answers that call with an error instead of waiting on.
+    fn refuse(&mut self, call: &Arc<Caller>, error: &Error);
+}
+
+/// How one execution of a group of requests ended.
+pub struct Executed {
+    /// Position of the group in `start`.
+    pub group: usize,
+    /// One outcome per request, or one failure for all that were not detached before.
+    pub results: Result<Vec<Outcome>>,
+    /// `queue` is left empty.
+    pub timing: Timing,
+}
+
+/// What became of one request of a group.
+pub enum Outcome {
+    /// It is answered.
+    Now(Result<Response>),
+    /// It was detached and is answered apart from its group.
+    Later,
+    /// It is to be queued and executed anew; with its reply if it was detached.
+    Again(Request, Option<Reply>),
+}
+
+/// Waits for the groups of one `start`.
+pub trait Done {
+    /// Called once per group. Once all groups are through and every `Rc` is dropped, the worker
+    /// is given more; a worker that is not ready keeps its `Rc` until it is.
+    fn executed(&self, executed: Executed);
+
+    /// Takes back a group that was not begun, to be queued anew; instead of `executed`.
+    fn not_started(&self, group: usize, requests: Vec<Request>);
+
+    /// Takes the reply of one request that is answered apart from its group; before `executed`.
+    fn detach(&self, group: usize, index: usize) -> Option<Reply>;
+}
+
+/// Where a model's files are.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The model's name.
+    pub name: String,
+    /// The model's folder.
+    pub model_dir: PathBuf,
+    /// The version's number; its files are in `model_dir/version`.
+    pub version: i64,
+}
+
+/// What the command line says about backends.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `--backend-config=<backend>,<key>=<value>`; global ones under the empty backend.
+    pub options: BTreeMap<(String, String), String>,
+    /// May what models need and the machine lacks be made (`--provision`)?
+    pub provision: bool,
+    /// Where models find others to call; `None` where there are no others.
+    pub lookup: Option<Arc<dyn Lookup>>,
+    /// Where backends count, and models their own.
+    pub metrics: Metrics,
+}
+
+impl Settings {
+    /// The value of `key` for `backend`, else the global one.
+    pub fn get(&self, backend: &str, key: &str) -> Option<&str> {
+        let of = |backend: &str| self.options.get(&(backend.to_owned(), key.to_owned()));
+        of(backend).or_else(|| of("")).map(String::as_str)
+    }
+}

@@ -1,0 +1,76 @@
+//! Checks the instance groups of a model.
+
+use super::{MINIMUM_CAPABILITY, Options, Report};
+use crate::config::{InstanceGroup, InstanceKind, normalise::CPU_ONLY};
+use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
+
+/// The checked groups; `KIND_AUTO` has been resolved before.
+pub(super) fn groups(
+    config: &ModelConfig,
+    auto: &[usize],
+    options: &Options,
+    report: &mut Report<'_>,
+) -> Vec<InstanceGroup> {
+    let mut groups = Vec::new();
+    for (index, group) in config.instance_group.iter().enumerate() {
+        for (field, text) in problems(group, &config.backend, options) {
+            let text = format!("instance group {} of model {} {text}", group.name, report.model);
+            report.add(&format!("instance_group[{index}].{field}"), text);
+        }
+        groups.push(InstanceGroup {
+            name: group.name.clone(),
+            count: group.count.unsigned_abs(),
+            kind: match group.kind() {
+                Kind::Gpu => InstanceKind::Gpu,
+                Kind::Model => InstanceKind::Model,
+                Kind::Cpu | Kind::Auto => InstanceKind::Cpu,
+            },
+            is_auto: auto.contains(&index),
+            gpus: group.gpus.clone(),
+            passive: group.passive,
+        });
+    }
+    groups
+}
+
+fn problems(
+    group: &ModelInstanceGroup,
+    backend: &str,
+    options: &Options,
+) -> Vec<(&'static str, String)> {
+    let has_gpus = "specifies one or more GPUs";
+    match group.kind() {
+        Kind::Gpu if CPU_ONLY.contains(&backend) => {
+            let text =
+                format!("has kind KIND_GPU but models of backend '{backend}' run on the CPU only");
+            vec![("kind", text)]
+        }
+        Kind::Gpu => match (options.gpus)() {
+            None => vec![("kind", "has kind KIND_GPU but server does not support GPUs".into())],
+            Some([]) if group.gpus.is_empty() => {
+                vec![("kind", "has kind KIND_GPU but no GPUs are available".into())]
+            }
+            Some(known) => unknown_gpus(&group.gpus, known),
+        },
+        Kind::Model if !group.gpus.is_empty() => {
+            vec![("gpus", format!("has kind KIND_MODEL but {has_gpus}"))]
+        }
+        Kind::Cpu if !group.gpus.is_empty() => {
+            vec![("gpus", format!("has kind KIND_CPU but {has_gpus}"))]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn unknown_gpus(wanted: &[i32], known: &[i32]) -> Vec<(&'static str, String)> {
+    let shown: Vec<String> = known.iter().map(i32::to_string).collect();
+    let text = |gpu: &i32| {
+        format!(
+            "specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum \
+             required CUDA compute compatibility of {MINIMUM_CAPABILITY:.6} are: {}",
+            shown.join(", ")
+        )
+    };
+    let unknown = wanted.iter().filter(|gpu| !known.contains(gpu));
+    unknown.map(|gpu| ("gpus", text(gpu))).collect()
+}

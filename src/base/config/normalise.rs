@@ -1,0 +1,80 @@
+//! Fills in the defaults, so that nobody after this needs to know them.
+
+use super::backend;
+use super::check::Options;
+use troupe_proto::inference::model_config::SchedulingChoice;
+use troupe_proto::inference::model_instance_group::Kind;
+use troupe_proto::inference::model_optimization_policy::PinnedMemoryBuffer;
+use troupe_proto::inference::model_version_policy::{Latest, PolicyChoice};
+use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolicy};
+
+/// Backends that get two instances per group on a CPU when the group does not say.
+const TWO_ON_CPU: [&str; 2] = ["onnxruntime", "tensorflow"];
+
+/// Backends whose models cannot use a GPU.
+pub(super) const CPU_ONLY: [&str; 1] = ["native"];
+
+/// Fills in what was left open; what was written stays. Answers the positions of instance groups
+/// whose kind was open.
+pub(super) fn normalise(config: &mut ModelConfig, options: &Options) -> Vec<usize> {
+    backend::fill(config);
+    let policy = config.version_policy.get_or_insert_default();
+    if *policy == ModelVersionPolicy::default() {
+        policy.policy_choice = Some(PolicyChoice::Latest(Latest { num_versions: 1 }));
+    }
+    let max_batch_size = config.max_batch_size;
+    match &mut config.scheduling_choice {
+        Some(SchedulingChoice::EnsembleScheduling(ensemble)) => {
+            // Shown, as Triton shows it; what it says follows from the steps, once they are known.
+            config.model_transaction_policy.get_or_insert_default();
+            for step in &mut ensemble.step {
+                // Versions start at 1, so 0 was not written.
+                if step.model_version == 0 {
+                    step.model_version = -1;
+                }
+            }
+        }
+        Some(SchedulingChoice::DynamicBatching(batching))
+            if batching.preferred_batch_size.is_empty() && max_batch_size > 0 =>
+        {
+            batching.preferred_batch_size.push(max_batch_size);
+        }
+        _ => {}
+    }
+    if config.platform == backend::ENSEMBLE {
+        return Vec::new();
+    }
+    let optimization = config.optimization.get_or_insert_default();
+    optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
+    optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
+    instance_groups(config, options)
+}
+
+fn instance_groups(config: &mut ModelConfig, options: &Options) -> Vec<usize> {
+    let has_gpus = !CPU_ONLY.contains(&config.backend.as_str());
+    let gpus = || if has_gpus { (options.gpus)().unwrap_or_default() } else { &[] };
+    let mut auto = Vec::new();
+    if config.instance_group.is_empty() {
+        let name = config.name.clone();
+        config.instance_group.push(ModelInstanceGroup { name, ..Default::default() });
+    }
+    for (index, group) in config.instance_group.iter_mut().enumerate() {
+        if group.name.is_empty() {
+            group.name = format!("{}_{index}", config.name);
+        }
+        if group.kind() == Kind::Auto {
+            auto.push(index);
+            let gpus = gpus();
+            let usable = !gpus.is_empty() && group.gpus.iter().all(|gpu| gpus.contains(gpu));
+            group.set_kind(if usable { Kind::Gpu } else { Kind::Cpu });
+        }
+        if group.kind() == Kind::Gpu && group.gpus.is_empty() {
+            group.gpus = gpus().to_vec();
+        }
+        if group.count < 1 {
+            let two = group.kind() == Kind::Cpu && TWO_ON_CPU.contains(&config.backend.as_str());
+            group.count = if two { 2 } else { 1 };
+        }
+    }
+    auto
+}

@@ -1,0 +1,17 @@
+//! The ground everything stands on: errors, tensors, requests, configs, counts, and what a model is.
+
+pub mod backend;
+pub mod model;
+pub mod tap;
+
+pub mod config;
+pub mod metrics;
+pub mod numpy;
+pub mod request;
+
+pub mod statistics;
+pub mod tensor;
+pub mod trace;
+
+pub mod error;
+pub mod table;

@@ -1,0 +1,288 @@
+//! Batches that do not fit a step's model: too many rows run in parts, no rows do not run at all.
+
+use std::{mem, sync::Arc, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+
+use troupe_base::{
+    config::ModelConfig,
+    error::{Error, Result},
+    model::Model,
+    request::{Answer, Reply, Request, Response},
+    tensor::{Shape, Tensor, shape_text},
+};
+
+/// The most parts of one batch: a tensor without elements may claim any number of rows.
+const MAX_PARTS: usize = 1 << 14;
+
+/// How a step's request fits the batches of its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// As it is.
+    Whole,
+    /// It has more rows than the model takes at once.
+    Parts,
+    /// It has no rows.
+    Nothing,
+}
+
+/// How it fits, and how many rows it has; 0 for a model that does not batch (`most` is 0).
+pub fn fit(most: u32, request: &Request) -> (Fit, u32) {
+    if most == 0 {
+        return (Fit::Whole, 0);
+    }
+    let first = request.inputs.iter().flatten().next();
+    let rows = first.map_or(1, |it| u32::try_from(it.rows()).unwrap_or(u32::MAX));
+    if (1..=most).contains(&rows) {
+        return (Fit::Whole, rows);
+    }
+    // Inputs that do not have their rows alike are for the model to refuse.
+    let lead = first.and_then(|it| it.shape().first());
+    let is_alike = request.inputs.iter().flatten().all(|it| it.shape().first() == lead);
+    match rows {
+        _ if lead.is_none() || !is_alike => (Fit::Whole, rows),
+        0 => (Fit::Nothing, 0),
+        _ => (Fit::Parts, rows),
+    }
+}
+
+/// What a batching model would say to no rows; where a dimension varies it is 0.
+pub(super) fn empty(config: &ModelConfig) -> Result<Response> {
+    let outputs = config.outputs.iter().map(|output| {
+        let dims = output.dims.iter().map(|it| (*it).max(0));
+        let shape: Shape = std::iter::once(0).chain(dims).collect();
+        Tensor::new(output.dtype, shape, Bytes::new()).map(Some)
+    });
+    Ok(Response { outputs: outputs.collect::<Result<_>>()?, ..Response::default() })
+}
+
+/// Asks the model for parts of at most its largest batch, all at once, and answers with all rows
+/// in order. The first part that fails is the answer; whoever gets it cancels the others.
+pub(super) fn infer(model: &Arc<Model>, request: Request, reply: Reply) {
+    let Request { context, inputs: mut rest, wanted, .. } = request;
+    let most = model.config.max_batch_size as usize;
+    let rows = rest.iter().flatten().next().map_or(0, Tensor::rows);
+    let count = rows.div_ceil(most);
+    if MAX_PARTS < count {
+        return reply.answer(Err(Error::invalid(format!(
+            "a batch of {rows} rows would take {count} executions of model '{}', which takes up to \
+             {most} rows at once; at most {MAX_PARTS} are allowed",
+            model.name()
+        ))));
+    }
+    let since = reply.since();
+    let sizes = (0..count).map(|it| most.min(rows - it * most));
+    let state = State { parts: vec![None; count], left: count, reply: Some(reply) };
+    let whole = Arc::new(Whole { model: model.clone(), rows, state: Mutex::new(state) });
+    for (number, size) in sizes.enumerate() {
+        if whole.state.lock().reply.is_none() {
+            // An earlier part was refused on the spot.
+            return;
+        }
+        let inputs =
+            rest.iter_mut().map(|it| it.as_mut().map(|it| it.split_to_rows(size))).collect();
+        let part = Part { number, size, whole: whole.clone() };
+        let request =
+            Request { context: context.clone(), inputs, wanted: wanted.clone(), batch: 0 };
+        model.infer(request, Reply::new_at(part, since));
+    }
+}
+
+/// One step's batch while its parts are in flight.
+struct Whole {
+    model: Arc<Model>,
+    rows: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    parts: Vec<Option<Response>>,
+    left: usize,
+    /// Taken by the first failure or by the last part.
+    reply: Option<Reply>,
+}
+
+/// Waits for the answer to one part.
+struct Part {
+    number: usize,
+    /// Its rows.
+    size: usize,
+    whole: Arc<Whole>,
+}
+
+impl Answer for Part {
+    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
+        let Whole { model, rows, state } = &*self.whole;
+        let result = result.and_then(|it| check_rows(&model.config, it, self.size));
+        let mut state = state.lock();
+        if state.reply.is_none() {
+            // An earlier part has failed and answered.
+            return;
+        }
+        let timing = match result {
+            Ok(response) => {
+                // The parts run beside each other: the last one to end has seen all the time.
+                let timing = response.timing;
+                state.parts[self.number] = Some(response);
+                state.left -= 1;
+                if state.left != 0 {
+                    return;
+                }
+                Ok(timing)
+            }
+            Err(error) => Err(error),
+        };
+        let (reply, parts) = (state.reply.take(), mem::take(&mut state.parts));
+        drop(state);
+        let gathered = timing.and_then(|timing| {
+            let parts: Vec<Response> = parts.into_iter().flatten().collect();
+            Ok(Response { timing, ..gather(&model.config, parts, *rows)? })
+        });
+        if let Some(reply) = reply {
+            reply.answer_at(gathered, now);
+        }
+    }
+}
+
+/// Every output has the rows of its part, else nobody could tell which are whose.
+fn check_rows(config: &ModelConfig, response: Response, size: usize) -> Result<Response> {
+    for (output, tensor) in config.outputs.iter().zip(&response.outputs) {
+        if let Some(tensor) =
+            tensor.as_ref().filter(|it| it.shape().first() != Some(&(size as i64)))
+        {
+            return Err(Error::internal(format!(
+                "output '{}' of model '{}' has shape {}, expected {size} rows",
+                output.name,
+                config.name,
+                shape_text(tensor.shape())
+            )));
+        }
+    }
+    Ok(response)
+}
+
+/// One response of all parts, in order; what it says beside its tensors is what the first part
+/// says.
+fn gather(config: &ModelConfig, parts: Vec<Response>, rows: usize) -> Result<Response> {
+    let mut outputs = Vec::with_capacity(config.outputs.len());
+    for (index, output) in config.outputs.iter().enumerate() {
+        let tensors = || parts.iter().filter_map(|it| it.outputs.get(index)?.as_ref());
+        let differ = |what: String| {
+            let (output, model) = (&output.name, &config.name);
+            Error::internal(format!(
+                "output '{output}' of model '{model}' differs between the parts of a batch: {what}"
+            ))
+        };
+        let Some(first) = tensors().next() else {
+            outputs.push(None);
+            continue;
+        };
+        let given = tensors().count();
+        if given != parts.len() {
+            return Err(differ(format!("given by {given} of {}", parts.len())));
+        }
+        let is_like =
+            |it: &&Tensor| it.dtype() == first.dtype() && it.shape()[1..] == first.shape()[1..];
+        if let Some(other) = tensors().find(|it| !is_like(it)) {
+            let of = |it: &Tensor| format!("{}{}", it.dtype().as_str(), shape_text(it.shape()));
+            return Err(differ(format!("{} and {}", of(first), of(other))));
+        }
+        // The one copy of a split step's outputs: its readers want one tensor.
+        let mut data = BytesMut::with_capacity(tensors().map(|it| it.data().len()).sum());
+        tensors().for_each(|it| data.extend_from_slice(it.data()));
+        let mut shape: Shape = first.shape().into();
+        shape[0] = rows as i64;
+        outputs.push(Some(Tensor::new(first.dtype(), shape, data.freeze())?));
+    }
+    let left_out_by = parts.iter().find_map(|it| it.left_out_by.clone());
+    let parameters = parts.into_iter().next().map(|it| it.parameters).unwrap_or_default();
+    Ok(Response { outputs, parameters, left_out_by, ..Response::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use troupe_base::{
+        config::{Options, read_text},
+        request::Parameter,
+        tensor::DataType,
+    };
+
+    fn config() -> ModelConfig {
+        let text = "name: 'm' backend: 'native' max_batch_size: 4 \
+                    input { name: 'x' data_type: TYPE_UINT8 dims: -1 } \
+                    output { name: 'y' data_type: TYPE_UINT8 dims: [ -1, 2 ] } \
+                    output { name: 'z' data_type: TYPE_STRING dims: 1 }";
+        read_text(text, "f").unwrap().finish(&Options::default()).unwrap()
+    }
+
+    fn tensor(shape: &[i64]) -> Option<Tensor> {
+        let bytes = vec![0u8; shape.iter().product::<i64>() as usize];
+        Some(Tensor::new(DataType::Uint8, shape.into(), bytes.into()).unwrap())
+    }
+
+    fn check(most: u32, shapes: &[&[i64]], expected: (Fit, u32)) {
+        let inputs = shapes.iter().map(|it| tensor(it)).chain([None]).collect();
+        let request = Request { inputs, ..Request::default() };
+        assert_eq!(fit(most, &request), expected, "{shapes:?} of at most {most}");
+    }
+
+    #[test]
+    fn only_what_does_not_fit_is_treated_otherwise() {
+        check(4, &[&[4, 1], &[4, 2]], (Fit::Whole, 4));
+        check(4, &[&[5, 1], &[5, 2]], (Fit::Parts, 5));
+        check(4, &[&[0, 1], &[0, 2]], (Fit::Nothing, 0));
+        check(4, &[], (Fit::Whole, 1));
+        check(0, &[&[5, 1]], (Fit::Whole, 0));
+        check(0, &[&[0, 1]], (Fit::Whole, 0));
+        check(4, &[&[1 << 40, 0]], (Fit::Parts, u32::MAX));
+    }
+
+    #[test]
+    fn what_no_model_would_take_is_left_to_it() {
+        check(4, &[&[5, 1], &[1, 2]], (Fit::Whole, 5));
+        check(4, &[&[0, 1], &[1, 2]], (Fit::Whole, 0));
+        check(4, &[&[]], (Fit::Whole, 0));
+    }
+
+    #[test]
+    fn no_rows_give_outputs_without_rows() {
+        let outputs = empty(&config()).unwrap().outputs;
+        let shapes: Vec<_> = outputs.iter().flatten().map(|it| it.shape().to_vec()).collect();
+        assert_eq!(shapes, [vec![0, 0, 2], vec![0, 1]]);
+    }
+
+    fn part(outputs: Vec<Option<Tensor>>) -> Response {
+        Response { outputs, ..Response::default() }
+    }
+
+    #[test]
+    fn the_first_part_speaks_for_all() {
+        let say = |number| Response {
+            parameters: vec![("sequence_id".into(), Parameter::Int(number))],
+            ..part(vec![None, None])
+        };
+        let gathered = gather(&config(), vec![say(1), say(2)], 8).unwrap();
+        assert_eq!(gathered.parameters, say(1).parameters);
+        assert!(gathered.outputs.iter().all(Option::is_none));
+    }
+
+    #[test]
+    fn parts_that_differ_cannot_be_one_answer() {
+        let error = |parts| gather(&config(), parts, 4).unwrap_err().to_string();
+        let start = "output 'y' of model 'm' differs between the parts of a batch: ";
+        assert_eq!(
+            error(vec![part(vec![tensor(&[2, 3, 2])]), part(vec![tensor(&[2, 4, 2])])]),
+            format!("{start}UINT8[2,3,2] and UINT8[2,4,2]")
+        );
+        assert_eq!(
+            error(vec![part(vec![tensor(&[2, 3, 2])]), part(vec![None])]),
+            format!("{start}given by 1 of 2")
+        );
+        assert_eq!(
+            check_rows(&config(), part(vec![tensor(&[2, 3, 2])]), 4).unwrap_err().to_string(),
+            "output 'y' of model 'm' has shape [2,3,2], expected 4 rows"
+        );
+    }
+}

@@ -1,0 +1,340 @@
+//! Ensembles of native models, run on the actors they run on in the server.
+
+mod ahead;
+mod any_order;
+mod decoupled;
+mod fakes;
+mod levels;
+mod windows;
+
+use std::{collections::HashMap, sync::Arc};
+
+use actix_rt::{Arbiter, ArbiterHandle, System};
+
+use super::*;
+use crate::batcher;
+use troupe_backends::native;
+use troupe_base::{
+    backend::{Place, Settings},
+    config::{Options, read_text},
+    error::{Error, Result as Answered},
+    model::{Health, Parts},
+    request::{Context, Wanted},
+    tensor::{DataType, Tensor},
+};
+
+struct Stage {
+    /// `max_inflight_requests` of ensembles to come.
+    limit: u32,
+    /// Added to their configs.
+    more: &'static str,
+    engines: Engines,
+    models: HashMap<String, Arc<Model>>,
+}
+
+fn config(text: &str) -> Arc<ModelConfig> {
+    let draft = read_text(text, "config.pbtxt").unwrap();
+    Arc::new(draft.finish(&Options::default()).unwrap())
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage::at(Arbiter::new().handle())
+    }
+
+    fn at(arbiter: ArbiterHandle) -> Stage {
+        let engines = Engines::new(vec![arbiter]);
+        Stage { limit: 0, more: "", engines, models: HashMap::new() }
+    }
+
+    /// Inputs and outputs read as `NAME:dims`, all INT32.
+    async fn native(&mut self, name: &str, op: &str, batch: u32, io: (&str, &str)) {
+        let text = format!(
+            "name: '{name}' backend: 'native' max_batch_size: {batch} {} {} parameters {{ key: \
+             'op' value {{ string_value: '{op}' }} }}",
+            tensors("input", io.0),
+            tensors("output", io.1)
+        );
+        let config = config(&text);
+        let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
+        let place = Place { name: name.into(), model_dir: "".into(), version: 1 };
+        let backend = native::prepare(&Settings::default(), &place, config.clone()).unwrap();
+        let setup = batcher::Setup {
+            config: config.clone(),
+            stats: stats.clone(),
+            health: health.clone(),
+            backend,
+            engines: self.engines.clone(),
+        };
+        let answers = batcher::start(setup).await.unwrap();
+        let parts = Parts { config, version: 1, stats, health, steps: Vec::new() };
+        self.models.insert(name.into(), Arc::new(Model::new(parts, answers)));
+    }
+
+    /// Steps read as `model: input=tensor … -> output=tensor …`.
+    async fn ensemble(
+        &mut self,
+        name: &str,
+        batch: u32,
+        io: (&str, &str),
+        steps: &[&str],
+    ) -> Result<(), Vec<String>> {
+        let steps_text: Vec<String> = steps.iter().map(|it| step(it)).collect();
+        let text = format!(
+            "name: '{name}' platform: 'ensemble' max_batch_size: {batch} {} {} \
+             ensemble_scheduling {{ step [ {} ] max_inflight_requests: {} }} {}",
+            tensors("input", io.0),
+            tensors("output", io.1),
+            steps_text.join(","),
+            self.limit,
+            self.more
+        );
+        let config = config(&text);
+        let ensemble = config.ensemble.as_ref().unwrap();
+        let of = |step: &troupe_base::config::StepConfig| self.models[&step.model].clone();
+        let steps: Vec<Arc<Model>> = ensemble.steps.iter().map(of).collect();
+        let stats = Arc::<Statistics>::default();
+        let config = completed(&config, steps.iter().map(|it| &*it.config));
+        let setup = Setup {
+            config: config.clone(),
+            stats: stats.clone(),
+            steps: steps.clone(),
+            engines: self.engines.clone(),
+            metrics: Metrics::new(),
+        };
+        let answers = start(setup).await?;
+        let parts = Parts { config, version: 1, stats, health: Arc::default(), steps };
+        self.models.insert(name.into(), Arc::new(Model::new(parts, answers)));
+        Ok(())
+    }
+
+    async fn ask(&self, name: &str, inputs: &[&[i32]], wanted: Wanted) -> Answered<Vec<Vec<i32>>> {
+        let model = &self.models[name];
+        let batches = model.config.max_batch_size != 0;
+        let tensor = |(values, config): (&&[i32], &troupe_base::config::Input)| {
+            let width = config.dims.first().copied().unwrap_or(1);
+            let rows = values.len() as i64 / width.max(1);
+            let shape = match (batches, width) {
+                (true, width) => [rows, width].into_iter().collect(),
+                (false, _) => [values.len() as i64].into_iter().collect(),
+            };
+            let data: Vec<u8> = values.iter().flat_map(|it| it.to_le_bytes()).collect();
+            (!values.is_empty()).then(|| Tensor::new(DataType::Int32, shape, data.into()).unwrap())
+        };
+        let inputs = inputs.iter().zip(&model.config.inputs).map(tensor).collect();
+        let context = Arc::new(Context::default());
+        let (reply, answer) = Reply::channel();
+        model.infer(Request { context, inputs, wanted, batch: 0 }, reply);
+        let response = answer.await.map_err(|_| Error::internal("no answer"))??;
+        let values = |tensor: Option<Tensor>| -> Vec<i32> {
+            let tensor = tensor.map(|it| it.data().clone()).unwrap_or_default();
+            tensor.as_chunks().0.iter().map(|it| i32::from_le_bytes(*it)).collect()
+        };
+        Ok(response.outputs.into_iter().map(values).collect())
+    }
+
+    fn executions(&self, name: &str) -> u64 {
+        self.models[name].stats.execution_count.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+fn tensors(field: &str, list: &str) -> String {
+    let one = |it: &str| {
+        let (name, dims) = it.split_once(':').unwrap();
+        format!("{field} {{ name: '{name}' data_type: TYPE_INT32 dims: [ {dims} ] }}")
+    };
+    list.split_whitespace().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn step(text: &str) -> String {
+    let (model, flow) = text.split_once(':').unwrap();
+    let (reads, writes) = flow.split_once("->").unwrap();
+    let map = |field: &str, pairs: &str| -> String {
+        let pair = |it: &str| {
+            let (key, value) = it.split_once('=').unwrap();
+            format!("{field} {{ key: '{key}' value: '{value}' }}")
+        };
+        pairs.split_whitespace().map(pair).collect::<Vec<_>>().join(" ")
+    };
+    format!(
+        "{{ model_name: '{model}' model_version: -1 {} {} }}",
+        map("input_map", reads),
+        map("output_map", writes)
+    )
+}
+
+fn on_stage<F: Future<Output = ()>>(run: impl FnOnce(Stage) -> F) {
+    System::new().block_on(async { run(Stage::new()).await });
+}
+
+/// The same on one thread whose clock stands still.
+fn on_one_thread<F: Future<Output = ()>>(run: impl FnOnce(Stage) -> F) {
+    System::new().block_on(async {
+        tokio::time::pause();
+        run(Stage::at(Arbiter::current())).await;
+    });
+}
+
+/// Until nobody has anything to do, on one thread.
+async fn settle() {
+    for _ in 0..30 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Until whoever looks now and then has looked.
+async fn later() {
+    tokio::time::advance(2 * step::SWEEP).await;
+    settle().await;
+}
+
+async fn arithmetic(stage: &mut Stage) {
+    stage.native("add_sub", "add_sub", 0, ("A:2 B:2", "SUM:2 DIFF:2")).await;
+    stage.native("mul", "mul", 0, ("X:2 Y:2", "XY:2")).await;
+}
+
+const CHAIN: [&str; 2] =
+    ["mul: X=sum Y=diff -> XY=OUT", "add_sub: A=IN0 B=IN1 -> SUM=sum DIFF=diff"];
+
+#[test]
+fn tensors_flow_by_name_whatever_the_order_of_the_steps() {
+    on_stage(|mut stage| async move {
+        arithmetic(&mut stage).await;
+        stage.ensemble("chain", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
+        let answer = stage.ask("chain", &[&[5, 7], &[3, 4]], Wanted::All).await;
+        assert_eq!(answer.unwrap(), [[16, 33]]);
+        assert_eq!((stage.executions("chain"), stage.executions("mul")), (1, 1));
+    });
+}
+
+#[test]
+fn an_ensemble_can_be_a_step() {
+    on_stage(|mut stage| async move {
+        arithmetic(&mut stage).await;
+        stage.ensemble("inner", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
+        let steps = ["inner: IN0=A IN1=B -> OUT=one", "inner: IN0=one IN1=A -> OUT=two"];
+        stage.ensemble("outer", 0, ("A:2 B:2", "two:2"), &steps).await.unwrap();
+        let answer = stage.ask("outer", &[&[2, 3], &[1, 1]], Wanted::All).await;
+        assert_eq!(answer.unwrap(), [[9 - 4, 64 - 9]]);
+    });
+}
+
+#[test]
+fn steps_that_no_requested_output_needs_do_not_run() {
+    on_stage(|mut stage| async move {
+        arithmetic(&mut stage).await;
+        let steps = [CHAIN[1], "mul: X=sum Y=diff -> XY=OUT"];
+        stage.ensemble("both", 0, ("IN0:2 IN1:2", "sum:2 OUT:2"), &steps).await.unwrap();
+        let only = |index| Wanted::Only([index].into_iter().collect());
+        let sum = stage.ask("both", &[&[1, 2], &[3, 4]], only(0)).await.unwrap();
+        assert_eq!((sum, stage.executions("mul")), (vec![vec![4, 6], vec![]], 0));
+        let product = stage.ask("both", &[&[1, 2], &[3, 4]], only(1)).await.unwrap();
+        assert_eq!(product, [vec![], vec![-8, -12]]);
+    });
+}
+
+#[test]
+fn steps_may_batch_where_their_ensemble_does_not() {
+    on_stage(|mut stage| async move {
+        stage.native("batching", "identity", 8, ("I:2", "O:2")).await;
+        stage.native("plain", "identity", 0, ("I:2", "O:2")).await;
+        let steps = ["batching: I=IN -> O=mid", "plain: I=mid -> O=OUT"];
+        stage.ensemble("mixed", 0, ("IN:2", "OUT:2"), &steps).await.unwrap();
+        assert_eq!(stage.ask("mixed", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2]]);
+    });
+}
+
+#[test]
+fn a_failure_names_ensemble_step_model_and_version() {
+    on_stage(|mut stage| async move {
+        stage.native("any", "identity", 0, ("I:-1", "O:-1")).await;
+        stage.native("two", "identity", 0, ("I:2", "O:2")).await;
+        let steps = ["any: I=IN -> O=mid", "two: I=mid -> O=OUT"];
+        stage.ensemble("strict", 0, ("IN:-1", "OUT:2"), &steps).await.unwrap();
+        let error = stage.ask("strict", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "in ensemble 'strict', step 1 (model 'two' version 1): [request id: <id_unknown>] \
+             unexpected shape for input 'I' for model 'two'. Expected [2], got [3]."
+        );
+    });
+}
+
+#[test]
+fn every_disagreement_with_the_steps_is_reported() {
+    on_stage(|mut stage| async move {
+        arithmetic(&mut stage).await;
+        stage.native("small", "identity", 2, ("I:2", "O:2")).await;
+        let steps = [
+            "add_sub: A=IN0 C=IN1 -> SUM=sum NOPE=none",
+            "small: I=sum -> O=mid",
+            "mul: X=mid Y=none -> XY=OUT",
+        ];
+        let io = ("IN0:3 IN1:2", "OUT:2");
+        let problems = stage.ensemble("bad", 8, io, &steps).await.unwrap_err();
+        let text = |it: &String| it.split(" (config.pbtxt:").next().unwrap().to_owned();
+        assert!(problems.iter().all(|it| it.contains(" (config.pbtxt:1:")), "{problems:?}");
+        assert_eq!(
+            problems.iter().map(text).collect::<Vec<_>>(),
+            [
+                "in ensemble bad, ensemble tensor IN0: inconsistent shape: [-1,3] is inferred from \
+                 model bad while [2] is inferred from model add_sub",
+                "in ensemble bad, ensemble tensor IN1 is mapping to non-existing input C in model \
+                 add_sub",
+                "in ensemble bad, input B in model add_sub is not mapped to any ensemble tensors",
+                "in ensemble bad, ensemble tensor none is mapped from non-existing output NOPE in \
+                 model add_sub",
+            ]
+        );
+    });
+}
+
+#[test]
+fn a_limit_of_one_in_flight_serves_everyone_in_turn() {
+    on_stage(|mut stage| async move {
+        arithmetic(&mut stage).await;
+        stage.limit = 1;
+        stage.ensemble("chain", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
+        let ask = |value: i32| {
+            let stage = &stage;
+            async move { stage.ask("chain", &[&[value, 1], &[1, 1]], Wanted::All).await }
+        };
+        let answers = futures_util::future::join_all((0..50).map(ask)).await;
+        for (value, answer) in (0..50).zip(answers) {
+            assert_eq!(answer.unwrap(), [[value * value - 1, 0]]);
+        }
+    });
+}
+
+#[test]
+fn a_branch_that_ends_after_its_sibling_failed_is_ignored() {
+    on_stage(|mut stage| async move {
+        stage.native("any", "identity", 0, ("I:-1", "O:-1")).await;
+        stage.native("two", "identity", 0, ("I:2", "O:2")).await;
+        // Another thread: it answers after the failure.
+        stage.native("late", "concat", 0, ("I:-1", "O:-1")).await;
+        let steps = ["two: I=IN -> O=failed", "late: I=IN -> O=mid", "any: I=mid -> O=OUT"];
+        stage.ensemble("fork", 0, ("IN:-1", "failed:2 OUT:-1"), &steps).await.unwrap();
+        for _ in 0..100 {
+            let error = stage.ask("fork", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
+            assert!(error.to_string().starts_with("in ensemble 'fork', step 0 "), "{error}");
+        }
+        assert_eq!(stage.ask("fork", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2], [1, 2]]);
+    });
+}
+
+#[test]
+fn an_empty_batch_is_refused_before_it_can_meet_others() {
+    on_stage(|mut stage| async move {
+        stage.native("batching", "identity", 8, ("I:2", "O:2")).await;
+        let empty = Tensor::new(DataType::Int32, [0, 2].into_iter().collect(), "".into()).unwrap();
+        let (reply, answer) = Reply::channel();
+        let request = Request { inputs: vec![Some(empty)], ..Request::default() };
+        stage.models["batching"].infer(request, reply);
+        let text = answer.await.unwrap().unwrap_err().to_string();
+        assert!(
+            text.ends_with("inference request batch-size must be >= 1 for 'batching'"),
+            "{text}"
+        );
+    });
+}

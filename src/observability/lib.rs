@@ -1,0 +1,4 @@
+//! What leaves the server about it: log lines and traces.
+
+pub mod log;
+pub mod telemetry;

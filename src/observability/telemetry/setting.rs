@@ -1,0 +1,294 @@
+//! Trace settings: those of the server, and those of models that have their own.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI32, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use troupe_base::{
+    error::{Error, Result},
+    trace::Sink,
+};
+use troupe_options::{TraceConfig, TraceLevels, TraceMode};
+
+/// What becomes of one field.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Change<T> {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// It falls back: a model's to the server's, the server's to the command line's.
+    Clear,
+    /// It becomes this.
+    Set(T),
+}
+
+/// A change of settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "as in `TraceConfig`")]
+pub struct Update {
+    pub levels: Change<TraceLevels>,
+    pub rate: Change<u32>,
+    pub count: Change<i32>,
+    pub log_frequency: Change<u32>,
+}
+
+/// Fields that were set and not cleared.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Given {
+    levels: Option<TraceLevels>,
+    rate: Option<u32>,
+    count: Option<i32>,
+    log_frequency: Option<u32>,
+}
+
+/// All fields.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Values {
+    pub(super) levels: TraceLevels,
+    pub(super) rate: u32,
+    pub(super) count: i32,
+    pub(super) log_frequency: u32,
+}
+
+/// Counts the requests under one setting.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// Requests that came.
+    seen: AtomicU64,
+    /// Of them, those that were traced by the rate.
+    pub(super) taken: AtomicU64,
+    /// So many more are traced; -1: no limit.
+    pub(super) left: AtomicI32,
+}
+
+/// What applies to the requests of some models, until it is changed.
+pub(super) struct Setting {
+    pub(super) values: Values,
+    pub(super) tally: Arc<Tally>,
+    /// Where traces go; `None` if it was not said.
+    pub(super) sink: Option<Arc<dyn Sink>>,
+    given: Given,
+}
+
+/// Everything that is set. Never changed, but replaced.
+#[derive(Clone)]
+pub(super) struct Settings {
+    start: Values,
+    mode: TraceMode,
+    has_target: bool,
+    global: Arc<Setting>,
+    /// Of models that differ.
+    models: HashMap<String, Arc<Setting>>,
+}
+
+/// Makes the end of a way: for all requests under one setting.
+pub(super) type MakeSink<'a> = &'a dyn Fn(&Values, &Arc<Tally>) -> Option<Arc<dyn Sink>>;
+
+impl Tally {
+    fn new(count: i32) -> Arc<Tally> {
+        let (seen, taken) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Tally { seen, taken, left: AtomicI32::new(count) })
+    }
+
+    /// One more request has come: is it one in `rate`, and is there one left?
+    pub(super) fn takes_next(&self, rate: u32) -> bool {
+        if rate == 0 || self.left.load(Relaxed) == 0 {
+            return false;
+        }
+        let number = self.seen.fetch_add(1, Relaxed) + 1;
+        if !number.is_multiple_of(rate.into()) {
+            return false;
+        }
+        let less = |left: i32| match left {
+            0 => None,
+            left if left < 0 => Some(left),
+            left => Some(left - 1),
+        };
+        let is_left = self.left.fetch_update(Relaxed, Relaxed, less).is_ok();
+        self.taken.fetch_add(u64::from(is_left), Relaxed);
+        is_left
+    }
+}
+
+impl Setting {
+    fn new(values: Values, given: Given, make: MakeSink<'_>) -> Arc<Setting> {
+        let tally = Tally::new(values.count);
+        let sink = make(&values, &tally);
+        Arc::new(Setting { values, tally, sink, given })
+    }
+
+    /// What is left of the count, with the rest as it is.
+    pub(super) fn now(&self) -> Values {
+        Values { count: self.tally.left.load(Relaxed), ..self.values }
+    }
+}
+
+impl Settings {
+    /// As the command line says.
+    pub(super) fn new(config: &TraceConfig, make: MakeSink<'_>) -> Settings {
+        let TraceConfig { levels, rate, count, log_frequency, .. } = *config;
+        let start = Values { levels, rate, count, log_frequency };
+        let global = Setting::new(start, Given::default(), make);
+        let has_target = config.mode == TraceMode::OpenTelemetry || !config.file.is_empty();
+        Settings { start, mode: config.mode, has_target, global, models: HashMap::new() }
+    }
+
+    /// Is any request of any model traced?
+    pub(super) fn is_on(&self) -> bool {
+        let mut all = self.models.values().chain([&self.global]);
+        all.any(|it| !it.values.levels.is_off())
+    }
+
+    /// What applies to a model.
+    pub(super) fn of(&self, model: &str) -> &Arc<Setting> {
+        if self.models.is_empty() {
+            return &self.global;
+        }
+        self.models.get(model).unwrap_or(&self.global)
+    }
+
+    /// The same after a change to the server's settings, or to those of a model.
+    pub(super) fn updated(
+        &self,
+        model: Option<&str>,
+        update: &Update,
+        make: MakeSink<'_>,
+    ) -> Result<Settings> {
+        let mut new = self.clone();
+        let Some(model) = model else {
+            new.global = self.changed(Some(&self.global), self.start, (update, make))?;
+            for setting in new.models.values_mut() {
+                let fallback = new.global.now();
+                *setting = self.changed(Some(setting), fallback, (&Update::default(), make))?;
+            }
+            return Ok(new);
+        };
+        let current = self.models.get(model).map(|it| &**it);
+        let setting = self.changed(current, self.global.now(), (update, make))?;
+        if setting.given == Given::default() {
+            new.models.remove(model);
+        } else {
+            new.models.insert(model.to_owned(), setting);
+        }
+        Ok(new)
+    }
+
+    fn changed(
+        &self,
+        current: Option<&Setting>,
+        fallback: Values,
+        (update, make): (&Update, MakeSink<'_>),
+    ) -> Result<Arc<Setting>> {
+        let mut given = current.map(|it| it.given).unwrap_or_default();
+        // What was used up stays so until it is set anew.
+        let left = current.map(|it| it.now().count);
+        given.count = given.count.and(left);
+        change(&mut given.levels, update.levels);
+        change(&mut given.rate, update.rate);
+        change(&mut given.count, update.count);
+        change(&mut given.log_frequency, update.log_frequency);
+        let values = Values {
+            levels: given.levels.unwrap_or(fallback.levels),
+            rate: given.rate.unwrap_or(fallback.rate),
+            count: given.count.unwrap_or(fallback.count),
+            log_frequency: given.log_frequency.unwrap_or(fallback.log_frequency),
+        };
+        self.check(&values)?;
+        Ok(Setting::new(values, given, make))
+    }
+
+    fn check(&self, values: &Values) -> Result<()> {
+        let why = match self.mode {
+            _ if values.levels.is_off() => return Ok(()),
+            TraceMode::Triton if values.rate == 0 => "sample rate must be non-zero",
+            _ if !self.has_target => "trace file name is not given",
+            _ => return Ok(()),
+        };
+        Err(Error::invalid(format!("Attempting to set invalid trace setting :{why}")))
+    }
+}
+
+fn change<T>(field: &mut Option<T>, change: Change<T>) {
+    match change {
+        Change::Keep => (),
+        Change::Clear => *field = None,
+        Change::Set(value) => *field = Some(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ON: TraceLevels = TraceLevels { timestamps: true, tensors: false };
+
+    fn none(_: &Values, _: &Arc<Tally>) -> Option<Arc<dyn Sink>> {
+        None
+    }
+
+    fn start(config: TraceConfig) -> Settings {
+        Settings::new(&TraceConfig { file: "t.json".to_owned(), ..config }, &none)
+    }
+
+    #[test]
+    fn one_in_so_many_until_none_is_left() {
+        let tally = Tally::new(2);
+        let taken: Vec<u32> = (1..=10).filter(|_| tally.takes_next(3)).collect();
+        assert_eq!(taken, [3, 6]);
+        assert_eq!(tally.left.load(Relaxed), 0);
+        assert!(!Tally::new(-1).takes_next(0));
+        let unlimited = Tally::new(-1);
+        assert!((0..10).all(|_| unlimited.takes_next(1)));
+    }
+
+    #[test]
+    fn a_models_fields_fall_back_to_the_servers() {
+        let settings = start(TraceConfig { levels: ON, ..TraceConfig::default() });
+        let rate = |rate| Update { rate: Change::Set(rate), ..Update::default() };
+        let settings = settings.updated(Some("m"), &rate(7), &none).unwrap();
+        let more = Update { count: Change::Set(5), ..rate(9) };
+        let settings = settings.updated(None, &more, &none).unwrap();
+        let of = |settings: &Settings, model: &str| {
+            let now = settings.of(model).now();
+            (now.rate, now.count)
+        };
+        assert_eq!((of(&settings, "m"), of(&settings, "other")), ((7, 5), (9, 5)));
+        let clear = Update { rate: Change::Clear, ..Update::default() };
+        let settings = settings.updated(Some("m"), &clear, &none).unwrap();
+        assert_eq!(of(&settings, "m"), (9, 5));
+        assert!(settings.models.is_empty());
+        let clear = Update { count: Change::Clear, ..clear };
+        assert_eq!(of(&settings.updated(None, &clear, &none).unwrap(), "m"), (1000, -1));
+    }
+
+    #[test]
+    fn what_was_counted_down_stays_so_when_another_field_changes() {
+        let settings = start(TraceConfig { levels: ON, rate: 1, ..TraceConfig::default() });
+        let count = Update { count: Change::Set(3), ..Update::default() };
+        let settings = settings.updated(None, &count, &none).unwrap();
+        assert!(settings.of("m").tally.takes_next(1));
+        let rate = Update { rate: Change::Set(2), ..Update::default() };
+        let settings = settings.updated(None, &rate, &none).unwrap();
+        assert_eq!(settings.of("m").now().count, 2);
+    }
+
+    #[test]
+    fn a_setting_that_would_trace_nothing_is_refused() {
+        let settings = start(TraceConfig { levels: ON, ..TraceConfig::default() });
+        let rate = Update { rate: Change::Set(0), ..Update::default() };
+        let error = settings.updated(None, &rate, &none).err().unwrap().to_string();
+        let text = "Attempting to set invalid trace setting :sample rate must be non-zero";
+        assert_eq!(error, text);
+        let mode = TraceMode::OpenTelemetry;
+        let collected = TraceConfig { mode, levels: ON, ..TraceConfig::default() };
+        assert!(Settings::new(&collected, &none).updated(None, &rate, &none).is_ok());
+        let nowhere = Settings::new(&TraceConfig::default(), &none);
+        let on = Update { levels: Change::Set(ON), ..Update::default() };
+        let error = nowhere.updated(Some("m"), &on, &none).err().unwrap().to_string();
+        assert!(error.ends_with("trace file name is not given"), "{error}");
+    }
+}

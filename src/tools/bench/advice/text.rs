@@ -1,0 +1,258 @@
+//! The advice in sentences, with the numbers it rests on.
+
+use super::{
+    super::{
+        format::{count, digits, percent, plain, time},
+        level::Step,
+        members::Member,
+    },
+    EXHAUSTED, Findings, Limit, NEAR, SATURATED, Suggestion, can_batch_more, overlaps,
+};
+
+use troupe_options::MOST_IN_FLIGHT;
+
+/// A sentence, and what it is drawn from.
+pub(super) fn reasons(it: &Findings<'_>, limit: Limit) -> (String, Vec<String>) {
+    match limit {
+        Limit::Step => step(it),
+        Limit::Cores => cores(it),
+        Limit::Client => client(it),
+        Limit::Load => load(it),
+        Limit::Elsewhere => elsewhere(it),
+    }
+}
+
+fn step(it: &Findings<'_>) -> (String, Vec<String>) {
+    let Some((slowest, rest)) = it.steps.split_first() else { return Default::default() };
+    let instances = slowest.member.instances;
+    let were = if instances == 1 { "instance was" } else { "instances were" };
+    let headline = format!(
+        "{} is the bottleneck: its {instances} {were} busy {} of the time.",
+        name(slowest),
+        percent(slowest.utilisation)
+    );
+    let mut reason = format!(
+        "An inference takes {} of an instance, which allows {} inferences/s; {} were measured with \
+         {} in flight, while {} requests waited for it on average",
+        time(slowest.demand_ns),
+        digits(slowest.capacity),
+        digits(it.level.throughput()),
+        it.level.in_flight,
+        digits(slowest.waiting),
+    );
+    match rest.first() {
+        Some(next) if next.capacity < slowest.capacity * NEAR => {
+            let (name, busy) = (name(next), percent(next.utilisation));
+            reason += &format!("; {name} is loaded about as much ({busy} busy).");
+        }
+        Some(next) => {
+            let (name, busy) = (name(next), percent(next.utilisation));
+            reason += &format!("; the next slowest, {name}, was {busy} busy.");
+        }
+        None => reason += ".",
+    }
+    (headline, [reason].into_iter().chain(unbatched(slowest)).collect())
+}
+
+/// Larger executions may do more than more of them.
+fn unbatched(step: &Step) -> Option<String> {
+    let (member, rows) = (&step.member, step.counts.mean_batch());
+    (!member.has_batching && 2.0 * rows <= member.max_batch as f64).then(|| {
+        format!(
+            "It takes {} rows at once but got {}: `dynamic_batching {{ }}` in its config would join \
+             the requests that wait.",
+            member.max_batch,
+            digits(rows)
+        )
+    })
+}
+
+fn cores(it: &Findings<'_>) -> (String, Vec<String>) {
+    let used = it.level.used;
+    let server = used.server.unwrap_or(0.0);
+    let users = [
+        used.server.map(|it| ("the server", it)),
+        Some(("this command", used.client)),
+        others(it).filter(|it| 0.05 <= *it).map(|it| ("other programs", it)),
+    ];
+    let users: Vec<String> =
+        users.iter().flatten().map(|(who, cores)| format!("{who} {}", digits(*cores))).collect();
+    let (cores, users) = (it.machine.cores, users.join(", "));
+    let headline = format!("The cores are the limit, all {cores} were busy: {users}.");
+    let mut reasons = Vec::new();
+    if used.server.is_some() {
+        reasons.push(format!(
+            "An inference takes {} of the server's CPU time; more instances share the same cores.",
+            time(server * 1e9 / it.level.throughput().max(1e-9))
+        ));
+    }
+    if let Some(step) = it.steps.iter().max_by(|a, b| a.demand_ns.total_cmp(&b.demand_ns)) {
+        reasons.push(format!(
+            "Most of the steps' time goes to {}: {} an inference, its {} busy {}.",
+            name(step),
+            time(step.demand_ns),
+            count(step.member.instances, "instance"),
+            percent(step.utilisation)
+        ));
+    }
+    if server < used.client {
+        reasons.push("Run this command on another machine to see what the server can do.".into());
+    }
+    (headline, reasons)
+}
+
+fn client(it: &Findings<'_>) -> (String, Vec<String>) {
+    let threads = count(it.machine.threads as u64, "thread");
+    let used = digits(it.level.used.client);
+    let headline = format!("This command is the limit: its {threads} used {used} cores.");
+    let busiest = it.steps.iter().max_by(|a, b| a.utilisation.total_cmp(&b.utilisation));
+    let busiest = busiest.map(|step| {
+        let busy = percent(step.utilisation);
+        format!("The server could do more: its busiest step, {}, was {busy} busy.", name(step))
+    });
+    (headline, busiest.into_iter().collect())
+}
+
+fn load(it: &Findings<'_>) -> (String, Vec<String>) {
+    let headline = "The load is too low to tell which step is the bottleneck.".to_owned();
+    let Some(step) = it.steps.first() else { return (headline, Vec::new()) };
+    let busy = percent(step.utilisation);
+    if SATURATED <= step.utilisation && can_batch_more(step) {
+        let reason = format!(
+            "{} was busy {busy} of the time, but more in flight may still pay: its executions had \
+             {} rows on average of at most {}.",
+            name(step),
+            digits(step.counts.mean_batch()),
+            step.member.max_batch
+        );
+        return (headline, vec![reason]);
+    }
+    // Little's law: what a full pipeline holds is its throughput times its latency.
+    let latency = it.levels.first().map_or(0.0, |it| it.seen.latency.mean()) / 1e9;
+    let full = (step.capacity / it.level.batch.max(1) as f64 * latency).ceil() as usize + 1;
+    let full = full.max(it.level.in_flight * 2).min(MOST_IN_FLIGHT);
+    let reason = format!(
+        "With {} in flight the step nearest to its limit, {}, was busy {busy} of the time; to load \
+         it fully takes about {full} in flight (`--concurrency {full}`).",
+        it.level.in_flight,
+        name(step),
+    );
+    (headline, vec![reason])
+}
+
+fn elsewhere(it: &Findings<'_>) -> (String, Vec<String>) {
+    let headline = "No step is the limit: none of them was always busy.".to_owned();
+    let mut reasons = Vec::new();
+    if let Some(step) = it.steps.first() {
+        let latency = it.level.seen.latency.mean();
+        reasons.push(format!(
+            "More in flight bring little: with {} of them the step nearest to its limit, {}, was \
+             busy {} of the time. Of the {} a request takes, steps execute it for {}; the rest is \
+             on the way: between the steps, in the network, or at a limit on what is in flight.",
+            it.level.in_flight,
+            name(step),
+            percent(step.utilisation),
+            time(latency),
+            time(latency * it.executing)
+        ));
+    }
+    reasons.push(match it.level.used.server {
+        Some(server) => format!(
+            "The server used {} of {} cores, this command {}.",
+            digits(server),
+            it.machine.cores,
+            digits(it.level.used.client)
+        ),
+        None => "How busy the server's cores are cannot be seen from here.".to_owned(),
+    });
+    (headline, reasons)
+}
+
+/// What the suggestion leads to.
+pub(super) fn outlook(
+    it: &Findings<'_>,
+    limit: Limit,
+    (goal, suggestions): (Option<f64>, &[Suggestion]),
+) -> Option<String> {
+    let Some(goal) = goal else {
+        let cores = count(it.machine.cores as u64, "core");
+        let text = format!("No more instances are suggested: the {cores} would be the next limit.");
+        return (limit == Limit::Step).then_some(text);
+    };
+    let is_capped = it.core_capacity.is_some_and(|most| most <= goal);
+    let next = it.steps.iter().find(|step| {
+        let is_kept = suggestions.iter().all(|it| it.key != step.member.key);
+        is_kept && step.capacity <= goal * NEAR
+    });
+    let next = match next {
+        _ if is_capped => format!(", where the {} cores become the limit", it.machine.cores),
+        Some(step) => format!(", where {} becomes the limit", name(step)),
+        None => String::new(),
+    };
+    let goal = digits(goal);
+    let one =
+        |it: &Suggestion| format!("{} of `{}`", count(it.then, "instance"), plain(&it.key.name));
+    let list: Vec<String> = suggestions.iter().map(one).collect();
+    Some(match list.split_last() {
+        None => format!("The instances there are allow {goal} inferences/s{next}."),
+        Some((only, [])) => format!("{only} should allow about {goal} inferences/s{next}."),
+        Some((last, rest)) => {
+            let rest = rest.join(", ");
+            format!("{rest} and {last} should allow about {goal} inferences/s{next}.")
+        }
+    })
+}
+
+/// What makes the numbers doubtful.
+pub(super) fn doubts(it: &Findings<'_>, members: &[Member], all: &[Step]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let asked = members.first().and_then(|member| it.level.counts.get(&member.key));
+    let (all_asked, ours) = (asked.map_or(0, |it| it.answered), it.level.answered());
+    // What is in flight when the counters are read may count on one side only.
+    let slack = 2 * it.level.in_flight as u64 + ours / 10;
+    if ours + slack < all_asked {
+        doubts.push(format!(
+            "The server answered {all_asked} requests, of which this command sent {ours}: others use \
+             the model too."
+        ));
+    }
+    let cores = it.machine.cores as f64;
+    let machine = it.level.used.machine.unwrap_or(0.0);
+    if let Some(others) =
+        others(it).filter(|it| EXHAUSTED * cores <= machine && 0.25 * machine < *it)
+    {
+        let others = digits(others);
+        doubts.push(format!(
+            "Other programs used {others} of the {cores} cores: measure again on a quiet machine."
+        ));
+    }
+    let called: Vec<String> = all.iter().filter(|it| it.member.is_called).map(name).collect();
+    if !called.is_empty() {
+        let (called, is) = (called.join(", "), if called.len() == 1 { "is" } else { "are" });
+        doubts.push(format!(
+            "{called} {is} no step of it: a Python model calls it, or somebody else does."
+        ));
+    }
+    for step in all.iter().filter(|it| overlaps(it)) {
+        doubts.push(format!(
+            "An instance of {} works at several requests at once ({} on average): how busy it is \
+             says nothing about its limit.",
+            name(step),
+            digits(step.utilisation)
+        ));
+    }
+    if it.level.spread.is_some_and(|it| 0.2 < it) {
+        doubts.push("The throughput was not steady: measure for longer with --seconds.".into());
+    }
+    doubts
+}
+
+/// Cores that neither the server nor this command used, if that is known.
+fn others(it: &Findings<'_>) -> Option<f64> {
+    let used = it.level.used;
+    Some((used.machine? - used.client - used.server?).max(0.0))
+}
+
+fn name(step: &Step) -> String {
+    format!("`{}`", plain(&step.member.key.name))
+}

@@ -1,0 +1,99 @@
+//! One request in flight of a decoupled model, over a stream that is kept.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{
+    Status, Streaming, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel,
+};
+
+use super::{super::codec::Encoded, Part, Recorder, asked};
+use troupe_proto::inference::{ModelStreamInferResponse, infer_parameter::ParameterChoice};
+
+type Responses = Streaming<ModelStreamInferResponse>;
+
+/// Asks again and again until the phase says otherwise.
+pub(super) async fn work(channel: Channel, part: &Part, recorder: &Recorder<'_>) {
+    let mut client = Grpc::new(channel).max_decoding_message_size(usize::MAX);
+    let mut open: Option<(mpsc::Sender<Bytes>, Responses)> = None;
+    loop {
+        let begun = Instant::now();
+        let stream = match &mut open {
+            Some((requests, responses)) => match requests.send(part.job.request.clone()).await {
+                Ok(()) => Ok(responses),
+                Err(_) => Err(Status::unavailable("the server ended the stream")),
+            },
+            None => match begin(&mut client, part).await {
+                Ok(stream) => Ok(&mut open.insert(stream).1),
+                Err(status) => Err(status),
+            },
+        };
+        let ended = match stream {
+            Ok(responses) => until_last(responses).await,
+            Err(status) => Err(status),
+        };
+        let goes_on = match ended {
+            Ok(Ended { error: None, first, responses }) => {
+                let first = first.map(|it| it - begun);
+                recorder.answered(begun.elapsed(), (first, responses))
+            }
+            Ok(Ended { error: Some(text), .. }) => recorder.failed(text, false).await,
+            Err(status) => {
+                open = None;
+                recorder.refused(&status).await
+            }
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+/// Opens the stream, the first request on its way: some servers say nothing before they have one.
+async fn begin(
+    client: &mut Grpc<Channel>,
+    part: &Part,
+) -> Result<(mpsc::Sender<Bytes>, Responses), Status> {
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let (requests, taken) = mpsc::channel(1);
+    let closed = |_| Status::internal("a new stream has room for a request");
+    requests.try_send(part.job.request.clone()).map_err(closed)?;
+    let request = asked(ReceiverStream::new(taken), &part.job.headers);
+    let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelStreamInfer");
+    let responses = client.streaming(request, path, Encoded::new()).await?;
+    Ok((requests, responses.into_inner()))
+}
+
+/// How a request ended.
+#[derive(Default)]
+struct Ended {
+    /// The first one's text.
+    error: Option<String>,
+    first: Option<Instant>,
+    responses: u64,
+}
+
+async fn until_last(responses: &mut Responses) -> Result<Ended, Status> {
+    let mut ended = Ended::default();
+    loop {
+        let message = responses.message().await?;
+        let message = message.ok_or_else(|| Status::unavailable("the server ended the stream"))?;
+        let is_error = !message.error_message.is_empty();
+        let response = message.infer_response.unwrap_or_default();
+        let last = response.parameters.get("triton_final_response");
+        let last = last.and_then(|it| it.parameter_choice.as_ref());
+        // An error without a word on whether more follows is the last.
+        let is_last = last.map_or(is_error, |it| *it == ParameterChoice::BoolParam(true));
+        if is_error {
+            ended.error.get_or_insert(message.error_message);
+        } else if !response.outputs.is_empty() || !is_last {
+            ended.first.get_or_insert_with(Instant::now);
+            ended.responses += 1;
+        }
+        if is_last {
+            return Ok(ended);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What the server tells besides answers: configs, statistics, its name.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{
+    super::{Client, Headers, told, with},
+    counts::{Counts, Key},
+};
+use tokio::time::timeout;
+use tonic::{Response, Status};
+use troupe_proto::inference::{
+    ModelConfig, ModelConfigRequest, ModelStatisticsRequest, ServerMetadataRequest,
+};
+
+/// Under any load a server has time for a question.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection for questions; load has its own.
+#[derive(Clone)]
+pub(super) struct Server {
+    client: Client,
+    headers: Headers,
+    url: String,
+}
+
+/// Counters of all models, and when they were read.
+pub(super) struct Snapshot {
+    /// By name and version.
+    pub(super) counts: BTreeMap<Key, Counts>,
+    /// Half way between the question and its answer.
+    pub(super) at: Instant,
+}
+
+impl Server {
+    /// Asks over this connection.
+    pub(super) fn new(client: Client, headers: Headers, url: &str) -> Server {
+        Server { client, headers, url: url.to_owned() }
+    }
+
+    /// Its name and version.
+    pub(super) async fn name(&mut self) -> Result<String, String> {
+        let asked = with(ServerMetadataRequest {}, &self.headers);
+        let answer = answered(&self.url, self.client.server_metadata(asked)).await?;
+        Ok(format!("{} {}", answer.name, answer.version))
+    }
+
+    /// The config of a version of a model; `""` for the latest.
+    pub(super) async fn config(
+        &mut self,
+        name: &str,
+        version: &str,
+    ) -> Result<ModelConfig, String> {
+        let asked = ModelConfigRequest { name: name.to_owned(), version: version.to_owned() };
+        let asked = with(asked, &self.headers);
+        let answer = answered(&self.url, self.client.model_config(asked)).await?;
+        Ok(answer.config.unwrap_or_default())
+    }
+
+    /// The counters of all ready models.
+    pub(super) async fn statistics(&mut self) -> Result<Snapshot, String> {
+        let asked = with(ModelStatisticsRequest::default(), &self.headers);
+        let begun = Instant::now();
+        let answer = answered(&self.url, self.client.model_statistics(asked)).await?;
+        let at = begun + begun.elapsed() / 2;
+        let counts = answer.model_stats.iter().map(|it| (Key::of(it), Counts::of(it))).collect();
+        Ok(Snapshot { counts, at })
+    }
+}
+
+async fn answered<T>(
+    url: &str,
+    answer: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, String> {
+    let late = |_| format!("{url} does not answer questions: none in {PATIENCE:?}");
+    let answer = timeout(PATIENCE, answer).await.map_err(late)?;
+    Ok(answer.map_err(|it| told(url, &it))?.into_inner())
+}
