@@ -1,0 +1,179 @@
+//! The real clients: tritonclient in all its forms, the client of the pipeline, perf_analyzer.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::LazyLock,
+};
+
+use crate::{
+    api::generate::{PARROT, PROMPT},
+    decoupled::models::{ENDS_WITH_LAST, FLOATS, REPEATS, STUMBLES, decoupled},
+    support::{
+        Model, Repository, Server, ensemble,
+        models::{delay, execute},
+        native, python, venv,
+    },
+};
+
+/// Sends responses until it is cancelled; asked with 0, answers how often it was.
+const TICKS: &str = "
+    import threading
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.cancelled = 0
+
+        def execute(self, requests):
+            for it in requests:
+                sender = it.get_response_sender()
+                if pb_utils.get_input_tensor_by_name(it, 'x').as_numpy()[0] == 0:
+                    sender.send(self.response(self.cancelled), 1)
+                else:
+                    threading.Thread(target=self.tick, args=(sender,)).start()
+
+        def response(self, value):
+            return pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array([value], np.float32))])
+
+        def tick(self, sender):
+            while not sender.is_cancelled():
+                sender.send(self.response(1))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            self.cancelled += 1";
+
+/// The models of this project, and some that the scripts in `tests/clients` ask for.
+static SERVER: LazyLock<Server> = LazyLock::new(|| {
+    let id = || native("identity", "x:FP32[-1,2] -> y:FP32[-1,2]");
+    let raises = execute("INPUT0:FP32[4] -> y:FP32[4]", "raise ValueError('no luck')");
+    let mut repository = Repository::new()
+        .with_onnx("densenet_onnx")
+        .with("raises", raises)
+        .with("repeats", decoupled(execute(FLOATS, REPEATS)))
+        .with("ends_with_last", decoupled(execute(FLOATS, ENDS_WITH_LAST)))
+        .with("stumbles", decoupled(execute(FLOATS, STUMBLES)))
+        .with("ticks", decoupled(python(FLOATS, TICKS)))
+        .with("parrot", decoupled(execute(PROMPT, PARROT)))
+        .with("waits", delay(300, "x:FP32[-1,2] -> y:FP32[-1,2]"));
+    let pets = native("identity", "x:FP32[4] -> y:FP32[4]").batch(8);
+    let labels = "name: \"y\" label_filename: \"pets.txt\"";
+    repository.write("pets", &Model { config: pets.config.replace("name: \"y\"", labels), ..pets });
+    repository.write_file("pets/pets.txt", "cat\nCOFFEE MUG\ndog\n");
+    for name in ["http_only", "grpc_only", "http_comes", "grpc_comes"] {
+        repository.write(name, &id());
+    }
+    let types = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 BF16 FP32 FP64 BYTES";
+    for dtype in types.split(' ') {
+        let signature = format!("x:{dtype}[-1,2] -> y:{dtype}[-1,2]");
+        repository.write(&format!("id_{dtype}"), &native("identity", &signature));
+    }
+    // Tracing is off, and has somewhere to write if a client turns it on.
+    let traces =
+        format!("--trace-config=triton,file={}", repository.beside("trace.json").display());
+    let flags =
+        [own_models(), traces, "--model-control-mode=explicit".into(), "--load-model=*".into()];
+    Server::with(repository, &flags.each_ref().map(String::as_str))
+});
+
+fn own_models() -> String {
+    format!("--model-repository={}", here("model_repository").display())
+}
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs a program to its end; says what it printed when it fails.
+#[track_caller]
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    println!("{said}");
+    assert!(output.status.success(), "{command:?} ended with {}", output.status);
+    said
+}
+
+#[track_caller]
+fn unittest(module: &str) {
+    let said = run(Command::new(venv::python())
+        .args(["-m", "unittest", "--verbose", module])
+        .current_dir(here("tests/clients"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("TROUPE_HTTP", SERVER.http.0.to_string())
+        .env("TROUPE_GRPC", SERVER.grpc.to_string()));
+    assert!(said.contains("\nOK"), "no test has run");
+    SERVER.is_well();
+}
+
+#[test]
+fn the_http_client() {
+    unittest("test_http");
+}
+
+#[test]
+fn the_asyncio_http_client() {
+    unittest("test_http_aio");
+}
+
+#[test]
+fn the_grpc_client_with_callbacks_asyncio_and_streams() {
+    unittest("test_grpc");
+}
+
+#[test]
+fn the_grpc_client_and_decoupled_models() {
+    unittest("test_decoupled");
+}
+
+#[test]
+fn a_client_of_the_generate_extension() {
+    unittest("test_generate");
+}
+
+#[test]
+fn both_clients_change_trace_settings() {
+    unittest("test_trace");
+}
+
+#[test]
+fn both_clients_get_classes() {
+    unittest("test_classification");
+}
+
+#[test]
+fn the_client_of_the_pipeline_prints_the_right_numbers() {
+    let said = run(Command::new(venv::python())
+        .arg(here("pipelines/add_sub_mul/client.py"))
+        .args(["--http", &SERVER.http.0.to_string(), "--grpc", &SERVER.grpc.to_string()]));
+    assert_eq!(said.matches("[24. 32. 40. 48.]").count(), 3, "{said}");
+}
+
+#[test]
+fn perf_analyzer_reports_the_steps_of_an_ensemble() {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let home = std::env::var_os("PEER_HOME").map(|it| Path::new(&it).join("bin"));
+    let program = std::env::split_paths(&folders)
+        .chain(home)
+        .map(|it| it.join("perf_analyzer"))
+        .find(|it| it.exists());
+    let Some(program) = program else {
+        println!("skipped: no perf_analyzer on the PATH or in $PEER_HOME/bin");
+        return;
+    };
+    let id = || native("identity", "x:FP32[4] -> y:FP32[4]");
+    let steps = ["first: x=INPUT -> y=m", "second: x=m -> y=OUTPUT"];
+    let server = Server::start(
+        Repository::of([("first", id()), ("second", id())])
+            .with("ensemble", ensemble("INPUT:FP32[4] -> OUTPUT:FP32[4]", &steps)),
+    );
+    for (protocol, address) in [("http", server.http.0), ("grpc", server.grpc)] {
+        let said = run(Command::new(&program)
+            .args(["-m", "ensemble", "-i", protocol, "-u", &address.to_string()])
+            .args(["--measurement-mode", "count_windows", "--measurement-request-count", "50"])
+            .args(["--max-trials", "3", "-s", "1000"]));
+        for text in ["Composing models:", "first, version", "second, version", "Inference count:"] {
+            assert!(said.contains(text), "no `{text}` over {protocol}:\n{said}");
+        }
+    }
+    server.is_well();
+}

@@ -1,0 +1,4 @@
+//! Which requests run together in one execution.
+
+pub(crate) mod dynamic;
+pub(crate) mod ragged;

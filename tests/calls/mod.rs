@@ -1,0 +1,7 @@
+//! Business logic calls: models that call, load and unload other models.
+
+pub(crate) mod basics;
+pub(crate) mod control;
+pub(crate) mod deadlock;
+pub(crate) mod many;
+pub(crate) mod memory;

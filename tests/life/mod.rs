@@ -1,0 +1,7 @@
+//! Models and servers come and go: load, warm-up, reload, drain, shutdown.
+
+pub(crate) mod reload;
+pub(crate) mod repository;
+pub(crate) mod shutdown;
+pub(crate) mod warmup;
+pub(crate) mod warmup_load;

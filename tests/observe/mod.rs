@@ -1,0 +1,13 @@
+//! What operators see: metrics, logs, traces, the live graph, taps, timings.
+
+pub(crate) mod dashboard;
+pub(crate) mod jaeger;
+pub(crate) mod live_graph;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+pub(crate) mod prometheus;
+pub(crate) mod tap;
+pub(crate) mod timing;
+pub(crate) mod trace_calls;
+pub(crate) mod trace_settings;
+pub(crate) mod traces;

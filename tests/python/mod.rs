@@ -1,0 +1,15 @@
+//! Python models: the contract, their worker processes, and how these fail.
+
+pub(crate) mod contract;
+pub(crate) mod copies;
+pub(crate) mod coroutines;
+pub(crate) mod crashes;
+pub(crate) mod environments;
+pub(crate) mod failures;
+pub(crate) mod limits;
+pub(crate) mod logs;
+pub(crate) mod metrics;
+pub(crate) mod open_requests;
+pub(crate) mod parameters;
+pub(crate) mod preload;
+pub(crate) mod readiness;

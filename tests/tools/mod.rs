@@ -1,0 +1,7 @@
+//! The subcommands: `check`, `graph`, `infer`, `bench`, `replay`.
+
+pub(crate) mod bench;
+pub(crate) mod bench_advice;
+pub(crate) mod check;
+pub(crate) mod infer;
+pub(crate) mod replay;
