@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use troupe_base::{
     backend::{
-        Backend, Executor, InstanceName, OpenLocal, OpenRemote, Place, Placement, Remote, Settings,
-        StartRemote, Tensors,
+        Backend, Batch, Executor, InstanceName, OpenLocal, OpenRemote, Place, Placement, Remote,
+        Settings, StartRemote, Tensors,
     },
     config::ModelConfig,
     error::Result,

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Lookup},
-    request::{Caller, Reply, Request, Response, crossing::Stuck},
+    request::{Caller, Context, Reply, Request, Response, crossing::Stuck},
     statistics::Timing,
     tensor::Tensor,
 };
@@ -63,12 +63,38 @@ pub trait OpenLocal: Send + Sync {
 /// One loaded copy of a model. Opened and dropped on its instance's thread; executions that take
 /// microseconds may run on another.
 pub trait Executor: Send {
-    /// Runs one batch: `rows` rows in every input (0 rows and no batch dimension for models that
-    /// do not batch). Answers one place per output of the config.
-    ///
-    /// There is one place per `ModelConfig::executor_inputs`: the batch inputs come last. A ragged
-    /// input has one dimension, its elements; so may have an output that is scattered.
-    fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors>;
+    /// Runs one batch. Answers one place per output of the config; a scattered output may have one
+    /// dimension, its elements.
+    fn execute(&mut self, batch: Batch<'_>) -> Result<Tensors>;
+}
+
+/// The input of one execution: joined tensors, and the requests they were joined from.
+pub struct Batch<'a> {
+    /// One place per `ModelConfig::executor_inputs`: the batch inputs come last. A ragged input has
+    /// one dimension, its elements.
+    pub inputs: Tensors,
+    /// Rows in every input; 0 (and no batch dimension) for models that do not batch.
+    pub rows: u32,
+    /// In the order of their rows.
+    requests: &'a [Request],
+}
+
+impl<'a> Batch<'a> {
+    /// The joined `inputs` of these requests.
+    pub fn new(inputs: Tensors, rows: u32, requests: &'a [Request]) -> Batch<'a> {
+        Batch { inputs, rows, requests }
+    }
+
+    /// Tensors that come from no request.
+    pub fn of_tensors(inputs: Tensors, rows: u32) -> Batch<'static> {
+        Batch { inputs, rows, requests: &[] }
+    }
+
+    /// What is known of each request beside its tensors (correlation, flags, priority), in the
+    /// order of the rows, and how many rows are its own.
+    pub fn contexts(&self) -> impl Iterator<Item = (&'a Arc<Context>, u32)> {
+        self.requests.iter().map(|request| (&request.context, request.rows()))
+    }
 }
 
 /// Opens workers outside this process.
@@ -82,30 +108,44 @@ pub type StartRemote = Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>;
 
 /// One worker. Lives on an arbiter that serves others: it never blocks.
 pub trait Remote {
-    /// Runs the groups, each as one execution, and tells `done` once per group.
+    /// Runs the groups, each as one execution, and calls `completion` once per group.
     ///
     /// Dropping the worker ends its process; what is in flight then fails.
-    fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>);
+    fn start(&mut self, groups: Vec<Vec<Request>>, completion: Rc<dyn Completion>);
 
     /// How many executions may be in work at once, for a worker that does other things while one of
     /// them waits; `None` for one that runs them one after the other.
-    fn concurrency(&self) -> Option<NonZeroUsize>;
+    fn concurrency(&self) -> Option<NonZeroUsize> {
+        None
+    }
 
     /// Has its model called others? Then any execution may take long.
-    fn calls_others(&self) -> bool;
+    fn calls_others(&self) -> bool {
+        false
+    }
 
     /// Has the model a say in whether it is ready?
-    fn has_check(&self) -> bool;
+    fn has_check(&self) -> bool {
+        false
+    }
 
     /// Asks the model whether it is ready; an error says why not. Those who ask while another one
     /// waits share its answer. A worker that is down agrees: its `Health` speaks for it.
-    fn check(&mut self, answer: oneshot::Sender<Result<()>>);
+    fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
+        // Whoever asked may have given up.
+        let _ = answer.send(Ok(()));
+    }
 
-    /// The call without whose answer the worker does nothing, if it has waited for `patience`.
-    fn stuck(&self, patience: Duration) -> Option<Stuck>;
+    /// The call of another model that the worker is blocked in, if it has waited for `min_wait`.
+    fn blocked_call(&self, min_wait: Duration) -> Option<Stuck> {
+        let _ = min_wait;
+        None
+    }
 
-    /// Answers that call with an error instead of waiting on.
-    fn refuse(&mut self, call: &Arc<Caller>, error: &Error);
+    /// Answers that call with an error: it is part of a deadlock.
+    fn fail_call(&mut self, call: &Arc<Caller>, error: &Error) {
+        let _ = (call, error);
+    }
 }
 
 /// How one execution of a group of requests ended.
@@ -121,15 +161,15 @@ pub struct Executed {
 /// What became of one request of a group.
 pub enum Outcome {
     /// It is answered.
-    Now(Result<Response>),
+    Answered(Result<Response>),
     /// It was detached and is answered apart from its group.
-    Later,
+    Detached,
     /// It is to be queued and executed anew; with its reply if it was detached.
-    Again(Request, Option<Reply>),
+    Rescheduled(Request, Option<Reply>),
 }
 
-/// Waits for the groups of one `start`.
-pub trait Done {
+/// Receives the results of one `start`, group by group.
+pub trait Completion {
     /// Called once per group. Once all groups are through and every `Rc` is dropped, the worker
     /// is given more; a worker that is not ready keeps its `Rc` until it is.
     fn executed(&self, executed: Executed);

@@ -19,7 +19,9 @@ mod testing;
 
 use std::sync::Arc;
 
-use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings, Tensors};
+use super::{
+    Backend, Batch, Executor, InstanceName, OpenLocal, Place, Placement, Settings, Tensors,
+};
 use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
@@ -114,8 +116,8 @@ impl OpenLocal for Op {
 struct Runner(Box<Run>);
 
 impl Executor for Runner {
-    fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {
-        (self.0)(inputs, rows)
+    fn execute(&mut self, batch: Batch<'_>) -> Result<Tensors> {
+        (self.0)(batch.inputs, batch.rows)
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     value::{self, Output, Value},
 };
 use troupe_base::{
-    backend::{Executor, Tensors},
+    backend::{Batch, Executor, Tensors},
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor, element_count, shape_text},
 };
@@ -71,7 +71,8 @@ fn named<T>(name: Arc<str>, dtype: DataType, tensor: T) -> Result<Named<T>> {
 }
 
 impl Executor for Runner {
-    fn execute(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {
+    fn execute(&mut self, batch: Batch<'_>) -> Result<Tensors> {
+        let Batch { inputs, rows, .. } = batch;
         let given = || {
             let pairs = self.inputs.iter().zip(&inputs);
             pairs.filter_map(|(slot, tensor)| Some((slot, tensor.as_ref()?)))

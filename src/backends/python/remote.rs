@@ -41,7 +41,7 @@ use super::{
     recipe::Recipe,
 };
 use troupe_base::{
-    backend::{Done, Executed, Outcome, Remote},
+    backend::{Completion, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
     model::Health,
@@ -91,11 +91,11 @@ struct Link {
     /// The worker has answered something.
     is_proven: bool,
     /// Keeps the instance from being given work while it has no worker.
-    held: Vec<Rc<dyn Done>>,
+    held: Vec<Rc<dyn Completion>>,
 }
 
 /// What `Remote::start` was given.
-type Start = (Vec<Vec<Request>>, Rc<dyn Done>);
+type Start = (Vec<Vec<Request>>, Rc<dyn Completion>);
 
 enum State {
     Up(Box<Connection>),
@@ -143,7 +143,7 @@ pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
 }
 
 impl Remote for Worker {
-    fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>) {
+    fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Completion>) {
         let mut link = self.0.borrow_mut();
         if let Some(behind) = &mut link.behind {
             behind.push_back((groups, done));
@@ -175,17 +175,17 @@ impl Remote for Worker {
         self.0.borrow_mut().check(answer);
     }
 
-    fn stuck(&self, patience: Duration) -> Option<Stuck> {
-        self.0.borrow().stuck(patience)
+    fn blocked_call(&self, min_wait: Duration) -> Option<Stuck> {
+        self.0.borrow().stuck(min_wait)
     }
 
-    fn refuse(&mut self, call: &Arc<Caller>, error: &Error) {
+    fn fail_call(&mut self, call: &Arc<Caller>, error: &Error) {
         self.0.borrow_mut().refuse(call, error);
     }
 }
 
 impl Link {
-    fn send(&mut self, mut groups: Vec<Vec<Request>>, done: Rc<dyn Done>) -> News {
+    fn send(&mut self, mut groups: Vec<Vec<Request>>, done: Rc<dyn Completion>) -> News {
         self.is_idle = false;
         let State::Up(connection) = &mut self.state else { return self.turn_away(groups, done) };
         let begun = Instant::now();
@@ -307,9 +307,9 @@ impl Link {
                 let requests = flight.groups[group].requests.take().unwrap_or_default();
                 let verdicts = verdicts.into_iter().zip(requests).enumerate();
                 let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
-                    Verdict::Result(result) => Outcome::Now(result),
-                    Verdict::Later => Outcome::Later,
-                    Verdict::Again => Outcome::Again(request, open.take(key(index))),
+                    Verdict::Result(result) => Outcome::Answered(result),
+                    Verdict::Later => Outcome::Detached,
+                    Verdict::Again => Outcome::Rescheduled(request, open.take(key(index))),
                 });
                 Ok(outcomes.collect())
             }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::{complete, prepare};
 use troupe_base::{
-    backend::{Backend, Done, Executed, InstanceName, Outcome, Place, Remote, Settings},
+    backend::{Backend, Completion, Executed, InstanceName, Outcome, Place, Remote, Settings},
     config::{ModelConfig, read_text},
     error::{Error, ErrorKind, Result},
     model::Health,
@@ -130,12 +130,12 @@ struct Collect {
     through: RefCell<Option<oneshot::Sender<Vec<Group>>>>,
 }
 
-impl Done for Collect {
+impl Completion for Collect {
     fn executed(&self, executed: Executed) {
         let place = &mut self.groups.borrow_mut()[executed.group];
         assert!(place.is_none(), "a group was answered twice");
         let now = |outcome| match outcome {
-            Outcome::Now(result) => result,
+            Outcome::Answered(result) => result,
             _ => panic!("it should answer at once"),
         };
         *place = Some(executed.results.map(|it| it.into_iter().map(now).collect()));

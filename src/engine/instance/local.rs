@@ -1,6 +1,7 @@
 //! An executor in this process: joins, runs and splits, on its batcher's thread or on its own.
 
 use std::{
+    mem,
     panic::{self, AssertUnwindSafe},
     slice,
     sync::Arc,
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::join;
 use troupe_base::{
-    backend::{Executor, InstanceName, OpenLocal, Tensors},
+    backend::{Batch, Executor, InstanceName, OpenLocal, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     request::{Pending, Reply, Request, Response, Wanted},
@@ -82,17 +83,17 @@ impl Local {
         if self.has_batch_io {
             return self.execute(vec![pending], clock);
         }
-        let Pending { request, reply } = pending;
+        let Pending { mut request, reply } = pending;
         let queue = clock.saturating_duration_since(reply.since());
         let (rows, counted) = (request.rows(), request.counted_rows());
-        let Request { context, inputs, wanted, .. } = request;
         let begun = *clock;
-        let result = self.call(inputs, rows).and_then(|outputs| {
+        let inputs = mem::take(&mut request.inputs);
+        let result = self.call(inputs, rows, slice::from_ref(&request)).and_then(|outputs| {
             join::check_count(&self.config, &outputs)?;
-            Ok(join::pick(&wanted, outputs))
+            Ok(join::pick(&request.wanted, outputs))
         });
         let timing = Timing { queue, compute_infer: lap(clock), ..Timing::default() };
-        if let Some(span) = &context.span {
+        if let Some(span) = &request.context.span {
             let (instance, requests) = (&self.name, 1);
             let ended = Ended { instance, requests, rows, begun, timing };
             Execution::note(slice::from_ref(span), ended);
@@ -102,7 +103,7 @@ impl Local {
             self.stats.execution(counted, &timing, *clock);
             Response { outputs, timing, ..Response::default() }
         });
-        let result = match wanted {
+        let result = match request.wanted {
             Wanted::All => Response::of_instance(result, &self.name),
             // It is no surprise that there are fewer.
             Wanted::Only(_) => result.map_err(|error| error.at_instance(&self.name)),
@@ -120,7 +121,7 @@ impl Local {
         let mut timing = Timing::default();
         let result = join::join(&self.config, &requests).and_then(|inputs| {
             timing.compute_input = lap(clock);
-            let outputs = self.call(inputs, rows);
+            let outputs = self.call(inputs, rows, &requests);
             timing.compute_infer = lap(clock);
             join::split(&self.config, &requests, outputs?)
         });
@@ -147,9 +148,10 @@ impl Local {
         }
     }
 
-    fn call(&mut self, inputs: Tensors, rows: u32) -> Result<Tensors> {
-        let batch = if self.config.max_batch_size == 0 { 0 } else { rows };
-        guarded(&self.config.name, || self.executor.execute(inputs, batch))
+    fn call(&mut self, inputs: Tensors, rows: u32, requests: &[Request]) -> Result<Tensors> {
+        let rows = if self.config.max_batch_size == 0 { 0 } else { rows };
+        let batch = Batch::new(inputs, rows, requests);
+        guarded(&self.config.name, || self.executor.execute(batch))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Work;
 use troupe_base::{
-    backend::{Done, Executed, Outcome, Remote},
+    backend::{Completion, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
     request::{Caller, Pending, Reply, Request, Response, crossing::Stuck},
@@ -72,12 +72,12 @@ impl Outside {
 
     /// The call without whose answer it does nothing, if it has waited for `patience`.
     pub fn stuck(&self, patience: Duration) -> Option<Stuck> {
-        self.remote.stuck(patience)
+        self.remote.blocked_call(patience)
     }
 
     /// Answers that call with an error.
     pub fn refuse(&mut self, call: &Arc<Caller>, error: &Error) {
-        self.remote.refuse(call, error);
+        self.remote.fail_call(call, error);
     }
 
     /// Starts all groups; calls `idle` once the worker can take more, and `again` for requests that
@@ -135,7 +135,7 @@ struct Waiting {
     again: Box<dyn Fn(Again)>,
 }
 
-impl Done for Waiting {
+impl Completion for Waiting {
     fn executed(&self, executed: Executed) {
         let group = self.groups.borrow_mut().get_mut(executed.group).and_then(Option::take);
         let Some(Group { replies, rows, all_rows, spans }) = group else { return };
@@ -148,18 +148,18 @@ impl Done for Waiting {
                 self.stats.execution(rows, &executed.timing, now);
                 let mut results = results.into_iter();
                 for reply in replies {
-                    let missing = || Outcome::Now(Err(too_few(&self.config)));
+                    let missing = || Outcome::Answered(Err(too_few(&self.config)));
                     match (results.next().unwrap_or_else(missing), reply) {
-                        (Outcome::Now(result), Some(reply)) => {
+                        (Outcome::Answered(result), Some(reply)) => {
                             self.answer(reply, result, (executed.timing, now));
                         }
-                        (Outcome::Again(request, detached), reply) => {
+                        (Outcome::Rescheduled(request, detached), reply) => {
                             if let Some(reply) = reply.or(detached) {
                                 (self.again)(Again::Last(Pending { request, reply }));
                             }
                         }
                         // Whoever answers later has its reply already.
-                        (Outcome::Now(_), None) | (Outcome::Later, _) => (),
+                        (Outcome::Answered(_), None) | (Outcome::Detached, _) => (),
                     }
                 }
             }

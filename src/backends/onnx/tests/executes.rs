@@ -4,6 +4,8 @@ use std::thread;
 
 use bytes::Bytes;
 
+use troupe_base::backend::Batch;
+
 use super::*;
 
 const TYPES: [(&str, DataType); 14] = [
@@ -48,7 +50,7 @@ fn every_type_goes_through_wherever_its_bytes_lie() {
         let count = (rows * columns) as usize;
         let tensors =
             TYPES.map(|(_, dtype)| tensor(dtype, &[rows, columns], elements(dtype, count, odd)));
-        let outputs = executor.execute(tensors.to_vec(), rows as u32).unwrap();
+        let outputs = executor.execute(Batch::of_tensors(tensors.to_vec(), rows as u32)).unwrap();
         for ((name, dtype), (given, output)) in TYPES.iter().zip(tensors.iter().zip(outputs)) {
             let (given, output) = (given.as_ref().unwrap(), output.unwrap());
             assert_eq!(output.dtype(), *dtype, "{name}");
@@ -64,7 +66,8 @@ fn whole_shapes_may_have_dims_of_any_size() {
     for width in [1, 5, 0] {
         let values: Vec<f32> = (0..2 * width).map(|it| it as f32).collect();
         let shape = vec![2, width];
-        let outputs = executor.execute(vec![floats(&shape, &values)], 0).unwrap();
+        let outputs =
+            executor.execute(Batch::of_tensors(vec![floats(&shape, &values)], 0)).unwrap();
         assert_eq!(read(&outputs[0]), (shape, values));
     }
 }
@@ -72,14 +75,15 @@ fn whole_shapes_may_have_dims_of_any_size() {
 #[test]
 fn a_tensor_without_dimensions_has_one_for_clients() {
     let mut executor = executor("scalar", "");
-    let outputs = executor.execute(vec![floats(&[1], &[2.5])], 0).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![floats(&[1], &[2.5])], 0)).unwrap();
     assert_eq!(read(&outputs[0]), (vec![1], vec![3.5]));
 }
 
 #[test]
 fn a_model_of_nothing_but_rows_sees_them_reshaped() {
     let mut executor = executor("only_rows", "");
-    let outputs = executor.execute(vec![floats(&[3], &[1.0, 2.0, 3.0])], 3).unwrap();
+    let outputs =
+        executor.execute(Batch::of_tensors(vec![floats(&[3], &[1.0, 2.0, 3.0])], 3)).unwrap();
     assert_eq!(read(&outputs[0]), (vec![3], vec![2.0, 4.0, 6.0]));
 }
 
@@ -88,7 +92,7 @@ fn a_model_may_give_no_elements() {
     let mut executor = executor("repeat", "max_batch_size: 0");
     for count in [3_i64, 0, 1] {
         let count_tensor = tensor(DataType::Int64, &[1], count.to_le_bytes().to_vec());
-        let outputs = executor.execute(vec![count_tensor], 0).unwrap();
+        let outputs = executor.execute(Batch::of_tensors(vec![count_tensor], 0)).unwrap();
         assert_eq!(read(&outputs[0]), (vec![count], vec![1.5; count as usize]));
     }
 }
@@ -100,10 +104,10 @@ fn an_input_with_a_value_in_the_file_may_be_left_out() {
                 output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [4] }";
     let mut executor = executor("optional", text);
     let input = floats(&[4], &[1.0, 2.0, 3.0, 4.0]);
-    let outputs = executor.execute(vec![input.clone(), None], 0).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![input.clone(), None], 0)).unwrap();
     assert_eq!(read(&outputs[0]).1, [2.0, 4.0, 6.0, 8.0]);
     let scale = floats(&[4], &[0.0, 1.0, 10.0, 100.0]);
-    let outputs = executor.execute(vec![input, scale], 0).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![input, scale], 0)).unwrap();
     assert_eq!(read(&outputs[0]).1, [0.0, 2.0, 30.0, 400.0]);
 }
 
@@ -111,7 +115,7 @@ fn an_input_with_a_value_in_the_file_may_be_left_out() {
 fn outputs_outlive_the_request_and_the_model() {
     let mut executor = executor("given_back", "max_batch_size: 0");
     let given: Vec<f32> = (0..1000).map(|it| it as f32 - 500.0).collect();
-    let outputs = executor.execute(vec![floats(&[1000], &given)], 0).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![floats(&[1000], &given)], 0)).unwrap();
     drop(executor);
     // On another thread, as the doors read them.
     thread::spawn(move || {
@@ -129,7 +133,7 @@ fn only_the_outputs_of_the_config_are_asked_for() {
     let text = "input { name: 'INPUT0' data_type: TYPE_FP32 dims: [4] }
                 output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [4] }";
     let mut executor = executor("sequence", text);
-    let outputs = executor.execute(vec![floats(&[4], &[1.0; 4])], 0).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![floats(&[4], &[1.0; 4])], 0)).unwrap();
     assert_eq!(outputs.len(), 1);
     assert_eq!(read(&outputs[0]).1, [1.0; 4]);
 }
@@ -137,7 +141,8 @@ fn only_the_outputs_of_the_config_are_asked_for() {
 #[test]
 fn a_model_may_be_a_folder_with_weights_beside_it() {
     let mut executor = executor("external", "");
-    let outputs = executor.execute(vec![floats(&[1, 64], &[1.0; 64])], 1).unwrap();
+    let outputs =
+        executor.execute(Batch::of_tensors(vec![floats(&[1, 64], &[1.0; 64])], 1)).unwrap();
     let expected: Vec<f32> = (1..65).map(|it| it as f32).collect();
     assert_eq!(read(&outputs[0]), (vec![1, 64], expected));
 }
@@ -147,7 +152,7 @@ fn reshapes_of_a_config_are_what_the_model_sees() {
     let text = "input { name: 'INPUT0' data_type: TYPE_FP32 dims: [6] reshape { shape: [2, 3] } }
                 output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [2, -1] }";
     let mut executor = executor("symbolic", text);
-    let outputs = executor.execute(vec![floats(&[2, 3], &[1.0; 6])], 0).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![floats(&[2, 3], &[1.0; 6])], 0)).unwrap();
     assert_eq!(read(&outputs[0]), (vec![2, 3], vec![1.0; 6]));
 }
 
@@ -169,7 +174,7 @@ fn options_of_a_session_do_not_change_what_it_computes() {
     for text in levels.into_iter().chain([shrinking]) {
         let mut executor = executor("add_sub_fp32", &text);
         let (a, b) = (floats(&[1, 16], &[3.0; 16]), floats(&[1, 16], &[1.0; 16]));
-        let outputs = executor.execute(vec![a, b], 1).unwrap();
+        let outputs = executor.execute(Batch::of_tensors(vec![a, b], 1)).unwrap();
         assert_eq!(read(&outputs[0]).1, [4.0; 16], "{text}");
         assert_eq!(read(&outputs[1]).1, [2.0; 16], "{text}");
     }
@@ -179,16 +184,16 @@ fn options_of_a_session_do_not_change_what_it_computes() {
 fn a_failed_run_is_an_error_and_the_next_one_works() {
     let mut executor = executor("gather", "");
     let index = |it: i64| tensor(DataType::Int64, &[1, 1], it.to_le_bytes().to_vec());
-    let text = failure(executor.execute(vec![index(3)], 1));
+    let text = failure(executor.execute(Batch::of_tensors(vec![index(3)], 1)));
     assert!(text.starts_with("onnx runtime error 2: "), "{text}");
     assert!(text.contains("indices element out of data bounds, idx=3"), "{text}");
-    let outputs = executor.execute(vec![index(2)], 1).unwrap();
+    let outputs = executor.execute(Batch::of_tensors(vec![index(2)], 1)).unwrap();
     assert_eq!(read(&outputs[0]), (vec![1, 1], vec![30.0]));
 }
 
 #[test]
 fn an_output_that_is_not_as_declared_is_an_error() {
     let mut executor = executor("doubles_rows", "");
-    let text = failure(executor.execute(vec![floats(&[2, 4], &[1.0; 8])], 2));
+    let text = failure(executor.execute(Batch::of_tensors(vec![floats(&[2, 4], &[1.0; 8])], 2)));
     assert_eq!(text, "output 'OUTPUT0' of model 'm' has shape [4,4], expected [2,4]");
 }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{Link, State};
 use troupe_base::{
-    backend::{Done, Executed},
+    backend::{Completion, Executed},
     error::Error,
     request::Request,
     statistics::Timing,
@@ -24,7 +24,7 @@ pub(super) struct Flight {
     pub(super) begun: Instant,
     /// Time one group took to encode.
     pub(super) encode: Duration,
-    pub(super) done: Rc<dyn Done>,
+    pub(super) done: Rc<dyn Completion>,
 }
 
 /// The requests of one execution.
@@ -49,9 +49,9 @@ pub(super) type News = Vec<Told>;
 
 /// What became of a group.
 pub(super) enum Told {
-    Executed(Rc<dyn Done>, Executed),
+    Executed(Rc<dyn Completion>, Executed),
     /// The worker never began it.
-    NotStarted(Rc<dyn Done>, usize, Vec<Request>),
+    NotStarted(Rc<dyn Completion>, usize, Vec<Request>),
 }
 
 pub(super) fn tell(news: News) {
@@ -63,12 +63,16 @@ pub(super) fn tell(news: News) {
     }
 }
 
-pub(super) fn failed(done: &Rc<dyn Done>, group: usize, error: &Error) -> Told {
+pub(super) fn failed(done: &Rc<dyn Completion>, group: usize, error: &Error) -> Told {
     let results = Err(error.clone());
     Told::Executed(done.clone(), Executed { group, results, timing: Timing::default() })
 }
 
-pub(super) fn all_failed(groups: &[Vec<Request>], done: &Rc<dyn Done>, error: &Error) -> News {
+pub(super) fn all_failed(
+    groups: &[Vec<Request>],
+    done: &Rc<dyn Completion>,
+    error: &Error,
+) -> News {
     (0..groups.len()).map(|group| failed(done, group, error)).collect()
 }
 
@@ -101,19 +105,24 @@ impl Link {
 
     /// What an instance without a worker does with work: if it will have one soon or another one has
     /// one, it is queued anew, and this one is given nothing until it has a worker again.
-    pub(super) fn turn_away(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Done>) -> News {
+    pub(super) fn turn_away(
+        &mut self,
+        groups: Vec<Vec<Request>>,
+        done: Rc<dyn Completion>,
+    ) -> News {
         let State::Down { why, is_brief } = &self.state else { return News::new() };
         if !is_brief && !self.fixed.health.is_ready() {
             return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
         }
         self.held.push(done.clone());
-        let again =
-            |(group, requests)| Told::NotStarted(Rc::<dyn Done>::clone(&done), group, requests);
+        let again = |(group, requests)| {
+            Told::NotStarted(Rc::<dyn Completion>::clone(&done), group, requests)
+        };
         groups.into_iter().enumerate().map(again).collect()
     }
 
     /// Lets the instance be given work, which it will answer or turn away.
-    pub(super) fn take_more(&mut self) -> Vec<Rc<dyn Done>> {
+    pub(super) fn take_more(&mut self) -> Vec<Rc<dyn Completion>> {
         std::mem::take(&mut self.held)
     }
 }
