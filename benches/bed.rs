@@ -126,7 +126,7 @@ fn parts(config: &str, steps: Vec<Arc<Model>>) -> Parts {
 
 fn read(text: &str) -> ModelConfig {
     let draft = config::read_text(text, "bench").expect("benches write valid configs");
-    draft.finish(&config::Options::default()).expect("benches write valid configs")
+    draft.finish(&config::ServerFeatures::default()).expect("benches write valid configs")
 }
 
 fn model(parts: Parts, answers: Arc<dyn Infer>) -> Arc<Model> {

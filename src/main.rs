@@ -87,7 +87,7 @@ fn log(options: &options::Log) -> Result<log::Log, String> {
 
 /// Prints every problem; fails if there is one.
 fn check(repositories: Vec<PathBuf>) -> ExitCode {
-    let config = config::Options { gpus: gpus::usable };
+    let config = config::ServerFeatures { gpus: gpus::usable };
     let settings = repository::Settings { repositories, config, ..repository::Settings::default() };
     let problems = repository::check(&settings);
     problems.iter().for_each(|problem| eprintln!("{problem}"));

@@ -40,7 +40,7 @@ pub fn command(
     let folder = Path::new(label).parent().and_then(Path::file_name).and_then(|it| it.to_str());
     let name = folder.map_or_else(|| draft.proto.name.clone(), str::to_owned);
     draft.complete_from_directory(&name, &[])?;
-    let config = draft.finish(&config::Options::default())?;
+    let config = draft.finish(&config::ServerFeatures::default())?;
     Ok(match format {
         GraphFormat::Dot => dot(&config),
         GraphFormat::Mermaid => mermaid(&config),

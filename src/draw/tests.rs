@@ -41,7 +41,7 @@ fn text(inputs: &[&str], steps: &[Step<'_>], outputs: &[&str]) -> String {
 
 fn config(text: &str) -> ModelConfig {
     let draft = config::read_text(text, "drawn/config.pbtxt").unwrap();
-    draft.finish(&config::Options::default()).unwrap()
+    draft.finish(&config::ServerFeatures::default()).unwrap()
 }
 
 fn chain(steps: usize) -> String {
@@ -235,6 +235,9 @@ fn the_command_draws_or_says_what_is_wrong() {
     );
     assert!(command(&nameless, label, GraphFormat::Dot).is_ok_and(|it| it.starts_with("digraph ")));
     let problems = command(&broken, label, GraphFormat::Svg).unwrap_err();
-    assert!(problems.iter().all(|it| it.place.file == label && it.place.line != 0), "{problems:?}");
+    assert!(
+        problems.iter().all(|it| it.position.file == label && it.position.line != 0),
+        "{problems:?}"
+    );
     assert!(problems.iter().any(|it| it.text.contains("'sum'")), "{problems:?}");
 }

@@ -11,7 +11,7 @@ use troupe_base::{
     model::Model,
     statistics::{BatchTotal, Count, ResponseTotal, Responses, Statistics, Total},
 };
-use troupe_repository::{Entry, State};
+use troupe_repository::{ModelEntry, VersionState};
 
 /// The release of Triton whose behaviour this server follows: clients look at the major number.
 pub const VERSION: &str = "2.73.0";
@@ -119,18 +119,18 @@ pub fn index(gate: &Gate, only_ready: bool) -> Result<Vec<IndexEntry>> {
     gate.lifecycle.check_serving()?;
     let catalog = gate.repository.catalog.load();
     let lines = catalog.entries.iter().flat_map(|(name, entry)| index_of(name, entry));
-    let ready = State::Ready.as_str();
+    let ready = VersionState::Ready.as_str();
     Ok(lines.filter(|it| !only_ready || it.state == ready).collect())
 }
 
-fn index_of(name: &Arc<str>, entry: &Entry) -> Vec<IndexEntry> {
+fn index_of(name: &Arc<str>, entry: &ModelEntry) -> Vec<IndexEntry> {
     if entry.versions.is_empty() {
-        let state = if entry.reason.is_empty() { "" } else { State::Unavailable.as_str() };
+        let state = if entry.reason.is_empty() { "" } else { VersionState::Unavailable.as_str() };
         let reason = entry.reason.clone();
         return vec![IndexEntry { name: name.to_string(), version: String::new(), state, reason }];
     }
     let versions = entry.versions.iter();
-    let line = |(number, version): (&i64, &troupe_repository::Version)| IndexEntry {
+    let line = |(number, version): (&i64, &troupe_repository::VersionEntry)| IndexEntry {
         name: name.to_string(),
         version: number.to_string(),
         state: version.state.as_str(),
@@ -293,7 +293,7 @@ fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {
 pub async fn is_model_ready(gate: &Gate, name: &str, version: Option<i64>) -> Result<bool> {
     gate.lifecycle.check_serving()?;
     match gate.model(name, version) {
-        Ok(model) => Ok(model.agrees_to_be_ready().await),
+        Ok(model) => Ok(model.check_ready().await),
         Err(error) if error.kind() == ErrorKind::Unavailable => Ok(false),
         Err(error) => Err(error),
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use self::settings::{Lifecycle, Settings};
 use troupe_base::{
     error::Result,
-    model::{Model, all_agree},
+    model::{Model, all_ready},
 };
 use troupe_observability::telemetry::Tracer;
 use troupe_repository::Repository;
@@ -63,7 +63,7 @@ impl Gate {
             }
             catalog.ready_models().flat_map(|it| it.readiness()).collect()
         };
-        all_agree(asked).await
+        all_ready(asked).await
     }
 
     /// What `health/live` and `ServerLive` say while the server is not exiting.

@@ -10,7 +10,7 @@ use troupe_base::{
 /// Where a version of a model is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the index's")]
-pub enum State {
+pub enum VersionState {
     Unknown,
     Ready,
     Unavailable,
@@ -18,40 +18,40 @@ pub enum State {
     Unloading,
 }
 
-impl State {
+impl VersionState {
     /// As the repository index spells it.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Unknown => "UNKNOWN",
-            State::Ready => "READY",
-            State::Unavailable => "UNAVAILABLE",
-            State::Loading => "LOADING",
-            State::Unloading => "UNLOADING",
+            VersionState::Unknown => "UNKNOWN",
+            VersionState::Ready => "READY",
+            VersionState::Unavailable => "UNAVAILABLE",
+            VersionState::Loading => "LOADING",
+            VersionState::Unloading => "UNLOADING",
         }
     }
 }
 
 /// One version of a model as the catalog knows it.
 #[derive(Clone)]
-pub struct Version {
+pub struct VersionEntry {
     /// `Some` exactly while the state is `Ready`.
     pub model: Option<Arc<Model>>,
     /// Where it is in its life.
-    pub state: State,
+    pub state: VersionState,
     /// Why it is not ready: a load error, or `unloaded`.
     pub reason: String,
 }
 
 /// One name in the repository.
 #[derive(Clone, Default)]
-pub struct Entry {
+pub struct ModelEntry {
     /// By number; empty for a model that nobody tried to load.
-    pub versions: BTreeMap<i64, Version>,
+    pub versions: BTreeMap<i64, VersionEntry>,
     /// Why there is no version at all, empty if nobody tried to load it.
     pub reason: String,
 }
 
-impl Entry {
+impl ModelEntry {
     fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
         self.versions.values().filter_map(|it| it.model.as_ref())
     }
@@ -61,7 +61,7 @@ impl Entry {
 #[derive(Clone, Default)]
 pub struct Catalog {
     /// By name, in order.
-    pub entries: BTreeMap<Arc<str>, Entry>,
+    pub entries: BTreeMap<Arc<str>, ModelEntry>,
 }
 
 impl Catalog {
@@ -87,12 +87,12 @@ impl Catalog {
 
     /// Ready versions of `name`, ascending.
     pub fn versions(&self, name: &str) -> Vec<Arc<Model>> {
-        self.entries.get(name).into_iter().flat_map(Entry::ready).cloned().collect()
+        self.entries.get(name).into_iter().flat_map(ModelEntry::ready).cloned().collect()
     }
 
     /// Every ready model.
     pub fn ready_models(&self) -> impl Iterator<Item = &Arc<Model>> {
-        self.entries.values().flat_map(Entry::ready)
+        self.entries.values().flat_map(ModelEntry::ready)
     }
 
     /// Strict readiness: every version is ready and able to run, or was unloaded on purpose.

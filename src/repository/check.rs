@@ -15,7 +15,7 @@ use super::{
     scan::{self, Folders},
     warmup,
 };
-use troupe_base::config::{Draft, ModelConfig, Places, Problem};
+use troupe_base::config::{Draft, ModelConfig, Problem, SourceMap};
 use troupe_engine::ensemble;
 
 /// Every problem, one line each, with its place; empty if all models could be loaded as far as
@@ -68,7 +68,7 @@ impl Model {
                 Ok(config) => {
                     if troupe_backends::kind(&config.backend).is_none() {
                         let text = super::load::unknown_backend(&config.backend);
-                        problems.push(config.places.problem("backend", text.to_string()));
+                        problems.push(config.source_map.problem("backend", text.to_string()));
                     }
                     self.config = Some(Arc::new(config));
                 }
@@ -86,7 +86,7 @@ impl Model {
 
     fn problem(&self, path: &str, text: String) -> Problem {
         match &self.config {
-            Some(config) => config.places.problem(path, text),
+            Some(config) => config.source_map.problem(path, text),
             None => whole(&self.file, text),
         }
     }
@@ -170,7 +170,7 @@ fn complete(models: &mut Models) {
 }
 
 fn whole(file: &Path, text: String) -> Problem {
-    Places::whole_file(&file.to_string_lossy()).problem("", text)
+    SourceMap::whole_file(&file.to_string_lossy()).problem("", text)
 }
 
 fn versions_of(needed: &[Needed], name: &str) -> std::collections::BTreeSet<i64> {

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    Catalog, Control, Mode, Overrides, Repository, Settings, Summary,
+    Catalog, Control, ControlMode, Overrides, Repository, Settings, Summary,
     actor::{Do, Done, End, Keeper},
     inside::Inside,
     load::{Open, Opener},
@@ -29,7 +29,7 @@ use troupe_base::{
 use troupe_engine::engines::Engines;
 
 /// A repository that has begun to load.
-pub struct Started {
+pub struct StartedRepository {
     /// Answers at once, with what is loaded so far.
     pub repository: Repository,
     /// Ends when everything asked for at the start is loaded or has failed.
@@ -40,7 +40,7 @@ pub struct Started {
 ///
 /// It ends when the last clone of what it returned is dropped, and its models when their last
 /// request is answered.
-pub fn start(settings: Settings, engines: Engines, metrics: Metrics) -> Started {
+pub fn start(settings: Settings, engines: Engines, metrics: Metrics) -> StartedRepository {
     let settings = Settings { repositories: distinct(&settings), ..settings };
     start_with(settings, |settings| Box::new(Opener { settings, engines, metrics }))
 }
@@ -48,7 +48,7 @@ pub fn start(settings: Settings, engines: Engines, metrics: Metrics) -> Started 
 pub(super) fn start_with(
     mut settings: Settings,
     opener: impl FnOnce(Arc<Settings>) -> Box<dyn Open>,
-) -> Started {
+) -> StartedRepository {
     let publisher = Publisher::default();
     let (catalog, mode) = (publisher.catalog.clone(), settings.mode);
     let most = Semaphore::MAX_PERMITS / 2;
@@ -84,7 +84,7 @@ pub(super) fn start_with(
             }
         }
     });
-    Started { repository: Repository { catalog, control: Arc::new(door) }, initial }
+    StartedRepository { repository: Repository { catalog, control: Arc::new(door) }, initial }
 }
 
 /// A repository given twice is meant once; otherwise none of its models would be unique.
@@ -97,7 +97,7 @@ fn distinct(settings: &Settings) -> Vec<std::path::PathBuf> {
 
 fn at_start(settings: &Settings) -> Action {
     let is_all = settings.load_models.iter().any(|it| it == "*");
-    if settings.mode == Mode::None || is_all {
+    if settings.mode == ControlMode::None || is_all {
         return Action::LoadAll;
     }
     let models = settings.load_models.iter();
@@ -108,7 +108,7 @@ fn at_start(settings: &Settings) -> Action {
 #[derive(Clone)]
 pub(super) struct Door {
     pub(super) keeper: Addr<Keeper>,
-    pub(super) mode: Mode,
+    pub(super) mode: ControlMode,
     pub(super) catalog: Arc<ArcSwap<Catalog>>,
     /// The model that is being loaded and asks.
     pub(super) within: Option<Arc<str>>,
@@ -123,7 +123,7 @@ impl Door {
     }
 
     fn check(&self, name: &str) -> Result<()> {
-        if self.mode == Mode::None {
+        if self.mode == ControlMode::None {
             let text = "explicit model load / unload is not allowed if polling is enabled";
             return Err(Error::unavailable(text));
         }

@@ -15,7 +15,7 @@ use super::{
     overlay::Overlay,
     scan::{self, Folders, Stamp},
 };
-use troupe_base::config::{self, Draft, ModelConfig, Places, Problem};
+use troupe_base::config::{self, Draft, ModelConfig, Problem, SourceMap};
 use troupe_proto::inference::{
     ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
@@ -181,7 +181,7 @@ fn content(settings: &Settings, draft: Draft) -> Result<Content, Failure> {
 }
 
 fn unreadable(place: &Path, text: String) -> Failure {
-    let places = Places::whole_file(&place.to_string_lossy());
+    let places = SourceMap::whole_file(&place.to_string_lossy());
     Failure::Unreadable(vec![places.problem("", text)])
 }
 

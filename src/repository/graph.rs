@@ -139,7 +139,7 @@ impl Unmet {
     /// With the place where the step was written.
     pub(super) fn problem(&self, config: &ModelConfig) -> Problem {
         let path = format!("ensemble_scheduling.step[{}].model_name", self.step);
-        config.places.problem(&path, self.text.as_str())
+        config.source_map.problem(&path, self.text.as_str())
     }
 }
 

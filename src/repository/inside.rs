@@ -10,17 +10,17 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
-use super::{Catalog, Control, Mode, actor::Keeper, control::Door};
+use super::{Catalog, Control, ControlMode, actor::Keeper, control::Door};
 use troupe_base::{
     error::{Error, Result},
-    model::{Lookup, Model, Overrides, Wish},
+    model::{LoadTarget, Lookup, Model, Overrides},
 };
 
 /// Looks into the catalog, and knocks at the same door as clients.
 pub(super) struct Inside {
     pub(super) keeper: WeakAddr<Keeper>,
     pub(super) catalog: Weak<ArcSwap<Catalog>>,
-    pub(super) mode: Mode,
+    pub(super) mode: ControlMode,
     /// One per version that loads at the same time.
     pub(super) permits: Arc<Semaphore>,
 }
@@ -42,13 +42,15 @@ impl Inside {
     }
 
     /// A model that waits while it is loaded holds a permit: as long as it does, there is another.
-    fn change<F>(&self, wish: Wish, change: impl FnOnce(Door, String) -> F) -> Change
+    fn change<F>(&self, target: LoadTarget, change: impl FnOnce(Door, String) -> F) -> Change
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
-        let permits = wish.within.is_some().then(|| self.permits.clone());
-        let Some(door) = self.door(wish.within) else { return Box::pin(async { Err(stopping()) }) };
-        let change = change(door, wish.name);
+        let permits = target.within.is_some().then(|| self.permits.clone());
+        let Some(door) = self.door(target.within) else {
+            return Box::pin(async { Err(stopping()) });
+        };
+        let change = change(door, target.name);
         Box::pin(async move {
             let Some(permits) = permits else { return change.await };
             permits.add_permits(1);
@@ -70,11 +72,11 @@ impl Lookup for Inside {
         self.catalog.upgrade().ok_or_else(stopping)?.load().get(name, version)
     }
 
-    fn load(&self, wish: Wish, overrides: Overrides) -> Change {
-        self.change(wish, |door, name| door.load(name, overrides))
+    fn load(&self, target: LoadTarget, overrides: Overrides) -> Change {
+        self.change(target, |door, name| door.load(name, overrides))
     }
 
-    fn unload(&self, wish: Wish, dependents: bool) -> Change {
-        self.change(wish, move |door, name| door.unload(name, dependents))
+    fn unload(&self, target: LoadTarget, dependents: bool) -> Change {
+        self.change(target, move |door, name| door.unload(name, dependents))
     }
 }

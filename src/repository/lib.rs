@@ -31,14 +31,15 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
 pub use self::{
-    catalog::{Catalog, Entry, State, Version},
+    catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
     check::check,
-    control::{Started, start},
-    settings::{Mode, Settings},
-    summary::{Row, Summary},
-    watchdog::watch,
+    control::{StartedRepository, start},
+    settings::Settings,
+    summary::{Summary, SummaryRow},
+    watchdog::watch_stalled,
 };
 pub use troupe_base::model::Overrides;
+pub use troupe_options::ControlMode;
 
 use troupe_base::error::Result;
 

@@ -15,7 +15,7 @@ use troupe_base::{
     config::{self, Draft, ModelConfig, json},
     error::{Error, Result},
     metrics::Metrics,
-    model::{Health, Infer, Model, OutputLabels, Parts, Readiness, warmup::Sample},
+    model::{Health, Infer, Model, OutputLabels, Parts, warmup::Sample},
     request::{Reply, Request},
     statistics::Statistics,
 };
@@ -156,11 +156,11 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
         }
     }
     let config =
-        draft.finish(&settings.config).map_err(|it| Error::invalid(config::reason(&it)))?;
+        draft.finish(&settings.config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
     let labels = labels::read(&definition.model_dir, &config)?;
     let samples = warmup::samples(&config, &definition.model_dir);
-    let samples = samples.map_err(|it| Error::invalid(config::reason(&it)))?;
+    let samples = samples.map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let config = Arc::new(config);
     let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {
@@ -212,8 +212,8 @@ impl Infer for WithFiles {
         self.answers.infer(request, reply);
     }
 
-    fn readiness(&self) -> Option<Readiness> {
-        self.answers.readiness()
+    fn inner(&self) -> Option<&dyn Infer> {
+        Some(&*self.answers)
     }
 }
 

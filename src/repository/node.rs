@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    catalog::{Entry, State, Version},
+    catalog::{ModelEntry, VersionEntry, VersionState},
     definition::Definition,
     graph::{Needed, Upstream},
     scan::Stamp,
 };
 use troupe_base::{
-    config::{Problem, reason},
+    config::{Problem, join_messages},
     model::Model,
 };
 
@@ -54,7 +54,7 @@ impl Failure {
         match self {
             Failure::Missing => "model is not found in any repository".to_owned(),
             Failure::Duplicate => "model appears in two or more repositories".to_owned(),
-            Failure::Unreadable(problems) => reason(problems),
+            Failure::Unreadable(problems) => join_messages(problems),
             Failure::Invalid(text) | Failure::Refused(text) | Failure::NotLoaded(text) => {
                 text.clone()
             }
@@ -104,16 +104,16 @@ impl Node {
     }
 
     /// What readers see of it; nothing if there is no such model.
-    pub(super) fn entry(&self) -> Option<Entry> {
-        let mut entry = Entry::default();
+    pub(super) fn entry(&self) -> Option<ModelEntry> {
+        let mut entry = ModelEntry::default();
         for (number, reason) in &self.down {
-            let (state, reason) = (State::Unavailable, reason.clone());
-            entry.versions.insert(*number, Version { model: None, state, reason });
+            let (state, reason) = (VersionState::Unavailable, reason.clone());
+            entry.versions.insert(*number, VersionEntry { model: None, state, reason });
         }
         for (number, loaded) in &self.loaded {
-            let (state, reason) = (State::Ready, String::new());
+            let (state, reason) = (VersionState::Ready, String::new());
             let model = Some(loaded.model.clone());
-            entry.versions.insert(*number, Version { model, state, reason });
+            entry.versions.insert(*number, VersionEntry { model, state, reason });
         }
         if let (true, Some(failure)) = (entry.versions.is_empty(), &self.failure) {
             if *failure == Failure::Missing {
@@ -131,7 +131,7 @@ impl Node {
         }
         match &self.failure {
             Some(Failure::Missing | Failure::Duplicate) => Upstream::Missing,
-            Some(Failure::Unreadable(problems)) => Upstream::Invalid(reason(problems)),
+            Some(Failure::Unreadable(problems)) => Upstream::Invalid(join_messages(problems)),
             Some(Failure::Invalid(text)) => Upstream::Invalid(text.clone()),
             Some(Failure::Refused(text) | Failure::NotLoaded(text)) => {
                 Upstream::NotLoaded(Some(text.clone()))

@@ -8,7 +8,7 @@ use std::{
 use arc_swap::ArcSwap;
 
 use super::{
-    catalog::{Catalog, Entry, State, Version},
+    catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
     node::{Node, UNLOADED},
     scan::Folders,
 };
@@ -40,7 +40,8 @@ impl Publisher {
 
     /// Shows versions as loading, unless an older load of them serves.
     pub(super) fn loading(&self, name: &Arc<str>, versions: &[i64]) {
-        let loading = Version { model: None, state: State::Loading, reason: String::new() };
+        let loading =
+            VersionEntry { model: None, state: VersionState::Loading, reason: String::new() };
         self.change(|catalog| {
             let entry = catalog.entries.entry(name.clone()).or_default();
             for number in versions {
@@ -57,17 +58,17 @@ impl Publisher {
         if rest.strong_count() == 0 {
             return;
         }
-        self.set(name, number, (State::Unavailable, State::Unloading));
+        self.set(name, number, (VersionState::Unavailable, VersionState::Unloading));
         let (publisher, name) = (self.clone(), name.clone());
         tokio::spawn(async move {
             gone(rest).await;
-            publisher.set(&name, number, (State::Unloading, State::Unavailable));
+            publisher.set(&name, number, (VersionState::Unloading, VersionState::Unavailable));
         });
     }
 
     /// Every folder has an entry, and entries without a folder or a history go.
     pub(super) fn folders(&self, folders: &Folders) {
-        let is_known = |name: &Arc<str>, entry: &Entry| {
+        let is_known = |name: &Arc<str>, entry: &ModelEntry| {
             folders.contains_key(name) || !entry.versions.is_empty()
         };
         self.change(|catalog| {
@@ -78,7 +79,7 @@ impl Publisher {
         });
     }
 
-    fn set(&self, name: &str, number: i64, (from, to): (State, State)) {
+    fn set(&self, name: &str, number: i64, (from, to): (VersionState, VersionState)) {
         self.change(|catalog| {
             let entry = catalog.entries.get_mut(name);
             let Some(version) = entry.and_then(|it| it.versions.get_mut(&number)) else { return };

@@ -3,16 +3,7 @@
 use std::path::PathBuf;
 
 use troupe_base::{backend, config};
-
-/// Who decides which models are loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// All of them, at the start; nothing changes later.
-    #[default]
-    None,
-    /// Clients, and the command line at the start.
-    Explicit,
-}
+use troupe_options::ControlMode;
 
 /// What the command line says about models.
 #[derive(Clone, Debug)]
@@ -20,7 +11,7 @@ pub struct Settings {
     /// Folders of model folders.
     pub repositories: Vec<PathBuf>,
     /// Who decides which models are loaded.
-    pub mode: Mode,
+    pub mode: ControlMode,
     /// Loaded at the start in `Explicit` mode; `*` is all.
     pub load_models: Vec<String>,
     /// Backends may complete configs, and a model may have none.
@@ -36,14 +27,14 @@ pub struct Settings {
     /// For the backends.
     pub backend: backend::Settings,
     /// What the server has that a config may ask for.
-    pub config: config::Options,
+    pub config: config::ServerFeatures,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             repositories: Vec::new(),
-            mode: Mode::None,
+            mode: ControlMode::None,
             load_models: Vec::new(),
             auto_complete: true,
             config_name: None,
@@ -51,7 +42,7 @@ impl Default for Settings {
             retry_count: 0,
             scratch: std::env::temp_dir(),
             backend: backend::Settings::default(),
-            config: config::Options::default(),
+            config: config::ServerFeatures::default(),
         }
     }
 }

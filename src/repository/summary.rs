@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{
     actor::Done,
-    catalog::{Catalog, State},
+    catalog::{Catalog, VersionState},
     node::{Failure, NO_VERSION},
 };
 
 /// One row of the startup table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct SummaryRow {
     /// The model.
     pub model: Arc<str>,
     /// `None` is shown as `-`.
@@ -23,7 +23,7 @@ pub struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// One per version, or per model without one.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SummaryRow>,
     /// Everything asked for at the start is loaded.
     pub is_ok: bool,
 }
@@ -38,17 +38,17 @@ pub(super) fn summary(catalog: &Catalog, done: &Done) -> Summary {
         is_ok = false;
         if *failure == Failure::Missing {
             let status = format!("Not loaded: {}", failure.reason());
-            rows.push(Row { model: name.clone(), version: None, status });
+            rows.push(SummaryRow { model: name.clone(), version: None, status });
         }
     }
     Summary { rows, is_ok }
 }
 
 /// The table of all models somebody tried to load, in Triton's words.
-pub(super) fn rows(catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(catalog: &Catalog) -> Vec<SummaryRow> {
     let mut rows = Vec::new();
     for (name, entry) in &catalog.entries {
-        let row = |version, status| Row { model: name.clone(), version, status };
+        let row = |version, status| SummaryRow { model: name.clone(), version, status };
         if entry.versions.is_empty() && entry.reason.starts_with(NO_VERSION) {
             rows.push(row(None, "Not loaded: No model version was found".to_owned()));
         } else if entry.versions.is_empty() && !entry.reason.is_empty() {
@@ -56,7 +56,7 @@ pub(super) fn rows(catalog: &Catalog) -> Vec<Row> {
         }
         for (number, version) in &entry.versions {
             let status = match version.state {
-                State::Ready => State::Ready.as_str().to_owned(),
+                VersionState::Ready => VersionState::Ready.as_str().to_owned(),
                 state => format!("{}: {}", state.as_str(), version.reason),
             };
             rows.push(row(Some(*number), status));

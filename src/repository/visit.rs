@@ -196,15 +196,15 @@ async fn ensemble(
 ) -> Result<CameUp, Vec<String>> {
     let Some(definition) = &node.definition else { return Ok(Vec::new()) };
     if let Some(ring) = &this.ring {
-        let ring = config.places.problem("ensemble_scheduling", ring.as_str());
-        return Err(vec![ring.told()]);
+        let ring = config.source_map.problem("ensemble_scheduling", ring.as_str());
+        return Err(vec![ring.message()]);
     }
     let needed = definition.needed();
     let upstream =
         |name: &str| this.steps.get(name).map_or(Upstream::Missing, |it| it.upstream.clone());
     let problems = unmet(&this.name, needed, &upstream);
     if !problems.is_empty() {
-        return Err(problems.iter().map(|it| it.problem(config).told()).collect());
+        return Err(problems.iter().map(|it| it.problem(config).message()).collect());
     }
     let steps: Vec<_> =
         needed.iter().filter_map(|it| this.step(&it.model, it.version)).cloned().collect();

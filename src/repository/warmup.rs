@@ -51,7 +51,7 @@ pub(super) async fn ensemble(
     let config = parts.config.clone();
     let samples = spawn_blocking(move || samples(&config, &model_dir)).await;
     let samples = samples.map_err(|_| vec!["reading warmup samples panicked".to_owned()])?;
-    let samples = samples.map_err(|it| it.iter().map(Problem::told).collect::<Vec<_>>())?;
+    let samples = samples.map_err(|it| it.iter().map(Problem::message).collect::<Vec<_>>())?;
     let name = &parts.config.name;
     let run = |group: Vec<Pending>| {
         group.into_iter().for_each(|it| answers.infer(it.request, it.reply));

@@ -15,11 +15,11 @@ use troupe_base::model::Model;
 const LOOKS: u32 = 4;
 
 /// A version of a model, by its name.
-type Version = (Arc<str>, i64);
+type VersionEntry = (Arc<str>, i64);
 
 /// Logs a line for each model whose oldest request has not moved for `limit`, once until they all
 /// move again. Never ends.
-pub async fn watch(catalog: Arc<ArcSwap<Catalog>>, limit: Duration) {
+pub async fn watch_stalled(catalog: Arc<ArcSwap<Catalog>>, limit: Duration) {
     let mut ticks = tokio::time::interval(limit / LOOKS);
     let mut stalled = BTreeSet::new();
     loop {
@@ -34,7 +34,7 @@ pub async fn watch(catalog: Arc<ArcSwap<Catalog>>, limit: Duration) {
 /// What to log; `stalled` are those that were told.
 fn look<'a>(
     models: impl Iterator<Item = &'a Arc<Model>>,
-    stalled: &mut BTreeSet<Version>,
+    stalled: &mut BTreeSet<VersionEntry>,
     (limit, now): (Duration, Instant),
 ) -> Vec<String> {
     let before = std::mem::take(stalled);

@@ -31,8 +31,8 @@ use troupe_gateway::{
     settings::{Lifecycle, Settings},
 };
 use troupe_observability::{log::Log, telemetry::Tracer};
-use troupe_options::{ControlMode, Serve};
-use troupe_repository::{self as repository, Mode};
+use troupe_options::Serve;
+use troupe_repository as repository;
 
 /// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
 pub fn run(options: Serve, log: Log) -> ExitCode {
@@ -89,7 +89,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     };
     if 0 < options.stall_warning_secs {
         let limit = Duration::from_secs(options.stall_warning_secs.into());
-        actix_rt::spawn(repository::watch(gate.repository.catalog.clone(), limit));
+        actix_rt::spawn(repository::watch_stalled(gate.repository.catalog.clone(), limit));
     }
     let _ = door.set(gate.clone());
     doors.open_others(&options, &gate, (&engines, &metrics))?;
@@ -145,10 +145,7 @@ fn settings(options: &Serve) -> repository::Settings {
     }
     repository::Settings {
         repositories,
-        mode: match options.model_control_mode {
-            ControlMode::None => Mode::None,
-            ControlMode::Explicit => Mode::Explicit,
-        },
+        mode: options.model_control_mode,
         load_models: options.load_model.clone(),
         auto_complete: options.auto_complete(),
         threads: options.model_load_thread_count as usize,
@@ -158,7 +155,7 @@ fn settings(options: &Serve) -> repository::Settings {
             provision: options.provision,
             ..backend::Settings::default()
         },
-        config: config::Options { gpus: gpus::usable },
+        config: config::ServerFeatures { gpus: gpus::usable },
         ..repository::Settings::default()
     }
 }

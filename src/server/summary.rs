@@ -10,8 +10,9 @@ use troupe_repository::{self as repository, Summary};
 /// Logs the tables. `false` when something failed.
 pub(super) fn loaded(summary: &Summary, options: &Serve, log: &Log) -> bool {
     let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
-    let row =
-        |it: &repository::Row| vec![it.model.to_string(), version(it.version), it.status.clone()];
+    let row = |it: &repository::SummaryRow| {
+        vec![it.model.to_string(), version(it.version), it.status.clone()]
+    };
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
     log.table(&table(&["Model", "Version", "Status"], &rows));
     log.table(&table(&["Option", "Value"], &option_rows(options)));

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Op;
 use troupe_base::{
     backend::Tensors,
-    config::{ModelConfig, Options, read_text},
+    config::{ModelConfig, ServerFeatures, read_text},
     error::Result,
     tensor::{DataType, Shape, Tensor},
 };
@@ -15,7 +15,7 @@ use troupe_base::{
 #[track_caller]
 pub(super) fn config(text: &str) -> ModelConfig {
     let draft = read_text(&format!("name: \"m\" backend: \"native\" {text}"), "f");
-    draft.and_then(|it| it.finish(&Options::default())).unwrap()
+    draft.and_then(|it| it.finish(&ServerFeatures::default())).unwrap()
 }
 
 /// An entry of `parameters`.

@@ -71,7 +71,7 @@ pub(super) fn read(config: &ModelConfig, problems: &mut Vec<Problem>) -> Acceler
     };
     let mut problem = |path: &str, text: String| {
         let path = format!("optimization.execution_accelerators.{path}");
-        problems.push(config.places.problem(&path, text));
+        problems.push(config.source_map.problem(&path, text));
     };
     let unknown = |name: &str| format!("unknown Execution Accelerator '{name}' is requested");
     for (index, it) in all.gpu_execution_accelerator.iter().enumerate() {

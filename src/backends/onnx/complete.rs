@@ -6,7 +6,7 @@ use super::{
 };
 use troupe_base::{
     backend::Settings,
-    config::{AutoComplete, Source},
+    config::{AutoComplete, CompletionSource},
     error::{Error, Result},
 };
 use troupe_proto::inference::{ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
@@ -49,7 +49,7 @@ pub(super) fn found(
         config.output.is_empty() || config.output.iter().any(|written| written.name == it.name)
     };
     Ok(AutoComplete {
-        source: Source::ModelFile,
+        source: CompletionSource::ModelFile,
         inputs: graph.inputs.iter().map(input).collect::<Result<_>>()?,
         outputs: graph.outputs.iter().filter(is_asked).map(output).collect::<Result<_>>()?,
         max_batch_size: Some(max_batch_size),

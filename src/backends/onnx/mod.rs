@@ -24,7 +24,7 @@ use troupe_base::{
 
 /// Reads names, types, dims and whether the model batches off its file.
 pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Option<String>> {
-    let reason = |it: Vec<Problem>| Error::internal(config::reason(&it));
+    let reason = |it: Vec<Problem>| Error::internal(config::join_messages(&it));
     let mut draft = config::read_json(config, "config").map_err(reason)?;
     if complete::is_complete(&draft.proto) {
         return Ok(None);
@@ -40,7 +40,8 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
 /// Checks everything that needs no session, and loads the library.
 pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
     refuse_global_threadpool(settings)?;
-    let options = options::read(&config).map_err(|it| Error::invalid(config::reason(&it)))?;
+    let options =
+        options::read(&config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let file = session::find(place, &config.default_model_filename)?;
     library::environment(settings, &place.name)?;
     Ok(Backend::Local(Arc::new(Opener { settings: settings.clone(), config, options, file })))
@@ -75,7 +76,7 @@ impl OpenLocal for Opener {
         let session = self.file.open(environment, &self.options, instance)?;
         let graph = graph::read(&session);
         let signature = signature::settle(&self.config, &graph);
-        let signature = signature.map_err(|it| Error::invalid(config::reason(&it)))?;
+        let signature = signature.map_err(|it| Error::invalid(config::join_messages(&it)))?;
         let run = session::run_options(&self.options);
         let run = run.map_err(|error| Error::internal(value::told(&error)))?;
         Ok(Box::new(Runner::new(session, run, self.config.name.clone(), signature)?))

@@ -55,7 +55,7 @@ pub(super) fn wrong(config: &ModelConfig, key: &str, expected: &str) -> Problem 
         config.name,
         config.parameters.get(key).map_or("", String::as_str)
     );
-    config.places.problem(&format!("parameters[\"{key}\"]"), text)
+    config.source_map.problem(&format!("parameters[\"{key}\"]"), text)
 }
 
 fn is_known(key: &str) -> bool {
@@ -104,7 +104,7 @@ impl Reader<'_> {
                     self.config.name
                 );
                 let path = "optimization.graph.level";
-                self.problems.push(self.config.places.problem(path, text));
+                self.problems.push(self.config.source_map.problem(path, text));
                 GraphOptimizationLevel::All
             }
         }
@@ -121,7 +121,7 @@ impl Reader<'_> {
                      but got {other} ."
                 );
                 let path = format!("parameters[\"{key}\"]");
-                self.problems.push(self.config.places.problem(&path, text));
+                self.problems.push(self.config.source_map.problem(&path, text));
                 false
             }
         }

@@ -292,6 +292,6 @@ impl Check<'_> {
     }
 
     fn problem(&mut self, path: &str, text: String) {
-        self.problems.push(self.config.places.problem(path, text));
+        self.problems.push(self.config.source_map.problem(path, text));
     }
 }

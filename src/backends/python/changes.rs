@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{decode::Cursor, keeper::keeper, process::frame_head};
 use troupe_base::{
     error::{Error, Result},
-    model::{Lookup, Overrides, Wish, parse_version},
+    model::{LoadTarget, Lookup, Overrides, parse_version},
 };
 
 /// Numbers of `calls.py`.
@@ -72,19 +72,19 @@ impl Change {
             let text = self.texts.get(index).map_or(&[][..], |it| it);
             String::from_utf8_lossy(text).into_owned()
         };
-        let wish = Wish { name: text(0), within };
+        let target = LoadTarget { name: text(0), within };
         match self.what {
             LOAD => {
                 // Files may be large.
                 let overrides = keeper().spawn_blocking(move || overrides(&self.texts)).await;
                 let lost = |error| Error::internal(format!("reading files failed: {error}"));
-                lookup.load(wish, overrides.map_err(lost)?).await?;
+                lookup.load(target, overrides.map_err(lost)?).await?;
                 Ok(true)
             }
-            UNLOAD => lookup.unload(wish, self.flags != 0).await.map(|()| true),
+            UNLOAD => lookup.unload(target, self.flags != 0).await.map(|()| true),
             IS_READY => {
                 let version = parse_version(&text(1))?;
-                Ok(lookup.find(&wish.name, version).is_ok_and(|it| it.is_ready()))
+                Ok(lookup.find(&target.name, version).is_ok_and(|it| it.is_ready()))
             }
             what => Err(Error::internal(format!("the worker asked for {what}"))),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use troupe_base::{
-    config::{ModelConfig, bytes},
+    config::{ModelConfig, parse_bytes},
     error::{Error, Result},
 };
 
@@ -47,7 +47,7 @@ impl Limits {
         let (execute, initialize) = (time(EXECUTE_TIMEOUT)?, time(INITIALIZE_TIMEOUT)?);
         let memory = match value(MEMORY_LIMIT) {
             None => None,
-            Some(text) => Some(bytes(text).ok_or_else(|| {
+            Some(text) => Some(parse_bytes(text).ok_or_else(|| {
                 wrong(MEMORY_LIMIT, "a positive whole number of bytes, or one with K, M or G")
             })?),
         };

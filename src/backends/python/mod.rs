@@ -42,7 +42,7 @@ use self::{
 pub use self::{keeper::wait_for_workers, shm::sizes};
 use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRemote};
 use troupe_base::{
-    config::{ModelConfig, bytes, json},
+    config::{ModelConfig, json, parse_bytes},
     error::{Error, Result},
     tensor::SegmentPool,
 };
@@ -72,7 +72,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
     let orders = Orders {
         complete: true,
         // One that is wrong is refused with the finished config.
-        memory_limit: parameter(limits::MEMORY_LIMIT).and_then(bytes),
+        memory_limit: parameter(limits::MEMORY_LIMIT).and_then(parse_bytes),
         model_config: config.into(),
         ..orders(place, &path)
     };

@@ -10,7 +10,7 @@ use troupe_proto::inference::{
 /// What a backend found out; nothing else may be filled in by one.
 #[derive(Clone, Debug, Default)]
 pub struct AutoComplete {
-    pub source: Source,
+    pub source: CompletionSource,
     pub inputs: Vec<ModelInput>,
     pub outputs: Vec<ModelOutput>,
     /// `None`: the backend does not say.
@@ -23,7 +23,7 @@ pub struct AutoComplete {
 
 /// Who speaks, which decides what happens when both sides say something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
+pub enum CompletionSource {
     /// Fills gaps only; its backend compares the finished configuration with the file itself.
     #[default]
     ModelFile,
@@ -48,7 +48,7 @@ impl Draft {
 
 struct Merge<'a> {
     draft: &'a mut Draft,
-    source: Source,
+    source: CompletionSource,
     problems: Vec<Problem>,
 }
 
@@ -64,7 +64,7 @@ impl Merge<'_> {
         let Some(found) = found else { return };
         let written = self.draft.proto.max_batch_size;
         match self.source {
-            Source::Python if written > found => {
+            CompletionSource::Python if written > found => {
                 let text = format!(
                     "configuration specified max_batch_size {written}, but in \
                      auto-complete-config function for model '{}' specified max_batch_size {found}",
@@ -72,7 +72,7 @@ impl Merge<'_> {
                 );
                 self.problem("max_batch_size", text);
             }
-            Source::ModelFile if written != 0 => {}
+            CompletionSource::ModelFile if written != 0 => {}
             _ => self.draft.proto.max_batch_size = found,
         }
     }
@@ -89,7 +89,7 @@ impl Merge<'_> {
                 return;
             }
         };
-        if self.source == Source::Python {
+        if self.source == CompletionSource::Python {
             let text = format!(
                 "Configuration specified scheduling_choice as '{written}', but \
                  auto-complete-config function for model '{}' tries to set scheduling_choice as \
@@ -102,7 +102,7 @@ impl Merge<'_> {
 
     fn inputs(&mut self, found: Vec<ModelInput>) {
         let mut written = std::mem::take(&mut self.draft.proto.input);
-        let add = written.is_empty() || self.source == Source::Python;
+        let add = written.is_empty() || self.source == CompletionSource::Python;
         for input in found {
             let Some(index) = written.iter().position(|written| written.name == input.name) else {
                 written.extend(add.then_some(input));
@@ -110,7 +110,7 @@ impl Merge<'_> {
             };
             let ours = &mut written[index];
             // A message cannot tell "not optional" from "not said".
-            if self.source == Source::Python && input.optional && !ours.optional {
+            if self.source == CompletionSource::Python && input.optional && !ours.optional {
                 let text = format!(
                     "model '{}', tensor '{}': the model expects optional True but the model \
                      configuration specifies optional False",
@@ -128,7 +128,7 @@ impl Merge<'_> {
 
     fn outputs(&mut self, found: Vec<ModelOutput>) {
         let mut written = std::mem::take(&mut self.draft.proto.output);
-        let add = written.is_empty() || self.source == Source::Python;
+        let add = written.is_empty() || self.source == CompletionSource::Python;
         for output in found {
             let Some(index) = written.iter().position(|written| written.name == output.name) else {
                 written.extend(add.then_some(output));
@@ -146,7 +146,7 @@ impl Merge<'_> {
     /// Fills the type and dimensions of a tensor both sides name.
     fn merge(&mut self, path: &str, ours: Tensor<'_>, (data_type, dims): (i32, Vec<i64>)) {
         let model = &self.draft.proto.name;
-        let python = self.source == Source::Python;
+        let python = self.source == CompletionSource::Python;
         let (our_type, their_type) = (type_name(*ours.data_type), type_name(data_type));
         if *ours.data_type == 0 {
             *ours.data_type = data_type;
@@ -157,7 +157,7 @@ impl Merge<'_> {
                 path.split('[').next().unwrap_or(path),
                 ours.name
             );
-            self.problems.push(self.draft.places.problem(&format!("{path}.data_type"), text));
+            self.problems.push(self.draft.source_map.problem(&format!("{path}.data_type"), text));
         }
         if ours.dims.is_empty() {
             *ours.dims = dims;
@@ -167,14 +167,16 @@ impl Merge<'_> {
                  configuration specifies dims {:?}",
                 ours.name, dims, ours.dims
             );
-            self.problems.push(self.draft.places.problem(&format!("{path}.dims"), text));
+            self.problems.push(self.draft.source_map.problem(&format!("{path}.dims"), text));
         }
     }
 
     fn decoupled(&mut self, found: Option<bool>) {
         let Some(found) = found else { return };
         match &self.draft.proto.model_transaction_policy {
-            Some(written) if written.decoupled != found && self.source == Source::Python => {
+            Some(written)
+                if written.decoupled != found && self.source == CompletionSource::Python =>
+            {
                 let text = format!(
                     "trying to change decoupled property in auto-complete-config for model '{}', \
                      which is already set to '{}'",
@@ -192,7 +194,7 @@ impl Merge<'_> {
     }
 
     fn problem(&mut self, path: &str, text: String) {
-        self.problems.push(self.draft.places.problem(path, text));
+        self.problems.push(self.draft.source_map.problem(path, text));
     }
 }
 

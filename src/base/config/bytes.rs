@@ -1,7 +1,7 @@
 //! Sizes as people write them: `512M`.
 
 /// `512M` in bytes; the letters K, M and G stand for powers of 1024. `None` where it is not positive.
-pub fn bytes(text: &str) -> Option<u64> {
+pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit = |letter| match letter {
         'K' => Some(1 << 10),
@@ -36,7 +36,7 @@ mod tests {
             ("99999999999G", None),
             ("", None),
         ] {
-            assert_eq!(bytes(text), expected, "{text:?}");
+            assert_eq!(parse_bytes(text), expected, "{text:?}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use prost_reflect::{DeserializeOptions, DynamicMessage};
 
-use super::check::Options;
-use super::problem::{Places, Problem};
+use super::check::ServerFeatures;
+use super::problem::{Problem, SourceMap};
 use super::text::{self, Conflict};
 use super::{ModelConfig, backend, check, normalise};
 use troupe_proto::{self as proto, inference};
@@ -12,34 +12,34 @@ use troupe_proto::{self as proto, inference};
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub proto: inference::ModelConfig,
-    pub places: Places,
+    pub source_map: SourceMap,
     pub(super) conflicts: Vec<Conflict>,
 }
 
 /// Reads a config.pbtxt; `file` names it in problems, and an empty text is a draft too.
 pub fn read_text(text: &str, file: &str) -> Result<Draft, Vec<Problem>> {
     let parsed = text::read(text, proto::model_config(), file)?;
-    let proto = typed(&parsed.message, &parsed.places)?;
-    Ok(Draft { proto, places: parsed.places, conflicts: parsed.conflicts })
+    let proto = typed(&parsed.message, &parsed.source_map)?;
+    Ok(Draft { proto, source_map: parsed.source_map, conflicts: parsed.conflicts })
 }
 
 /// Reads the JSON of a load request's `config` parameter; `file` names it in problems.
 pub fn read_json(text: &str, file: &str) -> Result<Draft, Vec<Problem>> {
-    let places = Places::whole_file(file);
+    let source_map = SourceMap::whole_file(file);
     let mut json = serde_json::Deserializer::from_str(text);
     let options = DeserializeOptions::new();
     DynamicMessage::deserialize_with_options(proto::model_config(), &mut json, &options)
         .and_then(|message| json.end().map(|()| message))
-        .map_err(|error| places.problem("", format!("Invalid config override: {error}")))
+        .map_err(|error| source_map.problem("", format!("Invalid config override: {error}")))
         .map_err(|problem| vec![problem])
-        .and_then(|message| typed(&message, &places))
-        .map(|proto| Draft { proto, places, conflicts: Vec::new() })
+        .and_then(|message| typed(&message, &source_map))
+        .map(|proto| Draft { proto, source_map, conflicts: Vec::new() })
 }
 
 impl Draft {
     /// A configuration that came as a message: its problems are about the whole `file`.
     pub fn new(proto: inference::ModelConfig, file: &str) -> Draft {
-        Draft { proto, places: Places::whole_file(file), conflicts: Vec::new() }
+        Draft { proto, source_map: SourceMap::whole_file(file), conflicts: Vec::new() }
     }
 
     /// Fills in name, backend, platform and file name from the model's directory.
@@ -60,16 +60,16 @@ impl Draft {
                 "unexpected directory name '{directory}' for model '{model}', \
                  directory name must equal model name"
             );
-            problems.push(self.places.problem("name", text));
+            problems.push(self.source_map.problem("name", text));
         }
         if let Err(text) = backend::deduce(&mut self.proto, files) {
-            problems.push(self.places.problem("", text));
+            problems.push(self.source_map.problem("", text));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
     /// Fills in the defaults, then checks everything.
-    pub fn finish(mut self, options: &Options) -> Result<ModelConfig, Vec<Problem>> {
+    pub fn finish(mut self, options: &ServerFeatures) -> Result<ModelConfig, Vec<Problem>> {
         let auto = normalise::normalise(&mut self.proto, options);
         check::check(self, &auto, options)
     }
@@ -78,7 +78,7 @@ impl Draft {
 /// The reader knows our descriptors, so this fails only if they and the types disagree.
 fn typed(
     message: &DynamicMessage,
-    places: &Places,
+    source_map: &SourceMap,
 ) -> Result<inference::ModelConfig, Vec<Problem>> {
-    message.transcode_to().map_err(|error| vec![places.problem("", error.to_string())])
+    message.transcode_to().map_err(|error| vec![source_map.problem("", error.to_string())])
 }

@@ -19,11 +19,11 @@ use std::time::Duration;
 use crate::tensor::DataType;
 use troupe_proto::inference;
 
-pub use auto_complete::{AutoComplete, Source};
-pub use bytes::bytes;
-pub use check::{MINIMUM_CAPABILITY, Options};
+pub use auto_complete::{AutoComplete, CompletionSource};
+pub use bytes::parse_bytes;
+pub use check::{MINIMUM_CAPABILITY, ServerFeatures};
 pub use draft::{Draft, read_json, read_text};
-pub use problem::{Place, Places, Problem, reason};
+pub use problem::{Problem, SourceMap, SourcePosition, join_messages};
 
 /// What a model promises and how it is run; every question it answers is settled.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub struct ModelConfig {
     /// `model_metrics`: bounds of the histogram of the time to the first response, in milliseconds.
     pub first_response_bounds: Option<Vec<f64>>,
     /// Where each field stood, for problems found later.
-    pub places: Places,
+    pub source_map: SourceMap,
     /// The same in protobuf, with the defaults filled in: what clients see.
     pub proto: inference::ModelConfig,
 }

@@ -1,7 +1,7 @@
 //! Fills in the defaults, so that nobody after this needs to know them.
 
 use super::backend;
-use super::check::Options;
+use super::check::ServerFeatures;
 use troupe_proto::inference::model_config::SchedulingChoice;
 use troupe_proto::inference::model_instance_group::Kind;
 use troupe_proto::inference::model_optimization_policy::PinnedMemoryBuffer;
@@ -16,7 +16,7 @@ pub(super) const CPU_ONLY: [&str; 1] = ["native"];
 
 /// Fills in what was left open; what was written stays. Answers the positions of instance groups
 /// whose kind was open.
-pub(super) fn normalise(config: &mut ModelConfig, options: &Options) -> Vec<usize> {
+pub(super) fn normalise(config: &mut ModelConfig, options: &ServerFeatures) -> Vec<usize> {
     backend::fill(config);
     let policy = config.version_policy.get_or_insert_default();
     if *policy == ModelVersionPolicy::default() {
@@ -50,7 +50,7 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &Options) -> Vec<usiz
     instance_groups(config, options)
 }
 
-fn instance_groups(config: &mut ModelConfig, options: &Options) -> Vec<usize> {
+fn instance_groups(config: &mut ModelConfig, options: &ServerFeatures) -> Vec<usize> {
     let has_gpus = !CPU_ONLY.contains(&config.backend.as_str());
     let gpus = || if has_gpus { (options.gpus)().unwrap_or_default() } else { &[] };
     let mut auto = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A point in a file; line 0 means the whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     pub file: String,
     pub line: u32,
     pub column: u32,
@@ -15,7 +15,7 @@ pub struct Place {
 /// Something wrong, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    pub place: Place,
+    pub position: SourcePosition,
     pub text: String,
 }
 
@@ -27,19 +27,19 @@ pub(crate) type Position = (u32, u32);
 /// A path is `ensemble_scheduling.step[1].input_map[0]`; an entry of a map is also found by its
 /// key, `input_map["X"]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct SourceMap {
     file: Arc<str>,
     known: BTreeMap<String, Position>,
 }
 
-impl Places {
+impl SourceMap {
     /// Knows no field: every place is the whole file.
-    pub fn whole_file(file: &str) -> Places {
-        Places { file: file.into(), known: BTreeMap::new() }
+    pub fn whole_file(file: &str) -> SourceMap {
+        SourceMap { file: file.into(), known: BTreeMap::new() }
     }
 
     /// The place of the field or, when it was not written, of its nearest known ancestor.
-    pub fn place(&self, path: &str) -> Place {
+    pub fn locate(&self, path: &str) -> SourcePosition {
         let mut path = path;
         loop {
             if let Some(position) = self.known.get(path) {
@@ -54,7 +54,7 @@ impl Places {
 
     /// A problem at the place of a field.
     pub fn problem(&self, path: &str, text: impl Into<String>) -> Problem {
-        Problem { place: self.place(path), text: text.into() }
+        Problem { position: self.locate(path), text: text.into() }
     }
 
     /// The line and column of a field, if it was written.
@@ -68,12 +68,12 @@ impl Places {
     }
 
     /// A point of this file.
-    pub(crate) fn at(&self, (line, column): Position) -> Place {
-        Place { file: self.file.to_string(), line, column }
+    pub(crate) fn at(&self, (line, column): Position) -> SourcePosition {
+        SourcePosition { file: self.file.to_string(), line, column }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(out, "{}", self.file),
@@ -84,7 +84,7 @@ impl fmt::Display for Place {
 
 impl fmt::Display for Problem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.place, self.text)
+        write!(out, "{}: {}", self.position, self.text)
     }
 }
 
@@ -92,17 +92,17 @@ impl std::error::Error for Problem {}
 
 impl Problem {
     /// The text first, because clients match on it, and where it was written if it was.
-    pub fn told(&self) -> String {
-        match self.place.line {
+    pub fn message(&self) -> String {
+        match self.position.line {
             0 => self.text.clone(),
-            _ => format!("{} ({})", self.text, self.place),
+            _ => format!("{} ({})", self.text, self.position),
         }
     }
 }
 
 /// Every problem in one line.
-pub fn reason(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::told).collect::<Vec<_>>().join("; ")
+pub fn join_messages(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::message).collect::<Vec<_>>().join("; ")
 }
 
 /// The candidate a misspelled name was probably meant to be.
@@ -159,11 +159,11 @@ fn distance(left: &str, right: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn places() -> Places {
-        let mut places = Places::whole_file("m/config.pbtxt");
-        places.insert("input[0]".into(), (3, 7));
-        places.insert("input[0].name".into(), (4, 9));
-        places
+    fn source_map() -> SourceMap {
+        let mut source_map = SourceMap::whole_file("m/config.pbtxt");
+        source_map.insert("input[0]".into(), (3, 7));
+        source_map.insert("input[0].name".into(), (4, 9));
+        source_map
     }
 
     #[test]
@@ -175,13 +175,13 @@ mod tests {
             ("input[1].name", "m/config.pbtxt"),
             ("name", "m/config.pbtxt"),
         ] {
-            assert_eq!(places().place(path).to_string(), expected, "{path}");
+            assert_eq!(source_map().locate(path).to_string(), expected, "{path}");
         }
     }
 
     #[test]
     fn a_problem_prints_as_compilers_do() {
-        let problem = places().problem("input[0]", "no such thing");
+        let problem = source_map().problem("input[0]", "no such thing");
         assert_eq!(problem.to_string(), "m/config.pbtxt:3:7: no such thing");
     }
 

@@ -23,15 +23,15 @@ pub trait Lookup: Send + Sync + fmt::Debug {
 
     /// Loads or reloads a model; ends once it is ready. Runs to its end even if nobody waits, on
     /// any runtime.
-    fn load(&self, wish: Wish, overrides: Overrides) -> BoxFuture<'static, Result<()>>;
+    fn load(&self, target: LoadTarget, overrides: Overrides) -> BoxFuture<'static, Result<()>>;
 
     /// Takes a model out; with `dependents` also the steps only it had loaded.
-    fn unload(&self, wish: Wish, dependents: bool) -> BoxFuture<'static, Result<()>>;
+    fn unload(&self, target: LoadTarget, dependents: bool) -> BoxFuture<'static, Result<()>>;
 }
 
 /// Which model is to be loaded or unloaded.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct LoadTarget {
     /// Its name.
     pub name: String,
     /// The model that waits for it before it is loaded itself.

@@ -17,7 +17,7 @@ use futures_util::future::{BoxFuture, join_all};
 
 pub use self::{
     labels::Labels,
-    lookup::{Lookup, Overrides, Wish},
+    lookup::{LoadTarget, Lookup, Overrides},
     names::{parse_version, pick_outputs, place_inputs},
 };
 use crate::{
@@ -34,19 +34,25 @@ pub trait Infer: Send + Sync {
     /// Answers later, through `reply`, on any thread. Must not block.
     fn infer(&self, request: Request, reply: Reply);
 
-    /// Asks the model's own code whether it is ready; `None` if it has no say.
-    fn readiness(&self) -> Option<Readiness> {
+    /// What it wraps, if it is a decorator: one that holds files, or keeps responses. A decorator
+    /// says this and how it infers, and nothing else: the methods below ask what it wraps.
+    fn inner(&self) -> Option<&dyn Infer> {
         None
     }
 
-    /// What happens inside it right now; `None` if it is no ensemble.
+    /// Asks the model's own code whether it is ready; `None` if it has no such code.
+    fn readiness(&self) -> Option<Readiness> {
+        self.inner()?.readiness()
+    }
+
+    /// What happens inside an ensemble right now; `None` for other models.
     fn live(&self) -> Option<&Arc<Live>> {
-        None
+        self.inner()?.live()
     }
 
     /// Where the tensors between the steps of an ensemble can be captured; `None` for other models.
     fn taps(&self) -> Option<&Taps> {
-        None
+        self.inner()?.taps()
     }
 }
 
@@ -150,8 +156,8 @@ impl Model {
     }
 
     /// The same, and its own code and that of its steps agree.
-    pub async fn agrees_to_be_ready(&self) -> bool {
-        self.is_ready() && all_agree(self.readiness()).await
+    pub async fn check_ready(&self) -> bool {
+        self.is_ready() && all_ready(self.readiness()).await
     }
 
     /// Asks its own code and that of its steps; empty for most models.
@@ -224,6 +230,6 @@ impl Model {
 }
 
 /// Do all of them say that they are ready?
-pub async fn all_agree(asked: Vec<Readiness>) -> bool {
+pub async fn all_ready(asked: Vec<Readiness>) -> bool {
     join_all(asked).await.iter().all(Result::is_ok)
 }

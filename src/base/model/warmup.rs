@@ -59,7 +59,8 @@ pub fn samples(config: &ModelConfig, read: Read<'_>) -> Result<Vec<Sample>, Vec<
         }
         let at = format!("model_warmup[{index}]");
         let mut problem = |path: &str, text: String| {
-            problems.push(config.places.problem(path, format!("warmup sample '{name}': {text}")));
+            problems
+                .push(config.source_map.problem(path, format!("warmup sample '{name}': {text}")));
         };
         let mut inputs = vec![None; config.inputs.len()];
         let mut is_complete = true;

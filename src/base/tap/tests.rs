@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    config::{Options, read_text},
+    config::{ServerFeatures, read_text},
     request::{Context, Parameter},
     tap::manifest::{Manifest, Origin},
     tensor::DataType,
@@ -158,7 +158,7 @@ fn the_manifest_tells_what_was_captured() {
                   step { model_name: 'a' model_version: -1 input_map { key: 'x' value: 'IN' } \
                   output_map { key: 'y' value: 'mid' } } step { model_name: 'b' model_version: 3 \
                   input_map { key: 'x' value: 'mid' } output_map { key: 'y' value: 'OUT' } } }";
-    let config = read_text(config, "config").unwrap().finish(&Options::default()).unwrap();
+    let config = read_text(config, "config").unwrap().finish(&ServerFeatures::default()).unwrap();
     let taps = taps();
     let tap = taps.start("e", &wish(2, MANY)).unwrap();
     let recording = taps.begin(&request("a", 2), &[0]).unwrap();

@@ -41,7 +41,7 @@ pub fn check(
         found.outputs(step, model);
         let path = format!("ensemble_scheduling.step[{index}]");
         let texts = found.problems.drain(..).chain(too_small(config, model));
-        problems.extend(texts.map(|it| config.places.problem(&path, it)));
+        problems.extend(texts.map(|it| config.source_map.problem(&path, it)));
     }
     if let Ok(graph) = graph::build(ensemble) {
         let decoupled: Vec<bool> =

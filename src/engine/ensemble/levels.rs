@@ -26,7 +26,7 @@ pub(super) fn levels(
              decoupled models",
             config.name
         );
-        problems.push(config.places.problem(path, text));
+        problems.push(config.source_map.problem(path, text));
     };
     let mut labels: HashMap<&str, Label> = HashMap::new();
     labels.extend(config.inputs.iter().map(|it| (&*it.name, Label::Of(0))));

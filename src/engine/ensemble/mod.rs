@@ -70,7 +70,7 @@ pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
         return Err(vec![format!("model '{}' is no ensemble", config.name)]);
     };
     let plan = Arc::new(plan(&config, ensemble, models, &metrics)?);
-    let window = window::limit(&config).map_err(|it| vec![told(&it)])?;
+    let window = window::limit(&config).map_err(|it| vec![it.message()])?;
     announce(&plan, ensemble);
     let step = |index: usize| Step {
         index,
@@ -100,7 +100,8 @@ fn plan(
     models: Vec<Arc<Model>>,
     metrics: &Metrics,
 ) -> Result<Plan, Vec<String>> {
-    let all_told = |problems: Vec<Problem>| problems.iter().map(told).collect::<Vec<_>>();
+    let all_told =
+        |problems: Vec<Problem>| problems.iter().map(Problem::message).collect::<Vec<_>>();
     let configs: Vec<_> = models.iter().map(|it| Some(&*it.config)).collect();
     let problems = check(config, ensemble, &configs);
     if !problems.is_empty() {
@@ -147,14 +148,6 @@ pub fn completed<'a>(
         return config.clone();
     }
     Arc::new(config.with_decoupled(decoupled))
-}
-
-/// Triton's text first, then where the step was written.
-fn told(problem: &Problem) -> String {
-    match problem.place.line {
-        0 => problem.text.clone(),
-        _ => format!("{} ({})", problem.text, problem.place),
-    }
 }
 
 struct Ensemble {

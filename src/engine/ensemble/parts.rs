@@ -204,7 +204,7 @@ fn gather(config: &ModelConfig, parts: Vec<Response>, rows: usize) -> Result<Res
 mod tests {
     use super::*;
     use troupe_base::{
-        config::{Options, read_text},
+        config::{ServerFeatures, read_text},
         request::Parameter,
         tensor::DataType,
     };
@@ -214,7 +214,7 @@ mod tests {
                     input { name: 'x' data_type: TYPE_UINT8 dims: -1 } \
                     output { name: 'y' data_type: TYPE_UINT8 dims: [ -1, 2 ] } \
                     output { name: 'z' data_type: TYPE_STRING dims: 1 }";
-        read_text(text, "f").unwrap().finish(&Options::default()).unwrap()
+        read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap()
     }
 
     fn tensor(shape: &[i64]) -> Option<Tensor> {

@@ -16,7 +16,7 @@ use crate::batcher;
 use troupe_backends::native;
 use troupe_base::{
     backend::{Place, Settings},
-    config::{Options, read_text},
+    config::{ServerFeatures, read_text},
     error::{Error, Result as Answered},
     model::{Health, Parts},
     request::{Context, Wanted},
@@ -34,7 +34,7 @@ struct Stage {
 
 fn config(text: &str) -> Arc<ModelConfig> {
     let draft = read_text(text, "config.pbtxt").unwrap();
-    Arc::new(draft.finish(&Options::default()).unwrap())
+    Arc::new(draft.finish(&ServerFeatures::default()).unwrap())
 }
 
 impl Stage {

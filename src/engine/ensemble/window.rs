@@ -1,7 +1,7 @@
 //! How far iterations run ahead of whoever takes their results: as far as their bytes have room.
 
 use troupe_base::{
-    config::{ModelConfig, Problem, bytes},
+    config::{ModelConfig, Problem, parse_bytes},
     tensor::Tensor,
 };
 
@@ -20,13 +20,13 @@ const OVERHEAD: u64 = 1 << 10;
 /// The bytes there are for the iterations of a level.
 pub(super) fn limit(config: &ModelConfig) -> Result<u64, Problem> {
     let Some(text) = config.parameters.get(PARAMETER) else { return Ok(BYTES) };
-    bytes(text).ok_or_else(|| {
+    parse_bytes(text).ok_or_else(|| {
         let text = format!(
             "parameter '{PARAMETER}' of model '{}' is '{text}', expected a positive whole number \
              of bytes, or one with K, M or G",
             config.name
         );
-        config.places.problem(&format!("parameters[\"{PARAMETER}\"]"), text)
+        config.source_map.problem(&format!("parameters[\"{PARAMETER}\"]"), text)
     })
 }
 

@@ -96,7 +96,7 @@ fn too_large(config: &ModelConfig, value: i64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use troupe_base::config::{Options, read_text};
+    use troupe_base::config::{ServerFeatures, read_text};
 
     /// What the batch input `kind` of type INT32 says of requests with these shapes.
     fn of(kind: &str, shapes: &[&[i64]]) -> Result<Tensor> {
@@ -109,7 +109,7 @@ mod tests {
              TYPE_UINT8 dims: [ -1 ] optional: true }} batch_input {{ kind: {kind} target_name: 'n' \
              data_type: {dtype} source_input: 'x' }}"
         );
-        let config = read_text(&text, "f").unwrap().finish(&Options::default()).unwrap();
+        let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
         let request = |shape: &&[i64]| {
             let bytes = vec![0u8; element_count(shape).unwrap()];
             let input = Tensor::new(DataType::Uint8, Shape::from(*shape), bytes.into()).unwrap();

@@ -161,7 +161,7 @@ pub(super) fn pick(wanted: &Wanted, mut outputs: Tensors) -> Tensors {
 mod tests {
     use super::*;
     use troupe_base::{
-        config::{Options, read_text},
+        config::{ServerFeatures, read_text},
         tensor::DataType,
     };
 
@@ -174,7 +174,7 @@ mod tests {
                     output { name: 'O' data_type: TYPE_UINT8 dims: 1 } \
                     batch_input { target_name: ['n', 'N'] data_type: TYPE_INT32 source_input: 'r' } \
                     batch_output { target_name: 'R' source_input: 'r' }";
-        read_text(text, "f").unwrap().finish(&Options::default()).unwrap()
+        read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap()
     }
 
     fn tensor(shape: &[i64], bytes: &'static [u8]) -> Option<Tensor> {

@@ -9,13 +9,13 @@ use super::{
 use crate::Gate;
 use troupe_base::model::Model;
 use troupe_draw::{Changes, Graph, Part, Step, encoded, escaped, numbers, shown, step::Numbers};
-use troupe_repository::State;
+use troupe_repository::VersionState;
 
 /// A version of a model, or a model without one.
 struct Row {
     name: Arc<str>,
     version: Option<i64>,
-    state: State,
+    state: VersionState,
     reason: String,
     model: Option<Arc<Model>>,
 }
@@ -96,7 +96,8 @@ fn rows(gate: &Gate) -> Vec<Row> {
             reason: it.reason.clone(),
             model: it.model.clone(),
         });
-        let state = if entry.reason.is_empty() { State::Unknown } else { State::Unavailable };
+        let state =
+            if entry.reason.is_empty() { VersionState::Unknown } else { VersionState::Unavailable };
         let none = entry.versions.is_empty().then(|| Row {
             name: name.clone(),
             version: None,
@@ -171,11 +172,11 @@ fn line(index: usize, row: &Row, now: Instant) -> String {
     };
     let is_down = row.model.as_ref().is_some_and(|it| !it.is_ready());
     let (class, state) = match row.state {
-        State::Ready if is_down => ("down", "READY, no instance is up"),
-        State::Ready => ("ready", State::Ready.as_str()),
-        State::Unavailable if row.reason == "unloaded" => ("unloaded", row.state.as_str()),
-        State::Unavailable => ("down", row.state.as_str()),
-        State::Unknown => ("unloaded", "not loaded"),
+        VersionState::Ready if is_down => ("down", "READY, no instance is up"),
+        VersionState::Ready => ("ready", VersionState::Ready.as_str()),
+        VersionState::Unavailable if row.reason == "unloaded" => ("unloaded", row.state.as_str()),
+        VersionState::Unavailable => ("down", row.state.as_str()),
+        VersionState::Unknown => ("unloaded", "not loaded"),
         other => ("changing", other.as_str()),
     };
     let mut out = format!(

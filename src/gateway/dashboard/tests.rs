@@ -7,10 +7,10 @@ use arc_swap::ArcSwap;
 use super::*;
 use crate::testing::{self, Nobody};
 use troupe_base::{
-    config::{Options, read_text},
+    config::{ServerFeatures, read_text},
     model::{Model, Parts},
 };
-use troupe_repository::{Catalog, Entry, Repository, State, Version};
+use troupe_repository::{Catalog, ModelEntry, Repository, VersionEntry, VersionState};
 
 const NAME: &str = "<script>alert('m')</script>\"&";
 
@@ -21,7 +21,8 @@ fn model() -> Arc<Model> {
          input {{ name: \"<i>\" data_type: TYPE_INT32 dims: 1 }} \
          output {{ name: \"<b>\" data_type: TYPE_INT32 dims: 1 }}"
     );
-    let config = read_text(&text, "config.pbtxt").unwrap().finish(&Options::default()).unwrap();
+    let config =
+        read_text(&text, "config.pbtxt").unwrap().finish(&ServerFeatures::default()).unwrap();
     let parts = Parts {
         config: Arc::new(config),
         version: 7,
@@ -34,11 +35,20 @@ fn model() -> Arc<Model> {
 
 /// A model that is ready, and one that failed to load.
 fn gate(model: &Arc<Model>) -> Gate {
-    let ready = Version { model: Some(model.clone()), state: State::Ready, reason: String::new() };
-    let failed =
-        Version { model: None, state: State::Unavailable, reason: "<u>no weights</u>".into() };
-    let entry =
-        |number, version| Entry { versions: [(number, version)].into(), ..Entry::default() };
+    let ready = VersionEntry {
+        model: Some(model.clone()),
+        state: VersionState::Ready,
+        reason: String::new(),
+    };
+    let failed = VersionEntry {
+        model: None,
+        state: VersionState::Unavailable,
+        reason: "<u>no weights</u>".into(),
+    };
+    let entry = |number, version| ModelEntry {
+        versions: [(number, version)].into(),
+        ..ModelEntry::default()
+    };
     let entries = [(NAME.into(), entry(7, ready)), ("down".into(), entry(1, failed))];
     let catalog = Catalog { entries: entries.into() };
     Gate {

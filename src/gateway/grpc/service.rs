@@ -49,7 +49,7 @@ impl Inference {
         let gate = self.admit()?;
         gate.lifecycle.check_serving()?;
         let model = gate.model(&asked.name, parse_version(&asked.version)?)?;
-        Ok(model.agrees_to_be_ready().await)
+        Ok(model.check_ready().await)
     }
 
     fn metadata(&self, asked: &ModelMetadataRequest) -> Result<ModelMetadataResponse> {

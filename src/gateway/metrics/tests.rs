@@ -15,14 +15,14 @@ use tokio::{
 use super::*;
 use crate::testing::{self, Nobody};
 use troupe_base::{
-    config::{Options, read_text},
+    config::{ServerFeatures, read_text},
     error::Error,
     metrics::Latencies,
     model::{Model, Parts},
     request::{Reply, Response},
     statistics::{Statistics, Timing},
 };
-use troupe_repository::{Catalog, Entry, Repository, State, Version};
+use troupe_repository::{Catalog, ModelEntry, Repository, VersionEntry, VersionState};
 
 const MODEL: &str = r#"
     name: "m" backend: "native" metric_tags { key: "te-am" value: "a\"b" }
@@ -42,7 +42,7 @@ fn model() -> Arc<Model> {
 }
 
 fn counting(stats: Arc<Statistics>) -> Arc<Model> {
-    let config = read_text(MODEL, "config.pbtxt").unwrap().finish(&Options::default());
+    let config = read_text(MODEL, "config.pbtxt").unwrap().finish(&ServerFeatures::default());
     let parts = Parts {
         config: Arc::new(config.unwrap()),
         version: 2,
@@ -54,9 +54,12 @@ fn counting(stats: Arc<Statistics>) -> Arc<Model> {
 }
 
 fn catalog(model: &Arc<Model>) -> Catalog {
-    let version =
-        Version { model: Some(model.clone()), state: State::Ready, reason: String::new() };
-    let entry = Entry { versions: BTreeMap::from([(2, version)]), reason: String::new() };
+    let version = VersionEntry {
+        model: Some(model.clone()),
+        state: VersionState::Ready,
+        reason: String::new(),
+    };
+    let entry = ModelEntry { versions: BTreeMap::from([(2, version)]), reason: String::new() };
     Catalog { entries: BTreeMap::from([("m".into(), entry)]) }
 }
 
@@ -217,7 +220,7 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
             input_map { key: "a" value: "A" } output_map { key: "x" value: "X" }
         } }
     "#;
-    let config = read_text(text, "config.pbtxt").unwrap().finish(&Options::default());
+    let config = read_text(text, "config.pbtxt").unwrap().finish(&ServerFeatures::default());
     let parts = Parts {
         config: Arc::new(config.unwrap()),
         version: 2,

@@ -17,7 +17,7 @@ use futures_util::future::LocalBoxFuture;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::{
-    Mode, Overrides, Repository, Settings, State, Summary,
+    ControlMode, Overrides, Repository, Settings, Summary, VersionState,
     control::start_with,
     definition::{Content, Definition},
     load::{self, Open},
@@ -113,7 +113,7 @@ impl Fixture {
     fn settings(&self) -> Settings {
         Settings {
             repositories: vec![self.folder.join("models")],
-            mode: Mode::Explicit,
+            mode: ControlMode::Explicit,
             scratch: self.folder.join("scratch"),
             ..Settings::default()
         }
@@ -177,8 +177,8 @@ impl Fixture {
             }
             for (number, version) in &entry.versions {
                 let sign = match (version.state, version.reason.as_str()) {
-                    (State::Ready, _) => "+",
-                    (State::Loading, _) => "?",
+                    (VersionState::Ready, _) => "+",
+                    (VersionState::Loading, _) => "?",
                     (_, "unloaded") => "-",
                     _ => "!",
                 };

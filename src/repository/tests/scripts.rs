@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Fixture, Mode, Settings, Summary};
+use super::{ControlMode, Fixture, Settings, Summary};
 
 /// Runs each line of a script in explicit mode, and compares answer and index.
 async fn check(name: &str, models: &[&str], script: &[(&str, &str, &str)]) {
@@ -175,7 +175,7 @@ async fn rings_are_told_to_each_of_their_ensembles() {
 #[actix::test]
 async fn an_unchanged_model_is_not_loaded_again() {
     let mut fixture = Fixture::new("unchanged", MODELS);
-    let settings = Settings { mode: Mode::None, ..fixture.settings() };
+    let settings = Settings { mode: ControlMode::None, ..fixture.settings() };
     let summary = fixture.start(settings).await;
     assert!(summary.is_ok);
     let text = "explicit model load / unload is not allowed if polling is enabled";

@@ -2,11 +2,11 @@
 
 use std::{fs, sync::atomic::Ordering};
 
-use super::{Fixture, Mode, Overrides, Settings};
+use super::{ControlMode, Fixture, Overrides, Settings};
 
 fn rows(fixture: &Fixture, summary: &super::Summary) -> Vec<String> {
     let version = |it: Option<i64>| it.map_or("-".to_owned(), |it| it.to_string());
-    let row = |it: &crate::Row| {
+    let row = |it: &crate::SummaryRow| {
         let text = format!("{} | {} | {}", it.model, version(it.version), it.status);
         text.replace(fixture.folder.to_str().unwrap(), "")
     };
@@ -21,7 +21,7 @@ async fn the_startup_table_says_why_a_model_is_not_ready() {
     fs::create_dir_all(fixture.models().join(".git")).unwrap();
     fs::remove_dir(fixture.models().join("none/1")).unwrap();
     fs::write(fixture.models().join("i/config.pbtxt"), "max_batch_size: x").unwrap();
-    let mut settings = Settings { mode: Mode::None, ..fixture.settings() };
+    let mut settings = Settings { mode: ControlMode::None, ..fixture.settings() };
     settings.repositories.extend([other, fixture.folder.join("nowhere")]);
     let summary = fixture.start(settings).await;
     let found = rows(&fixture, &summary);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use troupe_base::{
     error::Error,
-    model::{self, Infer, Lookup, Overrides, Parts, Wish},
+    model::{self, Infer, LoadTarget, Lookup, Overrides, Parts},
     request::Reply,
     tensor::Lease,
 };
@@ -39,13 +39,13 @@ impl Lookup for Others {
     fn find(&self, name: &str, _: Option<i64>) -> Result<Arc<model::Model>> {
         if name == "other" { Ok(self.0.clone()) } else { Err(Error::not_found("nobody")) }
     }
-    fn load(&self, wish: Wish, overrides: Overrides) -> BoxFuture<'static, Result<()>> {
+    fn load(&self, target: LoadTarget, overrides: Overrides) -> BoxFuture<'static, Result<()>> {
         let files: Vec<_> = overrides.files.iter().map(|(path, it)| (path, it.len())).collect();
-        let text = format!("{wish:?} {:?} {files:?}", overrides.config);
+        let text = format!("{target:?} {:?} {files:?}", overrides.config);
         Box::pin(async move { Err(Error::invalid(text)) })
     }
-    fn unload(&self, wish: Wish, dependents: bool) -> BoxFuture<'static, Result<()>> {
-        Box::pin(async move { Err(Error::invalid(format!("{wish:?} {dependents}"))) })
+    fn unload(&self, target: LoadTarget, dependents: bool) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move { Err(Error::invalid(format!("{target:?} {dependents}"))) })
     }
 }
 
@@ -271,12 +271,12 @@ async fn what_is_asked_of_the_server_arrives() {
     let mut remote = model.open();
     let error = ask(&mut *remote, request(vec![fp32(&[1], &[0.0])])).await.unwrap_err().to_string();
     let said = error.split("ValueError: ").nth(1).unwrap().split("\n\nAt").next().unwrap();
-    let wish = r#"Wish { name: "q", within: None }"#;
+    let target = r#"LoadTarget { name: "q", within: None }"#;
     let expected = [
-        &format!(r#"Failed to load model: {wish} Some("{{}}") [("1/a", 9), ("b", 0)]"#),
-        &format!("Failed to load model: {wish} None []"),
-        &format!("Failed to unload model: {wish} false"),
-        &format!("Failed to unload model: {wish} true"),
+        &format!(r#"Failed to load model: {target} Some("{{}}") [("1/a", 9), ("b", 0)]"#),
+        &format!("Failed to load model: {target} None []"),
+        &format!("Failed to unload model: {target} false"),
+        &format!("Failed to unload model: {target} true"),
         "True",
         "True",
         "False",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Report, flow};
-use crate::config::problem::{Places, Problem};
+use crate::config::problem::{Problem, SourceMap};
 use crate::config::text::Conflict;
 use crate::config::{EnsembleConfig, StepConfig};
 use troupe_proto::inference::{ModelConfig, ModelEnsembling, model_config::SchedulingChoice};
@@ -34,7 +34,7 @@ pub(super) fn check(
     }
     let before = report.problems.len();
     complete(ensembling, report);
-    let steps = steps(ensembling, report.places);
+    let steps = steps(ensembling, report.source_map);
     if report.problems.len() == before && !steps.is_empty() {
         written_once(&steps, report);
         // Where an entry has been lost, every further problem would be a consequence.
@@ -68,26 +68,34 @@ fn complete(ensembling: &ModelEnsembling, report: &mut Report<'_>) {
     }
 }
 
-fn steps(ensembling: &ModelEnsembling, places: &Places) -> Vec<StepConfig> {
+fn steps(ensembling: &ModelEnsembling, source_map: &SourceMap) -> Vec<StepConfig> {
     let steps = ensembling.step.iter().enumerate();
     steps
         .map(|(index, step)| StepConfig {
             model: step.model_name.clone(),
             version: step.model_version,
-            inputs: in_order(&step.input_map, &format!("{}.input_map", step_path(index)), places),
+            inputs: in_order(
+                &step.input_map,
+                &format!("{}.input_map", step_path(index)),
+                source_map,
+            ),
             outputs: in_order(
                 &step.output_map,
                 &format!("{}.output_map", step_path(index)),
-                places,
+                source_map,
             ),
         })
         .collect()
 }
 
 /// The entries of a map in the order of the file, so that `input_map[0]` is the first one.
-fn in_order(map: &BTreeMap<String, String>, path: &str, places: &Places) -> Vec<(String, String)> {
+fn in_order(
+    map: &BTreeMap<String, String>,
+    path: &str,
+    source_map: &SourceMap,
+) -> Vec<(String, String)> {
     let mut entries: Vec<_> = map.iter().map(|(key, it)| (key.clone(), it.clone())).collect();
-    entries.sort_by_cached_key(|(key, _)| places.position(&format!("{path}[\"{key}\"]")));
+    entries.sort_by_cached_key(|(key, _)| source_map.position(&format!("{path}[\"{key}\"]")));
     entries
 }
 
@@ -129,7 +137,7 @@ fn mapped_once(
                 "{kind} '{key}' in model '{n}' is mapped to multiple ensemble tensors for \
                  ensemble '{m}' step {index}"
             );
-            report.problems.push(Problem { place: report.places.at(*at), text });
+            report.problems.push(Problem { position: report.source_map.at(*at), text });
             once = false;
         }
     }

@@ -1,6 +1,6 @@
 //! Checks the instance groups of a model.
 
-use super::{MINIMUM_CAPABILITY, Options, Report};
+use super::{MINIMUM_CAPABILITY, Report, ServerFeatures};
 use crate::config::{InstanceGroup, InstanceKind, normalise::CPU_ONLY};
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
 
@@ -8,7 +8,7 @@ use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_gr
 pub(super) fn groups(
     config: &ModelConfig,
     auto: &[usize],
-    options: &Options,
+    options: &ServerFeatures,
     report: &mut Report<'_>,
 ) -> Vec<InstanceGroup> {
     let mut groups = Vec::new();
@@ -36,7 +36,7 @@ pub(super) fn groups(
 fn problems(
     group: &ModelInstanceGroup,
     backend: &str,
-    options: &Options,
+    options: &ServerFeatures,
 ) -> Vec<(&'static str, String)> {
     let has_gpus = "specifies one or more GPUs";
     match group.kind() {

@@ -12,7 +12,7 @@ mod warmup;
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::problem::{Places, Problem};
+use super::problem::{Problem, SourceMap};
 use super::{Batching, DynamicBatching, ModelConfig, VersionPolicy, backend};
 use troupe_proto::inference::{
     self, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
@@ -23,28 +23,28 @@ pub const MINIMUM_CAPABILITY: f64 = 6.0;
 
 /// What the server has, which a configuration may ask for.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ServerFeatures {
     /// The GPUs instances may run on; `None`: the server has no driver for any. Called only for
     /// models that could use one: the answer may be slow.
     pub gpus: fn() -> Option<&'static [i32]>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { gpus: || None }
+impl Default for ServerFeatures {
+    fn default() -> ServerFeatures {
+        ServerFeatures { gpus: || None }
     }
 }
 
 /// Collects what is wrong with one model.
 pub(super) struct Report<'a> {
     model: &'a str,
-    places: &'a Places,
+    source_map: &'a SourceMap,
     problems: Vec<Problem>,
 }
 
 impl Report<'_> {
     fn add(&mut self, path: &str, text: impl Into<String>) {
-        self.problems.push(self.places.problem(path, text));
+        self.problems.push(self.source_map.problem(path, text));
     }
 }
 
@@ -53,10 +53,10 @@ impl Report<'_> {
 pub(super) fn check(
     draft: Draft,
     auto: &[usize],
-    options: &Options,
+    options: &ServerFeatures,
 ) -> Result<ModelConfig, Vec<Problem>> {
-    let Draft { proto, places, conflicts } = draft;
-    let mut report = Report { model: &proto.name, places: &places, problems: Vec::new() };
+    let Draft { proto, source_map, conflicts } = draft;
+    let mut report = Report { model: &proto.name, source_map: &source_map, problems: Vec::new() };
     if proto.name.is_empty() {
         report.add("name", "model configuration must specify 'name'");
     }
@@ -100,7 +100,7 @@ pub(super) fn check(
         decoupled: proto.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         metric_tags: proto.metric_tags.clone(),
         first_response_bounds,
-        places,
+        source_map,
         proto,
     })
 }

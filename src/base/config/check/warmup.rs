@@ -33,7 +33,7 @@ fn sample(
         for conflict in conflicts.iter().filter(|it| it.map == map) {
             let (name, key) = (&written.name, &conflict.key);
             let text = format!("warmup sample '{name}' specifies input '{key}' more than once");
-            report.problems.push(Problem { place: report.places.at(conflict.at), text });
+            report.problems.push(Problem { position: report.source_map.at(conflict.at), text });
         }
         let checked = written.inputs.iter().filter_map(|(name, it)| {
             input(name, it, report).map_err(|text| report.add(&path(index, name), text)).ok()

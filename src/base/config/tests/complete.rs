@@ -1,7 +1,7 @@
 //! What directories and backends add to a configuration, and JSON as another way to write one.
 
-use super::super::{AutoComplete, Draft, Source};
-use super::{Options, Problem, read_json, read_text};
+use super::super::{AutoComplete, CompletionSource, Draft};
+use super::{Problem, ServerFeatures, read_json, read_text};
 use troupe_proto::inference::{DataType, ModelInput, ModelOutput};
 
 /// `name platform backend file` of a text completed from the directory `d` with these files.
@@ -75,7 +75,7 @@ fn output(name: &str, data_type: DataType, dims: &[i64]) -> ModelOutput {
     ModelOutput { name, data_type, dims: dims.into(), ..Default::default() }
 }
 
-fn found(source: Source) -> AutoComplete {
+fn found(source: CompletionSource) -> AutoComplete {
     AutoComplete {
         source,
         inputs: vec![tensor("x", DataType::TypeFp32, &[4]), tensor("y", DataType::TypeInt8, &[1])],
@@ -92,10 +92,10 @@ fn draft(text: &str) -> Draft {
 
 #[test]
 fn an_empty_configuration_takes_what_the_backend_found() {
-    for source in [Source::ModelFile, Source::Python] {
+    for source in [CompletionSource::ModelFile, CompletionSource::Python] {
         let mut draft = draft("");
         draft.auto_complete(found(source)).unwrap();
-        let config = draft.finish(&Options::default()).unwrap();
+        let config = draft.finish(&ServerFeatures::default()).unwrap();
         assert_eq!(config.inputs.len(), 2);
         assert_eq!(config.outputs[0].dims, [4]);
         assert_eq!(config.max_batch_size, 4);
@@ -106,7 +106,7 @@ fn an_empty_configuration_takes_what_the_backend_found() {
 #[test]
 fn a_model_file_only_fills_gaps() {
     let mut draft = draft("max_batch_size: 8 input { name: 'x' dims: [ -1 ] }");
-    draft.auto_complete(found(Source::ModelFile)).unwrap();
+    draft.auto_complete(found(CompletionSource::ModelFile)).unwrap();
     assert_eq!(draft.proto.input, [tensor("x", DataType::TypeFp32, &[-1])]);
     assert_eq!(draft.proto.output, [output("z", DataType::TypeFp32, &[4])]);
     assert_eq!(draft.proto.max_batch_size, 8);
@@ -115,14 +115,14 @@ fn a_model_file_only_fills_gaps() {
 #[test]
 fn a_script_adds_tensors_but_may_not_contradict() {
     let mut agreeing = draft("max_batch_size: 2 input { name: 'x' data_type: TYPE_FP32 }");
-    agreeing.auto_complete(found(Source::Python)).unwrap();
-    assert_eq!(agreeing.proto.input, found(Source::Python).inputs);
+    agreeing.auto_complete(found(CompletionSource::Python)).unwrap();
+    assert_eq!(agreeing.proto.input, found(CompletionSource::Python).inputs);
     assert_eq!(agreeing.proto.max_batch_size, 4);
 
     let mut contrary = draft(
         "max_batch_size: 6\ninput { name: 'x' data_type: TYPE_INT32 dims: 16 }\nsequence_batching { }\nmodel_transaction_policy { }",
     );
-    let mut found = found(Source::Python);
+    let mut found = found(CompletionSource::Python);
     found.inputs[0].optional = true;
     found.decoupled = Some(true);
     let problems = contrary.auto_complete(found).unwrap_err();
@@ -144,7 +144,7 @@ fn a_script_adds_tensors_but_may_not_contradict() {
 fn a_configuration_may_come_as_json() {
     let text = r#"{"name": "m", "backend": "python", "max_batch_size": 4, "input":
         [{"name": "x", "data_type": "TYPE_FP32", "dims": [4, "-1"]}], "dynamic_batching": {}}"#;
-    let config = read_json(text, "config").unwrap().finish(&Options::default()).unwrap();
+    let config = read_json(text, "config").unwrap().finish(&ServerFeatures::default()).unwrap();
     assert_eq!(config.inputs[0].dims, [4, -1]);
     for (text, expected) in [
         ("{\"name\": }", "config: Invalid config override: expected value at line 1 column 10"),

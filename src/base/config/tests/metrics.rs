@@ -46,7 +46,7 @@ fn a_metric_control_has_to_be_complete() {
     ];
     for (controls, expected) in rows {
         let problems = super::finish(&model(controls)).unwrap_err();
-        let texts: Vec<_> = problems.iter().map(|it| (it.place.line, &*it.text)).collect();
+        let texts: Vec<_> = problems.iter().map(|it| (it.position.line, &*it.text)).collect();
         assert_eq!(texts, [(2, expected)], "{controls}");
     }
     check(&model("metric_control { }"), &[&format!("2:17: {}", rows[0].1)]);

@@ -12,7 +12,7 @@ use super::*;
 
 /// Reads and finishes a config.pbtxt on a server without GPUs.
 fn finish(text: &str) -> Result<ModelConfig, Vec<Problem>> {
-    read_text(text, "f").and_then(|draft| draft.finish(&Options::default()))
+    read_text(text, "f").and_then(|draft| draft.finish(&ServerFeatures::default()))
 }
 
 #[track_caller]
@@ -26,7 +26,7 @@ fn check(text: &str, expected: &[&str]) {
     let problems = finish(text).err().unwrap_or_default();
     let problems: Vec<String> = problems
         .iter()
-        .map(|problem| match problem.place.line {
+        .map(|problem| match problem.position.line {
             0 => problem.to_string(),
             _ => problem.to_string().replacen("f:", "", 1),
         })

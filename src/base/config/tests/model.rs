@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{
     Batching, DynamicBatching, InstanceGroup, InstanceKind, ModelConfig, VersionPolicy,
 };
-use super::{Options, check, good, read_text};
+use super::{ServerFeatures, check, good, read_text};
 use crate::tensor::DataType;
 
 /// A sound Python model on line 1, and more on line 2.
@@ -78,7 +78,7 @@ fn a_full_model_is_read() {
     assert_eq!(groups, [("m_0", 3, InstanceKind::Cpu, false), ("x", 1, InstanceKind::Model, true)]);
     assert_eq!(config.parameters["k"], "v");
     assert_eq!(config.metric_tags["t"], "1");
-    assert_eq!(config.places.place("parameters[\"k\"]").line, 8);
+    assert_eq!(config.source_map.locate("parameters[\"k\"]").line, 8);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn instances_run_on_what_the_server_has() {
 /// Finishes a Python model on a server with a driver and these GPUs.
 fn finish_on(gpus: fn() -> Option<&'static [i32]>, fields: &str) -> Result<ModelConfig, String> {
     let draft = read_text(&python(fields), "f").unwrap();
-    draft.finish(&Options { gpus }).map_err(|problems| problems[0].text.clone())
+    draft.finish(&ServerFeatures { gpus }).map_err(|problems| problems[0].text.clone())
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn native_models_run_on_the_cpu_and_ask_for_no_gpu() {
     let finish = |group: &str| {
         let text = format!("name: 'n' backend: 'native'\n{group}");
         let gpus = || panic!("the driver is not asked");
-        read_text(&text, "f").unwrap().finish(&Options { gpus })
+        read_text(&text, "f").unwrap().finish(&ServerFeatures { gpus })
     };
     assert_eq!(finish("").unwrap().instance_groups[0].kind, InstanceKind::Cpu);
     assert_eq!(
@@ -322,7 +322,7 @@ fn what_is_not_built_yet_is_refused_by_name() {
         ("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames"),
     ] {
         let problems = super::finish(&python(field)).unwrap_err();
-        let texts: Vec<_> = problems.iter().map(|it| (it.place.line, &*it.text)).collect();
+        let texts: Vec<_> = problems.iter().map(|it| (it.position.line, &*it.text)).collect();
         assert_eq!(texts, [(2, &*format!("`{name}` is not supported yet"))], "{field}");
     }
 }

@@ -1,7 +1,7 @@
 //! How configurations look to clients.
 
 use super::super::{json, read_json, read_text};
-use super::{Options, good};
+use super::{ServerFeatures, good};
 
 #[test]
 fn a_model_prints_with_its_defaults() {
@@ -63,5 +63,5 @@ fn what_is_printed_is_the_same_configuration() {
     let text = "name: 'm' backend: 'python' instance_group { count: 2 } parameters { key: 'k' value { string_value: 'v' } }";
     let config = good(text);
     let again = read_json(&json::print(&config.proto), "f").unwrap();
-    assert_eq!(again.finish(&Options::default()).unwrap().proto, config.proto);
+    assert_eq!(again.finish(&ServerFeatures::default()).unwrap().proto, config.proto);
 }

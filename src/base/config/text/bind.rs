@@ -10,20 +10,20 @@ use prost_reflect::{
 use super::syntax::{Field, Node, Value};
 use super::value;
 use super::{Conflict, MAX_PROBLEMS};
-use crate::config::problem::{Places, Position, suggesting};
+use crate::config::problem::{Position, SourceMap, suggesting};
 
 /// A message, where its fields stood, and what was wrong with the text.
 pub(super) struct Bound {
     pub(super) message: DynamicMessage,
-    pub(super) places: Places,
+    pub(super) source_map: SourceMap,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) problems: Vec<(Position, String)>,
 }
 
 /// Reads the fields of a whole text; what is wrong is noted and left out.
-pub(super) fn bind(fields: &[Field<'_>], kind: MessageDescriptor, places: Places) -> Bound {
+pub(super) fn bind(fields: &[Field<'_>], kind: MessageDescriptor, source_map: SourceMap) -> Bound {
     let message = DynamicMessage::new(kind.clone());
-    let mut bound = Bound { message, places, conflicts: Vec::new(), problems: Vec::new() };
+    let mut bound = Bound { message, source_map, conflicts: Vec::new(), problems: Vec::new() };
     bound.message = bound.read(fields, kind, "");
     bound
 }
@@ -49,7 +49,7 @@ impl Bound {
                 "" => field.name.clone(),
                 _ => format!("{path}.{}", field.name),
             };
-            self.places.insert(path.clone(), field.at);
+            self.source_map.insert(path.clone(), field.at);
             if descriptor.is_list() || descriptor.is_map() {
                 self.read_repeated(field, &descriptor, &path, message.get_field_mut(&descriptor));
             } else if !seen.insert(field.name.as_str()) {
@@ -106,7 +106,7 @@ impl Bound {
                     let value = self.read_one(node, descriptor, &path);
                     // Numbers are not remembered one by one: a list may hold millions.
                     if matches!(value, Some(Bindable::Message(_))) {
-                        self.places.insert(path, at);
+                        self.source_map.insert(path, at);
                     }
                     values.extend(value);
                 }
@@ -138,8 +138,8 @@ impl Bound {
         };
         match entries.insert(key, value.clone()) {
             None => {
-                self.places.insert(format!("{map}[\"{text}\"]"), at);
-                self.places.insert(path, at);
+                self.source_map.insert(format!("{map}[\"{text}\"]"), at);
+                self.source_map.insert(path, at);
             }
             Some(earlier) if earlier != value => {
                 self.conflicts.push(Conflict { map, key: text, at });

@@ -8,7 +8,7 @@ mod value;
 
 use prost_reflect::{DynamicMessage, MessageDescriptor};
 
-use super::problem::{Places, Position, Problem};
+use super::problem::{Position, Problem, SourceMap};
 
 /// Larger texts are not read.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -19,7 +19,7 @@ const MAX_PROBLEMS: usize = 1000;
 /// A text that has been understood.
 pub(super) struct Parsed {
     pub(super) message: DynamicMessage,
-    pub(super) places: Places,
+    pub(super) source_map: SourceMap,
     pub(super) conflicts: Vec<Conflict>,
 }
 
@@ -39,22 +39,22 @@ pub(super) fn read(
     descriptor: MessageDescriptor,
     file: &str,
 ) -> Result<Parsed, Vec<Problem>> {
-    let places = Places::whole_file(file);
+    let source_map = SourceMap::whole_file(file);
     if text.len() > MAX_BYTES {
         let text = format!("the file has {} bytes, expected at most {MAX_BYTES}", text.len());
-        return Err(vec![places.problem("", text)]);
+        return Err(vec![source_map.problem("", text)]);
     }
     let tree = syntax::parse(text);
-    let mut bound = bind::bind(&tree.fields, descriptor, places);
+    let mut bound = bind::bind(&tree.fields, descriptor, source_map);
     bound.problems.extend(tree.problems);
     if bound.problems.is_empty() {
-        let bind::Bound { message, places, conflicts, .. } = bound;
-        return Ok(Parsed { message, places, conflicts });
+        let bind::Bound { message, source_map, conflicts, .. } = bound;
+        return Ok(Parsed { message, source_map, conflicts });
     }
     bound.problems.sort();
-    let place = |position| bound.places.at(position);
+    let place = |position| bound.source_map.at(position);
     let problems = bound.problems.into_iter();
-    Err(problems.map(|(position, text)| Problem { place: place(position), text }).collect())
+    Err(problems.map(|(position, text)| Problem { position: place(position), text }).collect())
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ parameters [ { key: "k" value { string_value: "v" } } ]
         ("parameters[\"k\"]", "f:12:14"),
         ("name", "f"),
     ] {
-        assert_eq!(parsed.places.place(path).to_string(), expected, "{path}");
+        assert_eq!(parsed.source_map.locate(path).to_string(), expected, "{path}");
     }
 }
 

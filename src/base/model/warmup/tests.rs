@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::BTreeMap};
 
 use super::*;
 use crate::{
-    config::{Options, read_text},
+    config::{ServerFeatures, read_text},
     request::Response,
 };
 
@@ -16,7 +16,10 @@ const ENSEMBLE: &str = "ensemble_scheduling { step { model_name: 'n' input_map [
                         } } output { name: 'y' data_type: TYPE_FP32 dims: 2 }";
 
 fn config(rest: &str) -> ModelConfig {
-    read_text(&format!("name: 'm' {rest}"), "f").unwrap().finish(&Options::default()).unwrap()
+    read_text(&format!("name: 'm' {rest}"), "f")
+        .unwrap()
+        .finish(&ServerFeatures::default())
+        .unwrap()
 }
 
 /// Samples of a model that is batched by four, with these files.

@@ -25,7 +25,7 @@ use crate::{
     testing,
 };
 use troupe_base::{
-    config::{Options, read_text},
+    config::{ServerFeatures, read_text},
     error::{Error, Result},
     model::{Infer, Model, Parts},
     request::{Parameter, Pending, Reply, Request, Response},
@@ -34,7 +34,9 @@ use troupe_proto::inference::{
     InferParameter, ModelInferRequest, grpc_inference_service_client::GrpcInferenceServiceClient,
     infer_parameter::ParameterChoice, model_infer_request::InferInputTensor,
 };
-use troupe_repository::{Catalog, Control, Entry, Overrides, Repository, State, Version};
+use troupe_repository::{
+    Catalog, Control, ModelEntry, Overrides, Repository, VersionEntry, VersionState,
+};
 
 type Client = GrpcInferenceServiceClient<Channel>;
 
@@ -160,7 +162,7 @@ fn catalog(hold: mpsc::UnboundedSender<Pending>) -> Catalog {
     ];
     for (name, config, answers) in models {
         let mut config = read_text(&format!("name: '{name}' {config}"), "config.pbtxt")
-            .and_then(|it| it.finish(&Options::default()))
+            .and_then(|it| it.finish(&ServerFeatures::default()))
             .unwrap();
         config.decoupled = name == "many";
         let parts = Parts {
@@ -171,11 +173,11 @@ fn catalog(hold: mpsc::UnboundedSender<Pending>) -> Catalog {
             steps: Vec::new(),
         };
         let model = Some(Arc::new(Model::new(parts, answers)));
-        let version = Version { model, state: State::Ready, reason: String::new() };
+        let version = VersionEntry { model, state: VersionState::Ready, reason: String::new() };
         let versions = BTreeMap::from([(3, version)]);
-        catalog.entries.insert(name.into(), Entry { versions, reason: String::new() });
+        catalog.entries.insert(name.into(), ModelEntry { versions, reason: String::new() });
     }
-    catalog.entries.insert("off".into(), Entry::default());
+    catalog.entries.insert("off".into(), ModelEntry::default());
     catalog
 }
 

@@ -86,8 +86,12 @@ async fn an_exiting_server_finishes_what_it_accepted() {
 #[actix_rt::test]
 async fn readiness_is_strict_or_not() {
     let mut catalog = catalog(Vec::new());
-    let failed = Version { model: None, state: State::Unavailable, reason: "no file".to_owned() };
-    let entry = Entry { versions: BTreeMap::from([(1, failed)]), reason: String::new() };
+    let failed = VersionEntry {
+        model: None,
+        state: VersionState::Unavailable,
+        reason: "no file".to_owned(),
+    };
+    let entry = ModelEntry { versions: BTreeMap::from([(1, failed)]), reason: String::new() };
     catalog.entries.insert("failed".into(), entry);
     for (is_strict, status) in [(true, 400), (false, 200)] {
         let bench = Bench::start().await;

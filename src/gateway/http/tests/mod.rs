@@ -35,7 +35,9 @@ use troupe_base::{
     request::{Reply, Request, Response},
     tensor::SegmentPool,
 };
-use troupe_repository::{Catalog, Control, Entry, Overrides, Repository, State, Version};
+use troupe_repository::{
+    Catalog, Control, ModelEntry, Overrides, Repository, VersionEntry, VersionState,
+};
 
 const LIMIT: usize = 1 << 20;
 
@@ -103,7 +105,7 @@ fn config_text(name: &str, more: &str, inputs: &[(&str, &str, &str)]) -> String 
 
 fn model(text: &str, answers: Arc<dyn Infer>) -> Arc<Model> {
     let config = config::read_text(text, "config.pbtxt")
-        .and_then(|draft| draft.finish(&config::Options::default()))
+        .and_then(|draft| draft.finish(&config::ServerFeatures::default()))
         .unwrap_or_else(|problems| panic!("{text}\n{problems:#?}"));
     let parts = Parts {
         config: Arc::new(config),
@@ -147,14 +149,19 @@ fn catalog(models: Vec<Arc<Model>>) -> Catalog {
     let mut catalog = Catalog::default();
     for model in models {
         let name = model.name().clone();
-        let version = Version { model: Some(model), state: State::Ready, reason: String::new() };
-        let entry = Entry { versions: BTreeMap::from([(1, version)]), reason: String::new() };
+        let version =
+            VersionEntry { model: Some(model), state: VersionState::Ready, reason: String::new() };
+        let entry = ModelEntry { versions: BTreeMap::from([(1, version)]), reason: String::new() };
         catalog.entries.insert(name, entry);
     }
-    let gone = Version { model: None, state: State::Unavailable, reason: "unloaded".to_owned() };
-    let entry = Entry { versions: BTreeMap::from([(3, gone)]), reason: String::new() };
+    let gone = VersionEntry {
+        model: None,
+        state: VersionState::Unavailable,
+        reason: "unloaded".to_owned(),
+    };
+    let entry = ModelEntry { versions: BTreeMap::from([(3, gone)]), reason: String::new() };
     catalog.entries.insert("gone".into(), entry);
-    catalog.entries.insert("untried".into(), Entry::default());
+    catalog.entries.insert("untried".into(), ModelEntry::default());
     catalog
 }
 
