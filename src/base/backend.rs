@@ -10,9 +10,9 @@ use crate::{
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Lookup},
-    request::{Caller, Context, Reply, Request, Response, crossing::Stuck},
+    request::{Caller, Context, Reply, Request, Response, deadlock::BlockedInstance},
     statistics::Timing,
-    tensor::Tensor,
+    tensor::{SegmentPool, SegmentSizes, Tensor},
 };
 
 /// Tensors by position in the config.
@@ -137,7 +137,7 @@ pub trait Remote {
     }
 
     /// The call of another model that the worker is blocked in, if it has waited for `min_wait`.
-    fn blocked_call(&self, min_wait: Duration) -> Option<Stuck> {
+    fn blocked_call(&self, min_wait: Duration) -> Option<BlockedInstance> {
         let _ = min_wait;
         None
     }
@@ -193,7 +193,7 @@ pub struct Place {
 }
 
 /// What the command line says about backends.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// `--backend-config=<backend>,<key>=<value>`; global ones under the empty backend.
     pub options: BTreeMap<(String, String), String>,
@@ -203,6 +203,20 @@ pub struct Settings {
     pub lookup: Option<Arc<dyn Lookup>>,
     /// Where backends count, and models their own.
     pub metrics: Metrics,
+    /// Shared memory for tensors, of one server.
+    pub segments: Arc<SegmentPool>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            options: BTreeMap::new(),
+            provision: false,
+            lookup: None,
+            metrics: Metrics::default(),
+            segments: SegmentPool::of_server(SegmentSizes::default()),
+        }
+    }
 }
 
 impl Settings {

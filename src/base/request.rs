@@ -1,7 +1,7 @@
 //! What a client asks and what it gets back, free of any wire format.
 
 mod callers;
-pub mod crossing;
+pub mod deadlock;
 mod reply;
 
 use std::{

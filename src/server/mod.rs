@@ -7,7 +7,7 @@ mod summary;
 
 use std::{
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
@@ -33,6 +33,9 @@ use troupe_gateway::{
 use troupe_observability::{log::Log, telemetry::Tracer};
 use troupe_options::Serve;
 use troupe_repository as repository;
+
+/// How often unused shared memory is looked for; it stays for two of these.
+const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves until told to end. Answers the exit code: 0 when everything accepted was finished.
 pub fn run(options: Serve, log: Log) -> ExitCode {
@@ -64,7 +67,9 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     }
     let mut settings_of_models = settings(&options);
     let sizes = python::sizes(&settings_of_models.backend).map_err(|error| error.to_string())?;
-    SegmentPool::configure_shared(sizes);
+    let segments = SegmentPool::of_server(sizes);
+    settings_of_models.backend.segments = segments.clone();
+    actix_rt::spawn(trim(Arc::downgrade(&segments)));
     let metrics = machine::metrics(&options);
     settings_of_models.backend.metrics = metrics.clone();
     let tracer = Tracer::start(&options.trace.parsed()?)?;
@@ -79,7 +84,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
             max_input_size: options.doors.http_max_input_size,
             strict_readiness: options.strict_readiness,
             allow_dashboard: options.dashboard.allow_dashboard,
-            segments: SegmentPool::shared().clone(),
+            segments,
             log: log.clone(),
             access_log: options.log.access_log,
             tap: options.tap.allow_tap.then(|| tap::Limit::new(options.tap.tap_max_bytes)),
@@ -118,6 +123,16 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
             python::wait_for_workers(Instant::now());
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+/// Gives back shared memory that was not used for a while.
+async fn trim(segments: Weak<SegmentPool>) {
+    let mut ticks = tokio::time::interval(TRIM_INTERVAL);
+    loop {
+        ticks.tick().await;
+        let Some(segments) = segments.upgrade() else { return };
+        segments.trim(2 * TRIM_INTERVAL);
     }
 }
 

@@ -182,11 +182,11 @@ fn context(extra: Extra) -> Result<Context> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use troupe_base::metrics::Metrics;
+    use troupe_base::{metrics::Metrics, tensor::SegmentPool};
 
     fn segments() -> Segments {
         let (passing, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        Segments::new(passing.into(), Metrics::new().copied_bytes("m").into())
+        Segments::new(passing.into(), SegmentPool::new(0), Metrics::new().copied_bytes("m").into())
     }
 
     fn padded(text: &str) -> Vec<u8> {

@@ -23,7 +23,10 @@ use super::{
     segments::Segments,
     words::Words,
 };
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    error::{Error, Result},
+    tensor::SegmentPool,
+};
 
 /// How long the rest of a frame may not come on at all; a thread of the model may hold up the one
 /// that sends.
@@ -50,7 +53,7 @@ pub(super) type Reader = pipe::Receiver;
 
 /// Puts the socket of a ready worker on the runtime of the current thread; from now on its frames
 /// are read by whoever has the reader.
-pub(super) fn connect(launched: Launched) -> Result<(Connection, Voice)> {
+pub(super) fn connect(launched: Launched, pool: Arc<SegmentPool>) -> Result<(Connection, Voice)> {
     let Launched { mut process, stream, passing, progress, .. } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
@@ -62,7 +65,7 @@ pub(super) fn connect(launched: Launched) -> Result<(Connection, Voice)> {
         process,
         writer: Rc::new(stream),
         unsent: Rc::default(),
-        segments: Segments::new(passing, words.copied.clone()),
+        segments: Segments::new(passing, pool, words.copied.clone()),
         progress,
         given: 0,
     };

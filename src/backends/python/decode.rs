@@ -10,7 +10,7 @@ use troupe_base::{
     error::{Error, ErrorKind, Result},
     request::{Parameter, Parameters, Request, Response},
     statistics::Timing,
-    tensor::{DataType, Lease, SegmentPool, Shape, Tensor, shape_text},
+    tensor::{DataType, Lease, Shape, Tensor, shape_text},
 };
 
 /// Tags of a result beside the response's and the error's; `encode.py` has the same.
@@ -263,7 +263,7 @@ impl Memory<'_> {
         let lease = lease.ok_or_else(unknown)?;
         let end = offset.checked_add(size).ok_or("a segment without end")?;
         if place == 1
-            && let Err(full) = SegmentPool::shared().check_room()
+            && let Err(full) = self.segments.pool.check_room()
         {
             return Ok(Err(full));
         }

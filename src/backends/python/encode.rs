@@ -249,12 +249,12 @@ pub(super) fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> 
         return Ok(());
     }
     if tensor.segment().is_none() {
-        match into_segment(tensor) {
+        match into_segment(tensor, &segments.pool) {
             Ok(moved) => {
                 segments.copied.to_worker(moved.data().len());
                 *tensor = moved;
             }
-            Err(full) if SegmentPool::shared().sizes().most < usize::MAX => return Err(full),
+            Err(full) if segments.pool.sizes().most < usize::MAX => return Err(full),
             Err(_) => (),
         }
     }
@@ -267,10 +267,10 @@ pub(super) fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> 
     Ok(())
 }
 
-/// A copy in a segment of the shared pool.
-pub(super) fn into_segment(tensor: &Tensor) -> Result<Tensor> {
+/// A copy in a segment of the pool.
+pub(super) fn into_segment(tensor: &Tensor, pool: &Arc<SegmentPool>) -> Result<Tensor> {
     let size = tensor.data().len();
-    let mut segment = SegmentPool::shared().take(size)?;
+    let mut segment = pool.take(size)?;
     segment.bytes_mut()[..size].copy_from_slice(tensor.data());
     Tensor::in_segment(tensor.dtype(), tensor.shape().into(), &segment.freeze(), 0..size)
 }

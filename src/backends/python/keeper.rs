@@ -11,13 +11,10 @@ use parking_lot::{Condvar, Mutex};
 use tokio::{runtime::Handle, sync::watch};
 
 use super::host::Host;
-use troupe_base::{
-    error::{Error, Result},
-    tensor::SegmentPool,
-};
+use troupe_base::error::{Error, Result};
 
-/// How often unused shared memory is looked for, and how long it may stay unused.
-const TRIM: Duration = Duration::from_secs(5);
+/// How long a thread of the pool for blocking work stays without any.
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// How long killed processes may take to be gone.
 const DYING: Duration = Duration::from_millis(500);
 
@@ -47,12 +44,12 @@ impl Keeper {
             .spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_all()
-                    .thread_keep_alive(TRIM)
+                    .thread_keep_alive(THREAD_KEEP_ALIVE)
                     .build()
                     .expect("a runtime needs three descriptors");
                 // The receiver waits below.
                 let _ = sender.send(runtime.handle().clone());
-                runtime.block_on(trim());
+                runtime.block_on(std::future::pending::<()>());
             })
             .expect("a server that cannot start one thread cannot serve");
         let runtime = receiver.recv().expect("the thread sends before it does anything else");
@@ -127,14 +124,6 @@ impl Keeper {
     /// No worker may be started any more.
     pub(super) fn is_closing(&self) -> bool {
         *self.closing.borrow()
-    }
-}
-
-async fn trim() {
-    let mut ticks = tokio::time::interval(TRIM);
-    loop {
-        ticks.tick().await;
-        SegmentPool::shared().trim(2 * TRIM);
     }
 }
 

@@ -44,7 +44,6 @@ use super::{Backend, InstanceName, OpenRemote, Place, Remote, Settings, StartRem
 use troupe_base::{
     config::{ModelConfig, json, parse_bytes},
     error::{Error, Result},
-    tensor::SegmentPool,
 };
 
 /// The file of a model that names none.
@@ -74,7 +73,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         // One that is wrong is refused with the finished config.
         memory_limit: parameter(limits::MEMORY_LIMIT).and_then(parse_bytes),
         model_config: config.into(),
-        ..orders(place, &path)
+        ..orders(settings, place, &path)
     };
     let recipe = Recipe {
         source: Source::Interpreter(Mutex::new(environment::host(&wishes)?)),
@@ -86,6 +85,7 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
         starting: Starting::default(),
         metrics: settings.metrics.clone(),
         copied: settings.metrics.copied_bytes(&place.name).into(),
+        pool: settings.segments.clone(),
     };
     Ok(launch(&recipe).map_err(|it| explained(it, &wishes))?.ready.config)
 }
@@ -129,6 +129,7 @@ pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> 
             starting: Starting::default(),
             metrics: opener.settings.metrics.clone(),
             copied: opener.settings.metrics.copied_bytes(&opener.config.name).into(),
+            pool: opener.settings.segments.clone(),
         }));
     }
     Ok(Backend::Remote(Arc::new(opener)))
@@ -176,7 +177,7 @@ impl Opener {
             execute_timeout_ms: self.limits.execute.map(|it| it.as_millis() as u64),
             model_config: args["model_config"].clone(),
             args,
-            ..orders(&self.place, &self.path)
+            ..orders(&self.settings, &self.place, &self.path)
         }
     }
 
@@ -206,6 +207,7 @@ impl OpenRemote for Opener {
             starting: Starting::default(),
             metrics: self.settings.metrics.clone(),
             copied: self.settings.metrics.copied_bytes(&self.config.name).into(),
+            pool: self.settings.segments.clone(),
         });
         let wishes = Wishes {
             settings: &self.settings,
@@ -258,14 +260,15 @@ fn explained(refused: Refused, wishes: &Wishes<'_>) -> Error {
     Error::internal(format!("{}\n{}", refused.error, environment::advice(wishes)))
 }
 
-fn orders(place: &Place, path: &std::path::Path) -> Orders {
+fn orders(settings: &Settings, place: &Place, path: &std::path::Path) -> Orders {
+    let sizes = settings.segments.sizes();
     Orders {
         model_name: place.name.clone(),
         model_version: place.version.to_string(),
         path: path.display().to_string(),
         model_dir: place.model_dir.display().to_string(),
-        shm_growth: SegmentPool::shared().sizes().growth,
-        shm_kept: SegmentPool::shared().sizes().kept,
+        shm_growth: sizes.growth,
+        shm_kept: sizes.kept,
         ..Orders::default()
     }
 }

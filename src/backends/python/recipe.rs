@@ -15,6 +15,7 @@ use troupe_base::{
     error::Result,
     metrics::{CopiedBytes, Metrics},
     model::Lookup,
+    tensor::SegmentPool,
 };
 
 /// The first frame: what the worker runs.
@@ -53,6 +54,8 @@ pub(super) struct Recipe {
     /// Where the model's own metrics are.
     pub(super) metrics: Metrics,
     pub(super) copied: Arc<CopiedBytes>,
+    /// Where large tensors are put.
+    pub(super) pool: Arc<SegmentPool>,
     /// Where the model finds others; `None` where there are none.
     pub(super) lookup: Option<Arc<dyn Lookup>>,
     /// The socket of a worker that is not ready yet.

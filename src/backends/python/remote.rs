@@ -45,7 +45,7 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::Health,
-    request::{Caller, Request, crossing::Stuck},
+    request::{Caller, Request, deadlock::BlockedInstance},
 };
 
 /// Larger tensors are copied on another thread.
@@ -108,7 +108,7 @@ enum State {
 
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(super) fn attach(fixed: Fixed, launched: Launched) -> Result<Worker> {
-    let (connection, voice) = connect(launched)?;
+    let (connection, voice) = connect(launched, fixed.recipe.pool.clone())?;
     let (open, told) = Open::new();
     let (calls, heard) = Calls::new();
     let link = Link {
@@ -175,7 +175,7 @@ impl Remote for Worker {
         self.0.borrow_mut().check(answer);
     }
 
-    fn blocked_call(&self, min_wait: Duration) -> Option<Stuck> {
+    fn blocked_call(&self, min_wait: Duration) -> Option<BlockedInstance> {
         self.0.borrow().stuck(min_wait)
     }
 

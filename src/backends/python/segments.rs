@@ -20,6 +20,8 @@ const SWEEP: usize = 64;
 /// Segments by the worker's names and by ours.
 pub(super) struct Segments {
     passing: OwnedFd,
+    /// Where copies are put, and what all segments are counted in.
+    pub(super) pool: Arc<SegmentPool>,
     /// What the worker has mapped of ours, and whether it still exists.
     known: HashMap<u64, Weak<()>>,
     sweep_at: usize,
@@ -61,9 +63,14 @@ impl Home for Shelf {
 
 impl Segments {
     /// For a new worker.
-    pub(super) fn new(passing: OwnedFd, copied: Arc<CopiedBytes>) -> Segments {
+    pub(super) fn new(
+        passing: OwnedFd,
+        pool: Arc<SegmentPool>,
+        copied: Arc<CopiedBytes>,
+    ) -> Segments {
         Segments {
             passing,
+            pool,
             known: HashMap::new(),
             sweep_at: SWEEP,
             new: Vec::new(),
@@ -118,7 +125,7 @@ impl Segments {
     /// The worker made segment `number` of `size` bytes and sent it.
     pub(super) fn adopt(&mut self, number: u64, size: u64) -> Result<(), String> {
         let fd = receive_descriptor(&self.passing).ok_or("a segment without its descriptor")?;
-        let segment = SegmentPool::shared().adopt(fd).map_err(|error| error.to_string())?;
+        let segment = self.pool.adopt(fd).map_err(|error| error.to_string())?;
         if segment.size() as u64 != size {
             return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
         }

@@ -1,9 +1,10 @@
-//! Segments the server fills, kept for reuse, and how much shared memory there may be in all.
+//! Pool of shared-memory segments: reused when free, with a limit on all bytes of one server.
 
 use std::{
+    fmt,
     os::fd::OwnedFd,
     sync::{
-        Arc, LazyLock, OnceLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -54,12 +55,12 @@ impl Drop for Share {
     }
 }
 
-static SIZES: OnceLock<SegmentSizes> = OnceLock::new();
-/// Whoever serves trims what stays unused.
-static SHARED: LazyLock<Arc<SegmentPool>> = LazyLock::new(|| {
-    let sizes = SIZES.get().copied().unwrap_or_default();
-    SegmentPool::with_sizes(IDLE_LIMIT, sizes)
-});
+impl fmt::Debug for SegmentPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sizes, bytes) = (self.sizes, self.bytes());
+        f.debug_struct("SegmentPool").field("sizes", &sizes).field("bytes", &bytes).finish()
+    }
+}
 
 impl SegmentPool {
     /// A pool that keeps at most `limit` bytes of unused segments.
@@ -72,15 +73,10 @@ impl SegmentPool {
         Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, used })
     }
 
-    /// How the pool of this process grows and shrinks; to be said before its first use.
-    pub fn configure_shared(sizes: SegmentSizes) {
-        // A second server in this process lives with what the first one said.
-        let _ = SIZES.set(sizes);
-    }
-
-    /// The pool of this process: for gateways that read large bodies and for backends.
-    pub fn shared() -> &'static Arc<SegmentPool> {
-        &SHARED
+    /// The pool of one server: for gateways that read large bodies and for backends. Whoever serves
+    /// trims what stays unused.
+    pub fn of_server(sizes: SegmentSizes) -> Arc<SegmentPool> {
+        SegmentPool::with_sizes(IDLE_LIMIT, sizes)
     }
 
     /// How it grows and shrinks.

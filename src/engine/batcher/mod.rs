@@ -23,7 +23,6 @@ use actix::{
 pub use self::open::{Setup, start};
 use self::{
     concurrent::Concurrent,
-    crossing::Crossing,
     light::Weight,
     order::Order,
     readiness::Checkup,
@@ -35,7 +34,7 @@ use troupe_base::{
     config::ModelConfig,
     error::Error,
     model::{Infer, Readiness},
-    request::{Pending, Reply, Request},
+    request::{Pending, Reply, Request, deadlock::WaitReporter},
     statistics::Statistics,
 };
 
@@ -71,7 +70,7 @@ pub(crate) struct Batcher {
     cost: Duration,
     /// Of instances with threads, unless they are to stay there.
     weight: Option<Weight>,
-    crossing: Crossing,
+    waits: WaitReporter,
 }
 
 /// Where an instance runs.

@@ -9,7 +9,6 @@ use tokio::{sync::oneshot, task::spawn_blocking};
 use super::{
     Batcher, Mailbox, Seat,
     concurrent::Concurrent,
-    crossing::Crossing,
     light::Weight,
     order::Order,
     readiness::Checkup,
@@ -25,6 +24,7 @@ use troupe_base::{
     config::{Batching, InstanceKind, ModelConfig},
     error::{Error, Result},
     model::Health,
+    request::deadlock::WaitReporter,
     statistics::Statistics,
 };
 
@@ -62,10 +62,10 @@ pub async fn start(setup: Setup) -> Result<Arc<Mailbox>> {
     // Before a worker can be lost.
     instances.iter().for_each(|_| health.join());
     let (started, address) = oneshot::channel();
-    let parts = (config.clone(), stats.clone());
+    let parts = (config.clone(), stats.clone(), engines.wait_graph().join());
     engines.pick().spawn_fn(move || {
-        let (config, stats) = parts;
-        let made = batcher(config, stats, opened).map(|batcher| {
+        let (config, stats, waits) = parts;
+        let made = batcher(config, stats, waits, opened).map(|batcher| {
             let has_check = batcher.has_check();
             (batcher.start(), has_check)
         });
@@ -118,6 +118,7 @@ fn placement(backend: &dyn OpenLocal, config: &ModelConfig) -> Result<Placement>
 fn batcher(
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
+    waits: WaitReporter,
     opened: Vec<Opened>,
 ) -> Result<Batcher> {
     let seat = |opened| match opened {
@@ -161,7 +162,7 @@ fn batcher(
         // A first guess; one execution at a time until it is known better.
         cost: super::HANDOVER,
         is_flushing: false,
-        crossing: Crossing::default(),
+        waits,
         weight: (!config.parameters.contains_key("placement")).then(Weight::unknown),
         config,
         stats,

@@ -16,7 +16,7 @@ use troupe_base::{
     backend::{Completion, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
-    request::{Caller, Pending, Reply, Request, Response, crossing::Stuck},
+    request::{Caller, Pending, Reply, Request, Response, deadlock::BlockedInstance},
     statistics::{Statistics, Timing},
     trace::{Ended, Execution, Span},
 };
@@ -71,7 +71,7 @@ impl Outside {
     }
 
     /// The call without whose answer it does nothing, if it has waited for `patience`.
-    pub fn stuck(&self, patience: Duration) -> Option<Stuck> {
+    pub fn stuck(&self, patience: Duration) -> Option<BlockedInstance> {
         self.remote.blocked_call(patience)
     }
 

@@ -21,11 +21,11 @@ use crate::python::{
     decode::Cursor,
     encode,
     keeper::keeper,
+    recipe::Recipe,
     replies::{self, Said},
 };
 use troupe_base::{
     error::{Error, Result},
-    metrics::CopiedBytes,
     model::Model,
     request::{Answer, Caller, Context, Credit, Part, Reply, Request, Response},
     statistics::Timing,
@@ -321,8 +321,8 @@ impl Link {
             let Some(mut said) = call.waiting.pop_front() else { return };
             if call.copying == Copying::No && is_large(&mut said) {
                 call.copying = Copying::Running;
-                let counts = self.fixed.recipe.copied.clone();
-                return copy_then_hear(heard.clone(), counts, (*worker, number), said);
+                let recipe = self.fixed.recipe.clone();
+                return copy_then_hear(heard.clone(), recipe, (*worker, number), said);
             }
             call.copying = Copying::No;
             let credit = said.take_credit();
@@ -372,13 +372,13 @@ fn is_large(said: &mut Said) -> bool {
 
 fn copy_then_hear(
     heard: mpsc::UnboundedSender<Heard>,
-    counts: Arc<CopiedBytes>,
+    recipe: Arc<Recipe>,
     (worker, call): (u32, u64),
     mut said: Said,
 ) {
     keeper().spawn_blocking(move || {
         if let Some(response) = said.response() {
-            copy(response.outputs.iter_mut().flatten(), &counts);
+            copy(response.outputs.iter_mut().flatten(), &recipe);
         }
         // The instance may have gone.
         let _ = heard.send(Heard { worker, call, said, is_copied: true });

@@ -3,8 +3,8 @@
 use std::{cell::RefCell, collections::VecDeque, rc::Weak};
 
 use super::{COPY_HERE, Link, failed, tell};
-use crate::python::{encode, keeper::keeper};
-use troupe_base::{error::Error, metrics::CopiedBytes, request::Request, tensor::Tensor};
+use crate::python::{encode, keeper::keeper, recipe::Recipe};
+use troupe_base::{error::Error, request::Request, tensor::Tensor};
 
 /// Is it too large to be copied on this thread?
 pub(super) fn needs_copy(tensor: &Tensor) -> bool {
@@ -23,11 +23,11 @@ pub(super) async fn copy_then_send(link: Weak<RefCell<Link>>) {
             }
             next
         };
-        let counts = held.borrow().fixed.recipe.copied.clone();
+        let recipe = held.borrow().fixed.recipe.clone();
         drop(held);
         let Some((groups, done)) = next else { return };
         let count = groups.len();
-        let copied = keeper().spawn_blocking(move || copy_groups(groups, &counts)).await;
+        let copied = keeper().spawn_blocking(move || copy_groups(groups, &recipe)).await;
         match (link.upgrade(), copied) {
             (Some(link), Ok(groups)) => {
                 let news = link.borrow_mut().send(groups, done);
@@ -41,19 +41,19 @@ pub(super) async fn copy_then_send(link: Weak<RefCell<Link>>) {
     }
 }
 
-fn copy_groups(mut groups: Vec<Vec<Request>>, counts: &CopiedBytes) -> Vec<Vec<Request>> {
-    copy(groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten(), counts);
+fn copy_groups(mut groups: Vec<Vec<Request>>, recipe: &Recipe) -> Vec<Vec<Request>> {
+    copy(groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten(), recipe);
     groups
 }
 
 /// Moves large ones into segments.
-pub(super) fn copy<'a>(tensors: impl Iterator<Item = &'a mut Tensor>, counts: &CopiedBytes) {
+pub(super) fn copy<'a>(tensors: impl Iterator<Item = &'a mut Tensor>, recipe: &Recipe) {
     for tensor in tensors {
         // Without memory the tensor stays as it is and travels in the frame.
         if needs_copy(tensor)
-            && let Ok(moved) = encode::into_segment(tensor)
+            && let Ok(moved) = encode::into_segment(tensor, &recipe.pool)
         {
-            counts.to_worker(moved.data().len());
+            recipe.copied.to_worker(moved.data().len());
             *tensor = moved;
         }
     }

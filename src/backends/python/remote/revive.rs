@@ -129,10 +129,11 @@ async fn start(
     fixed: &Fixed,
 ) -> Option<Result<(Connection, Voice), Error>> {
     let recipe = fixed.recipe.clone();
+    let pool = recipe.pool.clone();
     let launched = keeper().spawn_blocking(move || launch(&recipe)).await;
     link.upgrade()?;
     Some(match launched {
-        Ok(Ok(launched)) => connect(launched),
+        Ok(Ok(launched)) => connect(launched, pool),
         Ok(Err(refused)) => Err(refused.error),
         Err(error) => Err(Error::internal(error.to_string())),
     })

@@ -6,12 +6,12 @@ use super::{Link, State, calls::refused};
 use crate::python::replies::Said;
 use troupe_base::{
     error::Error,
-    request::{Caller, crossing::Stuck},
+    request::{Caller, deadlock::BlockedInstance},
 };
 
 impl Link {
     /// The call its main thread waits for, if it has waited for `patience`.
-    pub(super) fn stuck(&self, patience: Duration) -> Option<Stuck> {
+    pub(super) fn stuck(&self, patience: Duration) -> Option<BlockedInstance> {
         let State::Up(_) = &self.state else { return None };
         let (call, since) = self.calls.blocking()?;
         if since.elapsed() < patience {
@@ -32,7 +32,7 @@ impl Link {
                 }
             }
         }
-        Some(Stuck { call, since, holds })
+        Some(BlockedInstance { call, since, holds })
     }
 
     /// Answers a call in the place of the model that was called.

@@ -7,7 +7,7 @@ use super::{
     flight::{Group, News, failed, tell},
 };
 use crate::python::encode;
-use troupe_base::{error::Error, tensor::SegmentPool};
+use troupe_base::error::Error;
 
 /// How often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ impl Link {
         if let State::Up(connection) = &mut self.state {
             connection.segments.sweep();
             let has_ended = !was_idle && self.in_flight.is_empty();
-            let is_full = SegmentPool::shared().check_room().is_err();
+            let is_full = connection.segments.pool.check_room().is_err();
             if was_idle && connection.segments.has_news() || has_ended || is_full {
                 let flags = if was_idle || is_full { encode::TRIM } else { 0 };
                 encode::news(&mut self.frame, &mut connection.segments, flags);

@@ -86,7 +86,7 @@ pub(super) fn calling(body: &str, other: impl Fn(Request, Reply) + Send + Sync +
 }
 
 fn large(fill: f32) -> Tensor {
-    let mut segment = SegmentPool::shared().take(SIZE).unwrap();
+    let mut segment = SegmentPool::new(0).take(SIZE).unwrap();
     let bytes = segment.bytes_mut();
     bytes[..SIZE].chunks_exact_mut(4).for_each(|it| it.copy_from_slice(&fill.to_le_bytes()));
     let lease = segment.freeze();
