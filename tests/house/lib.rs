@@ -7,3 +7,4 @@ mod files;
 mod imports;
 mod layers;
 mod sources;
+mod words;
