@@ -24,6 +24,15 @@ pub enum ErrorKind {
     AlreadyExists,
     /// The caller has gone, or a sibling step failed.
     Cancelled,
+    /// The deadline that came with the request is over.
+    DeadlineExceeded,
+}
+
+impl ErrorKind {
+    /// Nobody waits for the answer any more: it says nothing about the model's health.
+    pub fn is_abandoned(self) -> bool {
+        matches!(self, ErrorKind::Cancelled | ErrorKind::DeadlineExceeded)
+    }
 }
 
 /// One failure, with its kind and its text; steps of ensembles add where they stood.
@@ -87,6 +96,10 @@ impl Error {
     /// The caller has gone.
     pub fn cancelled() -> Error {
         Error::new(ErrorKind::Cancelled, "request has been cancelled")
+    }
+    /// The deadline that came with the request is over.
+    pub fn deadline_exceeded() -> Error {
+        Error::new(ErrorKind::DeadlineExceeded, "Deadline Exceeded")
     }
 
     /// The same, said by an instance, unless it is known already where it comes from.

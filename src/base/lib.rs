@@ -13,5 +13,6 @@ pub mod statistics;
 pub mod tensor;
 pub mod trace;
 
+pub mod budget;
 pub mod error;
 pub mod table;

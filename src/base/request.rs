@@ -10,6 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 use actix::Message;
@@ -18,7 +19,7 @@ use smallvec::SmallVec;
 pub use callers::Caller;
 pub use reply::{Answer, Credit, Part, Reply, Response};
 
-use crate::{tensor::Tensor, trace::Span};
+use crate::{error::Error, tensor::Tensor, trace::Span};
 
 /// A value of `parameters` in a request or a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +56,8 @@ pub struct Context {
     pub priority: u64,
     /// The client's `timeout` parameter, 0 if it sent none.
     pub timeout_us: u64,
+    /// When the caller stops waiting; `None` if it did not say.
+    pub deadline: Option<Instant>,
     /// Which sequence this belongs to.
     pub correlation: Correlation,
     /// Bit 0: sequence start, bit 1: sequence end.
@@ -88,9 +91,22 @@ impl Scope {
 }
 
 impl Context {
-    /// The caller has gone or a sibling step failed: no work is worth starting.
-    pub fn is_cancelled(&self) -> bool {
-        self.scope.is_cancelled()
+    /// Why no more work on the request is worth starting: its caller has gone, a sibling step
+    /// failed, or its deadline is over.
+    pub fn stopped(&self) -> Option<Error> {
+        if self.scope.is_cancelled() {
+            Some(Error::cancelled())
+        } else {
+            self.is_late().then(Error::deadline_exceeded)
+        }
+    }
+    /// The same without the reason.
+    pub fn is_stopped(&self) -> bool {
+        self.scope.is_cancelled() || self.is_late()
+    }
+    /// Looks at the clock only where there is a deadline.
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
     /// Skips what has not started yet.
     pub fn cancel(&self) {
@@ -170,4 +186,36 @@ pub struct Pending {
     pub request: Request,
     /// Where the answer goes.
     pub reply: Reply,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_request_stops_when_it_is_cancelled_or_its_deadline_is_over() {
+        let soon = Instant::now() + Duration::from_secs(3600);
+        let past = Instant::now();
+        for (deadline, is_cancelled, expected) in [
+            (None, false, None),
+            (Some(soon), false, None),
+            (Some(past), false, Some(ErrorKind::DeadlineExceeded)),
+            (None, true, Some(ErrorKind::Cancelled)),
+            (Some(soon), true, Some(ErrorKind::Cancelled)),
+            (Some(past), true, Some(ErrorKind::Cancelled)),
+        ] {
+            let context = Context { deadline, ..Context::default() };
+            let iteration = context.in_iterations();
+            if is_cancelled {
+                context.cancel();
+            }
+            for context in [context, iteration] {
+                assert_eq!(context.stopped().map(|error| error.kind()), expected);
+                assert_eq!(context.is_stopped(), expected.is_some());
+            }
+        }
+    }
 }

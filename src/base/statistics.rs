@@ -118,7 +118,7 @@ impl Reason {
     }
     fn of(kind: ErrorKind) -> Reason {
         match kind {
-            ErrorKind::Cancelled => Reason::Canceled,
+            ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => Reason::Canceled,
             ErrorKind::Unavailable => Reason::Rejected,
             ErrorKind::Internal | ErrorKind::Unknown => Reason::Backend,
             _ => Reason::Other,

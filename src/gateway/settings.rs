@@ -8,8 +8,8 @@ use std::sync::{
 use tokio::sync::Notify;
 
 use troupe_base::{
+    budget::Budget,
     error::{Error, Result},
-    tap,
     tensor::SegmentPool,
 };
 use troupe_observability::log::Log;
@@ -31,8 +31,8 @@ pub struct Settings {
     pub log: Log,
     /// `--access-log`: a line about each inference.
     pub access_log: bool,
-    /// What taps may hold; `None`: `--allow-tap` was not given.
-    pub tap: Option<Arc<tap::Limit>>,
+    /// Bytes that all taps together may hold; `None`: `--allow-tap` was not given.
+    pub tap: Option<Arc<Budget>>,
 }
 
 pub use troupe_options::DEFAULT_MAX_INPUT_SIZE;

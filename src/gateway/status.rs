@@ -22,6 +22,7 @@ pub fn reason(kind: ErrorKind) -> &'static str {
         ErrorKind::Unsupported => "UNSUPPORTED",
         ErrorKind::AlreadyExists => "ALREADY_EXISTS",
         ErrorKind::Cancelled => "CANCELLED",
+        ErrorKind::DeadlineExceeded => "DEADLINE_EXCEEDED",
     }
 }
 
@@ -36,6 +37,7 @@ pub fn status(kind: ErrorKind) -> Status {
         ErrorKind::Unsupported => (501, 12),
         ErrorKind::AlreadyExists => (400, 6),
         ErrorKind::Cancelled => (400, 1),
+        ErrorKind::DeadlineExceeded => (504, 4),
     };
     Status { http, grpc }
 }

@@ -22,7 +22,8 @@ use self::{
 use troupe_backends::{gpus, python};
 use troupe_base::{
     backend::{self},
-    config, tap,
+    budget::Budget,
+    config,
     tensor::SegmentPool,
 };
 use troupe_engine::engines::Engines;
@@ -87,7 +88,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
             segments,
             log: log.clone(),
             access_log: options.log.access_log,
-            tap: options.tap.allow_tap.then(|| tap::Limit::new(options.tap.tap_max_bytes)),
+            tap: options.tap.allow_tap.then(|| Budget::new(options.tap.tap_max_bytes)),
         },
         lifecycle: Arc::new(Lifecycle::default()),
         tracer: Arc::new(tracer),

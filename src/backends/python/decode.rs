@@ -332,6 +332,8 @@ pub(super) fn parameters(text: &str) -> Result<Parameters, String> {
 
 /// The other way round.
 pub(super) fn code_of(kind: ErrorKind) -> u8 {
+    // A model is told that its request was cancelled, whatever the reason.
+    let kind = if kind.is_abandoned() { ErrorKind::Cancelled } else { kind };
     (0..=7).find(|code| kind_of(*code) == kind).unwrap_or(1)
 }
 

@@ -264,7 +264,7 @@ impl Link {
         let (group, index) = (key.1 as usize, key.2 as usize);
         let flight = self.in_flight.iter().find(|it| it.sequence == key.0);
         match flight.and_then(|it| it.groups.get(group)?.requests.as_ref()?.get(index)) {
-            Some(request) => request.context.is_cancelled(),
+            Some(request) => request.context.is_stopped(),
             None => self.open.is_cancelled(key),
         }
     }

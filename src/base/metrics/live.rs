@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    error::{Error, ErrorKind},
+    error::Error,
     statistics::{
         Recent,
         ring::{self, Ring},
@@ -94,7 +94,7 @@ impl StepLive {
         self.ended.fetch_add(1, Relaxed);
         match error {
             None => (),
-            Some(it) if it.kind() == ErrorKind::Cancelled => count(&self.cancelled),
+            Some(it) if it.kind().is_abandoned() => count(&self.cancelled),
             Some(_) => count(&self.errors),
         }
         self.recent.ended(error, elapsed, now);

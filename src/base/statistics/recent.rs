@@ -11,7 +11,7 @@ use super::{
     durations::{Durations, Spread},
     ring::{Count, RATE_SPANS, Ring, SPANS},
 };
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// Requests of the last minute. Counting one costs some tens of nanoseconds.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Recent {
         let work = self.ring.at(now);
         match error {
             None => work.durations.add(elapsed),
-            Some(error) if error.kind() == ErrorKind::Cancelled => return,
+            Some(error) if error.kind().is_abandoned() => return,
             Some(error) => {
                 work.errors.fetch_add(1, Relaxed);
                 let last = LastError { error: error.clone(), at: now, time: SystemTime::now() };

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{Fate, Statistics};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// Spans of time told apart.
 const SPANS: usize = 8;
@@ -108,9 +108,7 @@ impl Ticket {
             let whole = now.saturating_duration_since(self.begun);
             let (fate, output) = match result {
                 Ok(output) => (Fate::Success, output.min(whole)),
-                Err(error) if error.kind() == ErrorKind::Cancelled => {
-                    (Fate::Cancel, Duration::ZERO)
-                }
+                Err(error) if error.kind().is_abandoned() => (Fate::Cancel, Duration::ZERO),
                 Err(_) => (Fate::Fail, Duration::ZERO),
             };
             responses.add(self.responses, fate, (whole - output, output));

@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 pub use self::{
     capture::{Capture, Edge, Failed, LeftOut, Tapped},
-    limit::{Limit, Reserved},
+    limit::reserve,
 };
 use crate::{
     error::{Error, ErrorKind, Result},

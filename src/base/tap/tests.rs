@@ -6,9 +6,13 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
+    budget::Budget,
     config::{ServerFeatures, read_text},
     request::{Context, Parameter},
-    tap::manifest::{Manifest, Origin},
+    tap::{
+        manifest::{Manifest, Origin},
+        reserve,
+    },
     tensor::DataType,
 };
 
@@ -142,13 +146,13 @@ fn an_ensemble_that_goes_ends_its_tap() {
 
 #[test]
 fn all_taps_share_a_limit() {
-    let limit = Limit::new(100);
-    let first = limit.reserve(60).unwrap();
-    let error = limit.reserve(41).unwrap_err();
+    let budget = Budget::new(100);
+    let first = reserve(&budget, 60).unwrap();
+    let error = reserve(&budget, 41).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().starts_with("other taps leave 40 of the 100 bytes"), "{error}");
-    drop((limit.reserve(40).unwrap(), first));
-    limit.reserve(100).unwrap();
+    drop((reserve(&budget, 40).unwrap(), first));
+    reserve(&budget, 100).unwrap();
 }
 
 #[test]

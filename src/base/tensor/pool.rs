@@ -3,17 +3,17 @@
 use std::{
     fmt,
     os::fd::OwnedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 
 use super::segment::{Home, Segment, SegmentMut};
-use crate::error::{Error, Result};
+use crate::{
+    budget::{Budget, Exceeded, Reserved},
+    error::{Error, Result},
+};
 
 /// Unused bytes kept at most: enough for a few large requests in flight.
 const IDLE_LIMIT: usize = 256 << 20;
@@ -40,19 +40,7 @@ pub struct SegmentPool {
     idle: Mutex<Vec<(Segment, Instant)>>,
     limit: usize,
     sizes: SegmentSizes,
-    used: Arc<AtomicUsize>,
-}
-
-/// Part of all bytes of a pool; dropping it gives them back.
-pub(super) struct Share {
-    size: usize,
-    of: Arc<AtomicUsize>,
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.size, Ordering::AcqRel);
-    }
+    budget: Arc<Budget>,
 }
 
 impl fmt::Debug for SegmentPool {
@@ -69,8 +57,8 @@ impl SegmentPool {
     }
 
     fn with_sizes(limit: usize, sizes: SegmentSizes) -> Arc<SegmentPool> {
-        let (idle, used) = (Mutex::default(), Arc::default());
-        Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, used })
+        let (idle, budget) = (Mutex::default(), Budget::new(sizes.most));
+        Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, budget })
     }
 
     /// The pool of one server: for gateways that read large bodies and for backends. Whoever serves
@@ -86,7 +74,7 @@ impl SegmentPool {
 
     /// Bytes of all segments that exist, used or not, those of workers included.
     pub fn bytes(&self) -> usize {
-        self.used.load(Ordering::Acquire)
+        self.budget.in_use()
     }
 
     /// A segment of at least `size` bytes, reused if there is one. UNAVAILABLE if there is no
@@ -99,7 +87,7 @@ impl SegmentPool {
         drop(idle);
         let segment = match reused {
             Some(segment) => segment,
-            None => Segment::create(class, self.share(class)?)?,
+            None => Segment::create(class, self.reserve(class)?)?,
         };
         let pool: Arc<dyn Home> = self.clone();
         Ok(SegmentMut::new(segment, Arc::downgrade(&pool)))
@@ -107,10 +95,7 @@ impl SegmentPool {
 
     /// Maps a segment that a worker made and sent, even if it is more than there may be.
     pub fn adopt(&self, fd: OwnedFd) -> Result<Segment> {
-        Segment::adopt(fd, |size| {
-            self.used.fetch_add(size, Ordering::AcqRel);
-            Share { size, of: self.used.clone() }
-        })
+        Segment::adopt(fd, |size| self.budget.reserve_beyond(size))
     }
 
     /// UNAVAILABLE if there is more than there may be, by what workers made.
@@ -124,23 +109,18 @@ impl SegmentPool {
         )))
     }
 
-    fn share(&self, size: usize) -> Result<Share> {
-        let enter = || {
-            let more = |used: usize| used.checked_add(size).filter(|it| *it <= self.sizes.most);
-            self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-        };
+    fn reserve(&self, size: usize) -> Result<Reserved> {
         // What is kept for reuse stands in the way only here.
-        if let Err(used) = enter().or_else(|_| {
+        let reserved = self.budget.reserve(size).or_else(|_| {
             drop(std::mem::take(&mut *self.idle.lock()));
-            enter()
-        }) {
-            return Err(Error::unavailable(format!(
-                "no shared memory for tensors: {used} bytes are in use, and {size} more would \
-                 exceed shm-max-byte-size, which is {}",
-                self.sizes.most
-            )));
-        }
-        Ok(Share { size, of: self.used.clone() })
+            self.budget.reserve(size)
+        });
+        reserved.map_err(|Exceeded { in_use, cap }| {
+            Error::unavailable(format!(
+                "no shared memory for tensors: {in_use} bytes are in use, and {size} more would \
+                 exceed shm-max-byte-size, which is {cap}"
+            ))
+        })
     }
 
     /// Frees segments nobody has used for `age`, but for what is always kept.

@@ -15,8 +15,10 @@ use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use super::pool::Share;
-use crate::error::{Error, Result};
+use crate::{
+    budget::Reserved,
+    error::{Error, Result},
+};
 
 /// One mapped `memfd`. Its id is unique in this process's life, so workers can cache mappings.
 pub struct Segment {
@@ -25,7 +27,7 @@ pub struct Segment {
     map: MmapRaw,
     alive: Arc<()>,
     /// Counted as long as it exists.
-    _share: Share,
+    _reserved: Reserved,
 }
 
 /// Takes a segment back when the last tensor in it is gone.
@@ -47,27 +49,27 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Segment {
     /// A new segment of `size` bytes.
-    pub(super) fn create(size: usize, share: Share) -> Result<Segment> {
+    pub(super) fn create(size: usize, reserved: Reserved) -> Result<Segment> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("troupe", flags).map_err(no_memory)?;
         rustix::fs::ftruncate(&fd, size as u64).map_err(no_memory)?;
-        Segment::map(fd, size, share)
+        Segment::map(fd, size, reserved)
     }
 
-    /// Maps a segment that a worker made and sent; its share is of the size it has.
-    pub(super) fn adopt(fd: OwnedFd, share: impl FnOnce(usize) -> Share) -> Result<Segment> {
+    /// Maps a segment that a worker made and sent; it reserves the size it has.
+    pub(super) fn adopt(fd: OwnedFd, reserve: impl FnOnce(usize) -> Reserved) -> Result<Segment> {
         let size = rustix::fs::fstat(&fd).map_err(no_memory)?.st_size;
         let size = usize::try_from(size).unwrap_or(0);
-        Segment::map(fd, size, share(size))
+        Segment::map(fd, size, reserve(size))
     }
 
-    fn map(fd: OwnedFd, size: usize, share: Share) -> Result<Segment> {
+    fn map(fd: OwnedFd, size: usize, reserved: Reserved) -> Result<Segment> {
         // A process that shrinks memory others have mapped would end them with SIGBUS.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(no_memory)?;
         let file = File::from(fd);
         let map = MmapOptions::new().len(size.max(1)).map_raw(&file).map_err(no_memory)?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Segment { id, file, map, alive: Arc::default(), _share: share })
+        Ok(Segment { id, file, map, alive: Arc::default(), _reserved: reserved })
     }
 
     /// Unique in this process's life.

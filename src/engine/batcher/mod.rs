@@ -204,7 +204,7 @@ impl Batcher {
 
     /// An instance that is right here is never busy when a message comes: nobody ever waits.
     fn run_now(&mut self, pending: Pending) {
-        if pending.request.context.is_cancelled() {
+        if pending.request.context.is_stopped() {
             return self.forget(pending);
         }
         self.stats.pending.fetch_sub(1, Ordering::Relaxed);
@@ -216,7 +216,8 @@ impl Batcher {
     /// Its caller has gone.
     fn forget(&self, pending: Pending) {
         self.stats.pending.fetch_sub(1, Ordering::Relaxed);
-        pending.reply.answer(Err(Error::cancelled()));
+        let stopped = pending.request.context.stopped();
+        pending.reply.answer(Err(stopped.unwrap_or_else(Error::cancelled)));
     }
 
     fn run(

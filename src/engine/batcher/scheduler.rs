@@ -163,13 +163,13 @@ pub(super) fn put_back(queue: &mut VecDeque<Pending>, pending: Pending) {
 
 /// Takes out requests at the front whose callers have gone.
 pub(super) fn cancelled_first(queue: &mut VecDeque<Pending>) -> Option<Pending> {
-    let is_gone = queue.front().is_some_and(|it| it.request.context.is_cancelled());
+    let is_gone = queue.front().is_some_and(|it| it.request.context.is_stopped());
     if is_gone { queue.pop_front() } else { None }
 }
 
 /// Takes out all such requests, wherever they wait: nobody may ever get to the front.
 pub(super) fn cancelled(queue: &mut VecDeque<Pending>) -> Vec<Pending> {
-    let is_gone = |it: &Pending| it.request.context.is_cancelled();
+    let is_gone = |it: &Pending| it.request.context.is_stopped();
     if !queue.iter().any(is_gone) {
         return Vec::new();
     }

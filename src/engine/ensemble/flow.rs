@@ -189,8 +189,8 @@ impl Flow {
         if state.reply.is_none() {
             return;
         }
-        if self.context.is_cancelled() {
-            return self.end(state, Err(Error::cancelled()), now);
+        if let Some(error) = self.context.stopped() {
+            return self.end(state, Err(error), now);
         }
         let clients = state.levels.len() - 1;
         for level in (0..clients).rev() {
@@ -271,11 +271,12 @@ impl Flow {
 
     /// Ends the request if its client has gone, whatever is still at work; says whether that is so.
     pub(super) fn is_given_up(&self) -> bool {
-        let is_cancelled = self.context.is_cancelled();
-        if is_cancelled {
-            self.end(&mut self.state.lock(), Err(Error::cancelled()), Instant::now());
+        let stopped = self.context.stopped();
+        let is_given_up = stopped.is_some();
+        if let Some(error) = stopped {
+            self.end(&mut self.state.lock(), Err(error), Instant::now());
         }
-        is_cancelled
+        is_given_up
     }
 
     /// Was the client told how it ended?

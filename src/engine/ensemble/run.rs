@@ -142,7 +142,7 @@ impl Run {
 
     /// Whether the tensors it still makes would be of use to nobody.
     pub(super) fn is_needless(&self) -> bool {
-        self.context.is_cancelled() || !self.state.lock().is_wanted()
+        self.context.is_stopped() || !self.state.lock().is_wanted()
     }
 
     /// Ends as the request of a decoupled step, the only one left of this iteration.

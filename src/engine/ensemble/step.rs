@@ -58,7 +58,7 @@ impl Work {
     pub(super) fn is_needless(&self) -> bool {
         match self {
             Work::Run(run, _) => run.is_needless(),
-            Work::Turn(turn) => turn.flow.context.is_cancelled() || turn.flow.is_over(),
+            Work::Turn(turn) => turn.flow.context.is_stopped() || turn.flow.is_over(),
         }
     }
 
@@ -109,9 +109,9 @@ impl Step {
     fn run(&mut self, run: Arc<Run>, ready: Instant, waited: Duration) {
         let step = &run.plan.steps[self.index];
         let Some(mut request) = run.request(self.index) else { return };
-        if run.context.is_cancelled() {
+        if let Some(error) = run.context.stopped() {
             let spent = (0, Duration::ZERO);
-            run.step_done(self.index, spent, (Err(Error::cancelled()), Instant::now()));
+            run.step_done(self.index, spent, (Err(error), Instant::now()));
             return;
         }
         let (fit, batch) = parts::fit(step.model.config.max_batch_size, &request);

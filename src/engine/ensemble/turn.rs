@@ -49,10 +49,13 @@ impl Turn {
         let (fit, batch) = parts::fit(most, &request);
         let is_measured = !flow.context.is_warmup;
         let stay = Stay { index, ready, waited, has_window, is_measured, came: None };
-        let is_cancelled = flow.context.is_cancelled();
+        let stopped = flow.context.stopped();
         let mut told = Responses { flow, level, batch, stay, credit, is_last, failed: None };
+        if let Some(error) = stopped {
+            told.refuse(error);
+            return false;
+        }
         match fit {
-            _ if is_cancelled => told.refuse(Error::cancelled()),
             Fit::Whole => {
                 let now = Instant::now();
                 told.stay.begin(&told.flow.plan, now);
@@ -87,7 +90,7 @@ impl Responses {
     /// One more iteration, on whatever thread this is.
     fn tell(&self, Part { result, credit: own }: Part, is_last: bool, now: Instant) {
         let Responses { flow, level, batch, .. } = self;
-        if result.is_ok() && flow.context.is_cancelled() {
+        if result.is_ok() && flow.context.is_stopped() {
             return;
         }
         let result = result.and_then(|response| {

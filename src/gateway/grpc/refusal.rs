@@ -84,6 +84,7 @@ mod tests {
             (Error::unavailable("x"), Code::Unavailable),
             (Error::unsupported("x"), Code::Unimplemented),
             (Error::cancelled(), Code::Cancelled),
+            (Error::deadline_exceeded(), Code::DeadlineExceeded),
         ] {
             assert_eq!(refuse(error).code(), expected);
         }

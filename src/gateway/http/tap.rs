@@ -17,10 +17,11 @@ use super::{
 };
 use crate::settings::InFlight;
 use troupe_base::{
+    budget::Reserved,
     config::ModelConfig,
     error::{Error, Result},
     model::Model,
-    tap::{Capture, Ended, MAX_REQUESTS, Reserved, Tap, Wish, archive, manifest::Origin},
+    tap::{Capture, Ended, MAX_REQUESTS, Tap, Wish, archive, manifest::Origin, reserve},
 };
 
 /// The bytes one tap may hold unless it says otherwise.
@@ -45,14 +46,14 @@ struct Asked {
 pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<HttpResponse, Refusal> {
     let gate = gate(&http)?;
     let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
-    let Some(limit) = &gate.settings.tap else {
+    let Some(budget) = &gate.settings.tap else {
         let text = "capturing tensors is not allowed: start the server with --allow-tap";
         return Err(Error::unsupported(text).into());
     };
     let in_flight = gate.lifecycle.enter()?;
-    let (wish, timeout) = wish(&text, limit.most())?;
+    let (wish, timeout) = wish(&text, budget.cap())?;
     let (name, version) = model_and_version(&http)?;
-    let reserved = limit.reserve(wish.max_bytes)?;
+    let reserved = reserve(budget, wish.max_bytes)?;
     // The model itself is not held: a tap keeps nobody from unloading it.
     let (tap, of) = begin(&*gate.model(name, version)?, &wish)?;
     tracing::info!(

@@ -283,5 +283,6 @@ fn kind(kind: ErrorKind) -> &'static str {
         ErrorKind::Unsupported => "Unsupported",
         ErrorKind::AlreadyExists => "Already exists",
         ErrorKind::Cancelled => "Cancelled",
+        ErrorKind::DeadlineExceeded => "Deadline exceeded",
     }
 }

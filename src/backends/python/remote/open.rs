@@ -67,7 +67,7 @@ impl Open {
 
     /// Has its caller gone? So has that of a request we do not know any more.
     pub(super) fn is_cancelled(&self, key: Key) -> bool {
-        self.requests.get(&key).is_none_or(|it| it.request.context.is_cancelled())
+        self.requests.get(&key).is_none_or(|it| it.request.context.is_stopped())
     }
 
     /// All of them.
@@ -99,24 +99,26 @@ impl Open {
 
     /// Answers those of one group, `execute` having raised.
     pub(super) fn fail_group(&mut self, sequence: u32, group: usize, error: &Error) {
-        self.fail_those(error, |key, _| (key.0, key.1 as usize) == (sequence, group));
+        let is_of_group = |key: &Key| (key.0, key.1 as usize) == (sequence, group);
+        self.fail_where(|key, _| is_of_group(key).then(|| error.clone()));
     }
 
     /// Answers all.
     pub(super) fn fail_all(&mut self, error: &Error) {
-        self.fail_those(error, |_, _| true);
+        self.fail_where(|_, _| Some(error.clone()));
     }
 
     /// Answers those whose callers have gone; what the worker still says of them is dropped.
     pub(super) fn answer_cancelled(&mut self) {
-        self.fail_those(&Error::cancelled(), |_, it| it.request.context.is_cancelled());
+        self.fail_where(|_, it| it.request.context.stopped());
     }
 
-    fn fail_those(&mut self, error: &Error, fails: impl Fn(&Key, &OpenRequest) -> bool) {
-        let keys = self.requests.iter().filter(|(key, it)| fails(key, it)).map(|(key, _)| *key);
-        for key in keys.collect::<Vec<_>>() {
+    /// Answers those for which there is an error.
+    fn fail_where(&mut self, error: impl Fn(&Key, &OpenRequest) -> Option<Error>) {
+        let failed = self.requests.iter().filter_map(|(key, open)| Some((*key, error(key, open)?)));
+        for (key, error) in failed.collect::<Vec<_>>() {
             if let Some(reply) = self.take(key) {
-                reply.answer(Err(error.clone()));
+                reply.answer(Err(error));
             }
         }
     }

@@ -43,18 +43,16 @@ impl Link {
     /// an unloaded model, and with it this worker, alive.
     fn answer_cancelled(&mut self) -> News {
         self.open.answer_cancelled();
-        let gone = Error::cancelled();
         let flights = self.in_flight.iter().flat_map(|flight| {
             let groups = flight.groups.iter().enumerate();
             groups.map(move |(group, it)| (&flight.done, group, it))
         });
-        let is_gone = |it: &Group| {
-            let requests = it.requests.as_ref();
-            requests.is_some_and(|it| it.iter().all(|it| it.context.is_cancelled()))
+        let stopped = |group: &Group| {
+            let requests = group.requests.as_ref()?;
+            let first = requests.first().map(|request| request.context.stopped());
+            let is_gone = requests.iter().all(|request| request.context.is_stopped());
+            is_gone.then(|| first.flatten().unwrap_or_else(Error::cancelled))
         };
-        flights
-            .filter(|(_, _, it)| is_gone(it))
-            .map(|(done, group, _)| failed(done, group, &gone))
-            .collect()
+        flights.filter_map(|(done, group, it)| Some(failed(done, group, &stopped(it)?))).collect()
     }
 }

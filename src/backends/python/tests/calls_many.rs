@@ -111,7 +111,7 @@ async fn a_call_that_is_let_go_of_is_cancelled_and_so_is_that_of_a_worker_that_d
     ] {
         let answer = ask(&mut *remote, request(vec![fp32(&[1], &[what as f32])])).await;
         assert_eq!(answer.is_ok(), what != 3);
-        let is_cancelled = |it: &Asked| it.0.is_cancelled();
+        let is_cancelled = |it: &Asked| it.0.is_stopped();
         assert_eq!(contexts.lock().iter().map(is_cancelled).collect::<Vec<_>>(), cancelled);
     }
     // An answer to the dead worker's call is none to the next one's.

@@ -248,10 +248,10 @@ fn a_failure_within_an_iteration_stops_its_own_maker_only() {
         made.part(10);
         reads.next().await.fail("no ten");
         settle().await;
-        assert!(made.request.context.is_cancelled() && outer.request.context.is_cancelled());
+        assert!(made.request.context.is_stopped() && outer.request.context.is_stopped());
         let error = "last in ensemble 'outer', step 1 (model 'chain' version 1): in ensemble 'chain', \
                      step 1 (model 'reads' version 1): no ten";
         assert_eq!(client.all(), (vec![error.to_owned()], true));
-        assert!(makes.is_idle() && !client.context.is_cancelled());
+        assert!(makes.is_idle() && !client.context.is_stopped());
     });
 }

@@ -86,12 +86,12 @@ fn a_failed_iteration_is_the_last_one_told() {
         all.pop_front().unwrap().echo();
         made.part(5);
         two.echo();
-        assert!(client.has_heard_nothing() && !made.request.context.is_cancelled());
+        assert!(client.has_heard_nothing() && !made.request.context.is_stopped());
         one.echo();
         let told = client.take(3).await;
         let error = "last in ensemble 'chain', step 1 (model 'reads' version 1): no three";
         assert_eq!(told, ["1", "2", error]);
-        assert!(made.request.context.is_cancelled() && reads.is_idle());
+        assert!(made.request.context.is_stopped() && reads.is_idle());
         made.part(6);
         made.end();
         client.ends().await;
@@ -244,7 +244,7 @@ fn a_decoupled_ensemble_can_be_a_step() {
         assert_eq!(all.iter().flat_map(Open::values).collect::<Vec<_>>(), [10, 20]);
         all.pop_back().unwrap().fail("no twenty");
         // The failure of a later iteration, even in an ensemble within, cancels nothing earlier.
-        assert!(!all[0].request.context.is_cancelled());
+        assert!(!all[0].request.context.is_stopped());
         all.pop_back().unwrap().answer(100);
         let error = "last in ensemble 'outer', step 1 (model 'after' version 1): no twenty";
         assert_eq!(client.take(2).await, ["100", error]);
@@ -265,12 +265,12 @@ fn a_failing_ensemble_within_an_iteration_cancels_no_other() {
         (1..=2).for_each(|it| made.part(it));
         let mut all = reads.take(2).await;
         all.pop_back().unwrap().fail("no");
-        assert!(!made.request.context.is_cancelled());
+        assert!(!made.request.context.is_stopped());
         all.pop_back().unwrap().echo();
         let error = "last in ensemble 'outer', step 1 (model 'inner' version 1): in ensemble \
                      'inner', step 0 (model 'reads' version 1): no";
         assert_eq!(client.take(2).await, ["1", error]);
-        assert!(made.request.context.is_cancelled());
+        assert!(made.request.context.is_stopped());
     });
 }
 

@@ -184,7 +184,7 @@ fn catalog(hold: mpsc::UnboundedSender<Pending>) -> Catalog {
 /// Lets the others run until the caller's leaving has reached the request.
 async fn cancelled(pending: &Pending) {
     let reached = async {
-        while !pending.request.context.is_cancelled() {
+        while !pending.request.context.is_stopped() {
             tokio::task::yield_now().await;
         }
     };

@@ -47,10 +47,10 @@ async fn a_client_that_leaves_cancels_its_request() {
     stream.write_all(&silent_request()).await.unwrap();
     let (request, reply) = bench.asked.recv().await.unwrap();
     assert_eq!(bench.gate.lifecycle.in_flight(), 1);
-    assert!(!request.context.is_cancelled());
+    assert!(!request.context.is_stopped());
     drop(stream);
     let left = async {
-        while !request.context.is_cancelled() || bench.gate.lifecycle.in_flight() != 0 {
+        while !request.context.is_stopped() || bench.gate.lifecycle.in_flight() != 0 {
             tokio::task::yield_now().await;
         }
     };
