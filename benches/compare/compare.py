@@ -10,6 +10,8 @@
     compare.py metrics            what metrics cost: troupe with them beside troupe without
     compare.py traces             what traces cost: troupe with them beside troupe without
     compare.py startup | memory | size
+    compare.py builds --sides=new=target/dist/troupe,old=/somewhere/troupe --threads=1,2,4,8
+                                  two builds of troupe at several numbers of engine threads
     compare.py http --sides=new=target/release/troupe,old=/somewhere/troupe
 """
 import argparse
@@ -18,6 +20,7 @@ import os
 import shutil
 import sys
 
+import builds
 import cases
 import footprint
 import watching
@@ -36,7 +39,7 @@ def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
                 "python": python, "ocr": models, "onnx": models, "metrics": metrics,
-                "traces": metrics, "startup": single, "memory": single, "size": single}
+                "traces": metrics, "builds": two_builds, "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
     except servers.Failed as failure:
@@ -126,6 +129,13 @@ def metrics(options):
     print(run(options, launch) or "no case fits")
 
 
+def two_builds(options):
+    """troupe beside another build of itself."""
+    need_tools()
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    print(builds.run(options, start_sides, os.path.join(HERE, "native")))
+
+
 def single(options):
     """Numbers that are not a matter of load."""
     launch = lambda name, repository: start(options, name, repository)
@@ -142,7 +152,7 @@ def start_sides(options, stack):
     started = []
     for index, text in enumerate(options.sides.split(",")):
         name, _, binary = text.partition("=")
-        server = start(options, name, options.models, binary)
+        server = start(options, name, options.models_now or options.models, binary, options.flags)
         stack.enter_context(server)
         say(f"{name} is ready after {server.wait_ready():.2f} s")
         taken = any(name == other for other, _ in started)
@@ -178,7 +188,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "metrics", "traces", "startup", "memory", "size"])
+                                            "onnx", "metrics", "traces", "builds", "startup",
+                                            "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "release", "troupe"),
                         metavar="BINARY", help="the release build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
@@ -196,9 +207,11 @@ def arguments():
                         "everything that can be counted")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each side (default 4)")
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
+    parser.add_argument("--threads", default="1,2,4,8", help="engine threads of `builds`")
     parser.add_argument("--wait-quiet", type=float, default=0, metavar="SECONDS",
                         help="before each run, wait up to so long for an idle machine")
     options = parser.parse_args()
+    options.models_now, options.flags = "", ()
     options.rounds, options.seconds = max(1, options.rounds), max(1, options.seconds)
     python = servers.triton_python(options.triton)
     options.python = python if os.access(python, os.X_OK) else sys.executable
