@@ -12,7 +12,7 @@ use troupe_base::{
     backend::{Place, Settings},
     config::{self, ModelConfig},
     metrics::Metrics,
-    model::{Health, Infer, Model, Parts},
+    model::{Health, Infer, Model, ModelParts},
     request::{Reply, Request},
     statistics::Statistics,
     tensor::{DataType, Tensor},
@@ -114,8 +114,8 @@ pub(crate) fn request(count: usize, shape: &[i64]) -> Request {
 }
 
 /// Everything but what answers.
-fn parts(config: &str, steps: Vec<Arc<Model>>) -> Parts {
-    Parts {
+fn parts(config: &str, steps: Vec<Arc<Model>>) -> ModelParts {
+    ModelParts {
         config: Arc::new(read(config)),
         version: 1,
         stats: Arc::new(Statistics::default()),
@@ -129,6 +129,6 @@ fn read(text: &str) -> ModelConfig {
     draft.finish(&config::ServerFeatures::default()).expect("benches write valid configs")
 }
 
-fn model(parts: Parts, answers: Arc<dyn Infer>) -> Arc<Model> {
+fn model(parts: ModelParts, answers: Arc<dyn Infer>) -> Arc<Model> {
     Arc::new(Model::new(parts, answers))
 }

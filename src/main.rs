@@ -51,8 +51,8 @@ fn main() -> ExitCode {
             }
             match log(&options.serve.log) {
                 Ok(log) => {
-                    let _written = log.written_at_end();
-                    log::tell_panics();
+                    let _written = log.flush_on_drop();
+                    log::log_panics();
                     server::run(options.serve, log)
                 }
                 Err(text) => fail(&text),

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Lookup},
-    request::{Caller, Context, Reply, Request, Response, deadlock::BlockedInstance},
+    request::{CallChain, Context, Reply, Request, Response, deadlock::BlockedInstance},
     statistics::Timing,
     tensor::{SegmentPool, SegmentSizes, Tensor},
 };
@@ -143,7 +143,7 @@ pub trait Remote {
     }
 
     /// Answers that call with an error: it is part of a deadlock.
-    fn fail_call(&mut self, call: &Arc<Caller>, error: &Error) {
+    fn fail_call(&mut self, call: &Arc<CallChain>, error: &Error) {
         let _ = (call, error);
     }
 }

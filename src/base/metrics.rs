@@ -1,14 +1,14 @@
 //! What is measured beside the statistics of models: ensembles and their steps, the machine, and what
 //! Python models count, in Prometheus's types.
 
+pub mod activity;
 mod copies;
-mod families;
-pub mod live;
+mod custom;
 mod machine;
-pub mod page;
+pub mod proto;
 mod settings;
 mod steps;
-mod table;
+mod weak_map;
 
 use std::{fmt, sync::Arc};
 
@@ -17,10 +17,10 @@ use prometheus::proto::MetricFamily;
 
 pub use self::{
     copies::CopiedBytes,
-    families::{Change, Family, Kind, Labels, Series as FamilySeries},
-    machine::{Cpu, Gpu, Machine, gpu_families},
-    settings::Latencies,
-    steps::{EnsembleMetrics, Spent, StepMetrics, Waiting, step_labels},
+    custom::{CustomFamily, CustomSeries, MetricChange, MetricKind, MetricLabels},
+    machine::{CpuUsage, GpuUsage, MachineUsage, gpu_families},
+    settings::LatencyMetrics,
+    steps::{EnsembleMetrics, QueuedGuard, StepDurations, StepMetrics, step_labels},
 };
 use crate::{
     error::{Error, Result},
@@ -37,10 +37,10 @@ pub struct Metrics(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     is_off: bool,
-    latencies: Latencies,
+    latencies: LatencyMetrics,
     steps: steps::Steps,
-    machine: Mutex<Machine>,
-    families: families::Families,
+    machine: Mutex<MachineUsage>,
+    families: custom::CustomFamilies,
 }
 
 impl Metrics {
@@ -50,7 +50,7 @@ impl Metrics {
     }
 
     /// The same, with latencies of models as they are wanted.
-    pub fn with(latencies: Latencies) -> Metrics {
+    pub fn with(latencies: LatencyMetrics) -> Metrics {
         Metrics(Arc::new(Shared { latencies, ..Shared::default() }))
     }
 
@@ -65,7 +65,7 @@ impl Metrics {
     }
 
     /// How latencies of models are shown.
-    pub fn latencies(&self) -> &Latencies {
+    pub fn latencies(&self) -> &LatencyMetrics {
         &self.0.latencies
     }
 
@@ -76,7 +76,7 @@ impl Metrics {
     }
 
     /// A family of a model's own. An error if the name belongs to somebody else.
-    pub fn family(&self, name: &str, help: &str, kind: Kind) -> Result<Family> {
+    pub fn family(&self, name: &str, help: &str, kind: MetricKind) -> Result<CustomFamily> {
         if let Some(prefix) = RESERVED.iter().find(|it| name.starts_with(**it)) {
             return Err(Error::invalid(format!(
                 "'{name}' cannot be a family of a model: names that begin with '{prefix}' are the \

@@ -1,6 +1,6 @@
 //! What a client asks and what it gets back, free of any wire format.
 
-mod callers;
+mod call_chain;
 pub mod deadlock;
 mod reply;
 
@@ -16,7 +16,7 @@ use std::{
 use actix::Message;
 use smallvec::SmallVec;
 
-pub use callers::Caller;
+pub use call_chain::CallChain;
 pub use reply::{Answer, Credit, Part, Reply, Response};
 
 use crate::{error::Error, tensor::Tensor, trace::Span};
@@ -65,7 +65,7 @@ pub struct Context {
     /// Runs before its model is ready, and counts in no statistics or metrics.
     pub is_warmup: bool,
     /// The model that asks, if it is a model.
-    pub caller: Option<Arc<Caller>>,
+    pub call_chain: Option<Arc<CallChain>>,
     /// One of several iterations of what a decoupled step answered: others may still be good, so
     /// its failure cancels nothing.
     pub is_iteration: bool,

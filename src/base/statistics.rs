@@ -1,14 +1,14 @@
 //! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
 
-mod ages;
+mod age_tracker;
 mod durations;
 mod histogram;
+mod in_flight;
 mod quantiles;
 pub mod recent;
 mod responses;
-pub mod ring;
-mod shards;
-mod under_way;
+mod sharded_counters;
+pub mod sliding_window;
 
 use std::{
     collections::BTreeMap,
@@ -22,13 +22,13 @@ use std::{
 use parking_lot::Mutex;
 
 pub use self::{
-    ages::{Ages, Came},
-    histogram::{Bounds, Histogram, Snapshot},
+    age_tracker::{AgeToken, AgeTracker},
+    histogram::{BucketBounds, Histogram, HistogramSnapshot},
+    in_flight::{InFlight, OldestInFlight, RequestGuard},
     quantiles::Quantiles,
-    recent::Recent,
-    responses::{Count, Fate, ResponseTotal, Responses},
-    shards::{Mine, Shards},
-    under_way::{Oldest, Ticket, UnderWay},
+    recent::RecentStatistics,
+    responses::{ResponseCount, ResponseOutcome, ResponseTotal, Responses},
+    sharded_counters::{ShardedCounters, ThreadShard},
 };
 use crate::error::ErrorKind;
 
@@ -60,12 +60,12 @@ impl std::ops::AddAssign for Timing {
 
 /// How often, and how long in all.
 #[derive(Debug, Default)]
-pub struct Total {
+pub struct DurationTotal {
     count: AtomicU64,
     ns: AtomicU64,
 }
 
-impl Total {
+impl DurationTotal {
     fn add(&self, time: Duration) {
         self.add_many(1, time);
     }
@@ -96,43 +96,47 @@ pub struct BatchTotal {
 /// Why a request failed, in the words of `nv_inference_request_failure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Reason {
+pub enum FailureReason {
     Rejected,
     Canceled,
     Backend,
     Other,
 }
 
-impl Reason {
+impl FailureReason {
     /// All reasons; every one has a series from load on.
-    pub const ALL: [Reason; 4] =
-        [Reason::Rejected, Reason::Canceled, Reason::Backend, Reason::Other];
+    pub const ALL: [FailureReason; 4] = [
+        FailureReason::Rejected,
+        FailureReason::Canceled,
+        FailureReason::Backend,
+        FailureReason::Other,
+    ];
     /// The label's value.
     pub fn label(self) -> &'static str {
         match self {
-            Reason::Rejected => "REJECTED",
-            Reason::Canceled => "CANCELED",
-            Reason::Backend => "BACKEND",
-            Reason::Other => "OTHER",
+            FailureReason::Rejected => "REJECTED",
+            FailureReason::Canceled => "CANCELED",
+            FailureReason::Backend => "BACKEND",
+            FailureReason::Other => "OTHER",
         }
     }
-    fn of(kind: ErrorKind) -> Reason {
+    fn of(kind: ErrorKind) -> FailureReason {
         match kind {
-            ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => Reason::Canceled,
-            ErrorKind::Unavailable => Reason::Rejected,
-            ErrorKind::Internal | ErrorKind::Unknown => Reason::Backend,
-            _ => Reason::Other,
+            ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => FailureReason::Canceled,
+            ErrorKind::Unavailable => FailureReason::Rejected,
+            ErrorKind::Internal | ErrorKind::Unknown => FailureReason::Backend,
+            _ => FailureReason::Other,
         }
     }
 }
 
 /// What is counted only where somebody asked for it.
 #[derive(Debug, Default)]
-pub struct Extra {
+pub struct OptionalStatistics {
     /// Whole milliseconds from each request to its first response.
     pub first_response: Option<Histogram>,
     /// Quantiles of the times of requests that went well.
-    pub summaries: Option<Box<Summaries>>,
+    pub summaries: Option<Box<LatencySummaries>>,
     /// Of models that may give any number of responses.
     pub responses: Option<Responses>,
 }
@@ -140,7 +144,7 @@ pub struct Extra {
 /// Quantiles of microseconds.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "the names are those of the statistics extension")]
-pub struct Summaries {
+pub struct LatencySummaries {
     pub request: Quantiles,
     pub queue: Quantiles,
     pub compute_input: Quantiles,
@@ -148,7 +152,7 @@ pub struct Summaries {
     pub compute_output: Quantiles,
 }
 
-impl Summaries {
+impl LatencySummaries {
     fn observe(&self, timing: &Timing, elapsed: Duration) {
         let now = Instant::now();
         for (quantiles, time) in [
@@ -167,12 +171,12 @@ impl Summaries {
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "the names are those of the statistics extension")]
 pub struct Statistics {
-    pub success: Total,
-    pub fail: Total,
-    pub queue: Total,
-    pub compute_input: Total,
-    pub compute_infer: Total,
-    pub compute_output: Total,
+    pub success: DurationTotal,
+    pub fail: DurationTotal,
+    pub queue: DurationTotal,
+    pub compute_input: DurationTotal,
+    pub compute_infer: DurationTotal,
+    pub compute_output: DurationTotal,
     pub inference_count: AtomicU64,
     pub execution_count: AtomicU64,
     /// Milliseconds since the epoch; 0 before the first execution.
@@ -180,13 +184,13 @@ pub struct Statistics {
     /// Requests that wait for an execution.
     pub pending: AtomicU64,
     /// Requests that are not answered.
-    pub under_way: UnderWay,
+    pub in_flight: InFlight,
     /// Nanoseconds its load took.
     load: AtomicU64,
     /// Only where somebody asked for it.
-    pub extra: Extra,
+    pub extra: OptionalStatistics,
     /// The last minute of the same.
-    pub recent: Recent,
+    pub recent: RecentStatistics,
     failures: [AtomicU64; 4],
     /// Executions of up to so many rows less one: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],
@@ -205,7 +209,7 @@ struct BatchCounters {
 
 impl Statistics {
     /// Counts these beside what is always counted.
-    pub fn new(extra: Extra) -> Statistics {
+    pub fn new(extra: OptionalStatistics) -> Statistics {
         Statistics { extra, ..Statistics::default() }
     }
 
@@ -234,7 +238,7 @@ impl Statistics {
     /// A request failed after `elapsed`.
     pub fn failure(&self, kind: ErrorKind, elapsed: Duration) {
         self.fail.add(elapsed);
-        self.failures[Reason::of(kind) as usize].fetch_add(1, Relaxed);
+        self.failures[FailureReason::of(kind) as usize].fetch_add(1, Relaxed);
     }
 
     /// One execution with `rows` rows in all, ended at `now`; `timing.queue` is not looked at.
@@ -272,7 +276,7 @@ impl Statistics {
     }
 
     /// Failures for `reason`.
-    pub fn failures(&self, reason: Reason) -> u64 {
+    pub fn failures(&self, reason: FailureReason) -> u64 {
         self.failures[reason as usize].load(Relaxed)
     }
 
@@ -308,7 +312,7 @@ fn since_begin(moment: Instant) -> Duration {
 }
 
 /// The time since `start`, and now: for a row of intervals without gaps.
-pub fn lap(start: &mut Instant) -> Duration {
+pub fn lap_time(start: &mut Instant) -> Duration {
     let now = Instant::now();
     let took = now - *start;
     *start = now;

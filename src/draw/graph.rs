@@ -9,9 +9,9 @@ use super::{
     step::{Numbers, Step},
 };
 use troupe_base::{
-    metrics::live::TensorLive,
+    metrics::activity::TensorActivity,
     model::Model,
-    statistics::ring::{SPAN, SPANS},
+    statistics::sliding_window::{SLOT_DURATION, SLOTS},
     tensor::DataType,
 };
 
@@ -117,7 +117,7 @@ impl Graph {
             version: model.version.to_string(),
             ensemble: config.is_ensemble(),
             ready: model.is_ready(),
-            window_seconds: (SPAN * SPANS as u32).as_secs(),
+            window_seconds: (SLOT_DURATION * SLOTS as u32).as_secs(),
             numbers: Numbers::of_model(model, now),
             edges: edges.collect(),
             nodes,
@@ -155,7 +155,7 @@ fn edges(
     flow: &Flow,
     (picture, steps): (&Picture, &[Arc<Model>]),
     nodes: &[Node],
-    carried: Option<(&TensorLive, Instant)>,
+    carried: Option<(&TensorActivity, Instant)>,
 ) -> Vec<Edge> {
     let name = |side: fn(&picture::Node) -> &Vec<String>, port: Port| {
         side(&picture.nodes[port.of])[port.row].clone()

@@ -8,12 +8,12 @@ use std::{
 use serde::Serialize;
 
 use troupe_base::{
-    metrics::live::StepLive,
+    metrics::activity::StepActivity,
     model::Model,
     statistics::{
-        Reason, Statistics,
-        recent::{Minute, Point, Recent},
-        ring::SPANS,
+        FailureReason, Statistics,
+        recent::{HistoryPoint, MinuteSummary, RecentStatistics},
+        sliding_window::SLOTS,
     },
 };
 
@@ -46,9 +46,9 @@ pub struct Step {
     /// What it did.
     #[serde(flatten)]
     pub numbers: Numbers,
-    /// The last minute, in spans of `SPAN`, from old to new.
+    /// The last minute, in spans of `SLOT_DURATION`, from old to new.
     #[serde(skip)]
-    pub history: [Point; SPANS],
+    pub history: [HistoryPoint; SLOTS],
 }
 
 /// How a step is, the worst that holds.
@@ -118,7 +118,12 @@ pub struct LastError {
 }
 
 impl Step {
-    pub(super) fn of(index: usize, model: &Model, live: Option<&StepLive>, now: Instant) -> Step {
+    pub(super) fn of(
+        index: usize,
+        model: &Model,
+        live: Option<&StepActivity>,
+        now: Instant,
+    ) -> Step {
         let of_model = Numbers::of_model(model, now);
         let (numbers, recent) = match live {
             Some(live) => (of_step(live, of_model, now), &live.recent),
@@ -143,7 +148,7 @@ impl Step {
 }
 
 impl Health {
-    fn of(is_ready: bool, numbers: &Numbers, minute: &Minute) -> Health {
+    fn of(is_ready: bool, numbers: &Numbers, minute: &MinuteSummary) -> Health {
         let waits = numbers.queue_depth + numbers.window_waiting != 0;
         match () {
             () if !is_ready => Health::Unavailable,
@@ -161,12 +166,12 @@ impl Numbers {
         let stats: &Statistics = &model.stats;
         let minute = stats.recent.minute(now);
         let (_, instances) = model.health.instances();
-        let cancelled = stats.failures(Reason::Canceled);
+        let cancelled = stats.failures(FailureReason::Canceled);
         let failed = stats.fail.count();
         let numbers = Numbers {
             utilization: (instances != 0).then(|| (minute.busy / instances as f64).min(1.0)),
             queue_depth: stats.pending.load(Relaxed),
-            in_flight: stats.under_way.count(),
+            in_flight: stats.in_flight.count(),
             requests: stats.success.count() + failed,
             errors: failed.saturating_sub(cancelled),
             cancelled,
@@ -185,7 +190,7 @@ impl Numbers {
 }
 
 /// What the ensemble's own requests did; queue, batches and instances are the model's.
-fn of_step(live: &StepLive, model: Numbers, now: Instant) -> Numbers {
+fn of_step(live: &StepActivity, model: Numbers, now: Instant) -> Numbers {
     let counters = live.counters();
     let numbers = Numbers {
         window_waiting: counters.waiting,
@@ -199,7 +204,7 @@ fn of_step(live: &StepLive, model: Numbers, now: Instant) -> Numbers {
 }
 
 impl Numbers {
-    fn with(self, minute: &Minute, recent: &Recent, now: Instant) -> Numbers {
+    fn with(self, minute: &MinuteSummary, recent: &RecentStatistics, now: Instant) -> Numbers {
         let us = |it: Duration| it.as_nanos() as f64 / 1e3;
         let last_error = recent.last_error().map(|it| LastError {
             text: cut(&it.error.to_string()),

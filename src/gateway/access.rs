@@ -7,9 +7,9 @@ use troupe_base::{
     error::StepError,
     model::Model,
     request::Request,
-    trace::{Carried, Record, Span, Visit, ways},
+    trace::{ModelSpan, Span, TraceContext, TraceRecord, span_paths},
 };
-use troupe_observability::log::{Log, Value};
+use troupe_observability::log::{FieldValue, Log};
 
 /// A line tells so many steps.
 const MAX_STEPS: usize = 64;
@@ -25,7 +25,7 @@ struct Entry {
     version: String,
     id: Arc<str>,
     begun: Instant,
-    record: Option<Arc<Record>>,
+    record: Option<Arc<TraceRecord>>,
     received: usize,
     sent: usize,
     /// As the protocol has it; until there is one, that of a client who has gone.
@@ -73,13 +73,13 @@ impl Access {
     pub(super) fn works(
         &mut self,
         model: &Model,
-        traced: &Option<Arc<Record>>,
+        traced: &Option<Arc<TraceRecord>>,
         request: &mut Request,
     ) {
         let Some(entry) = &mut self.0 else { return };
         entry.version = model.version.to_string();
         entry.id = StepError::request_id(&request.context.id);
-        let own = || Arc::new(Record::new(Carried::default(), entry.begun, Vec::new()));
+        let own = || Arc::new(TraceRecord::new(TraceContext::default(), entry.begun, Vec::new()));
         let record = traced.clone().unwrap_or_else(own);
         request.context = Arc::new(request.context.under(Span::root(record.clone())));
         entry.record = Some(record);
@@ -112,7 +112,7 @@ impl Drop for Access {
         let Some(entry) = self.0.take() else { return };
         let Entry { log, protocol, model, version, id, begun, record, .. } = *entry;
         let now = Instant::now();
-        let mut fields: Vec<(&'static str, Value)> = vec![
+        let mut fields: Vec<(&'static str, FieldValue)> = vec![
             ("protocol", protocol.into()),
             ("model", (&*model).into()),
             ("version", (&*version).into()),
@@ -134,12 +134,12 @@ fn micros(from: Instant, to: Instant) -> u64 {
 }
 
 /// Queue and compute of a model that executes; the steps of one that asks others.
-fn times(record: &Record) -> Vec<(&'static str, Value)> {
-    let visits = record.visits();
+fn times(record: &TraceRecord) -> Vec<(&'static str, FieldValue)> {
+    let visits = record.model_spans();
     let mut fields = Vec::new();
     if let Some(execution) = visits.first().and_then(|it| it.execution.as_ref()) {
         let [.., ended] = execution.moments();
-        fields.push(("queue_us", micros(visits[0].begin.at, execution.begun).into()));
+        fields.push(("queue_us", micros(visits[0].start.at, execution.begun).into()));
         fields.push(("compute_us", micros(execution.begun, ended).into()));
     }
     let steps = steps(record.root, &visits);
@@ -158,7 +158,7 @@ fn times(record: &Record) -> Vec<(&'static str, Value)> {
         }
         text.push(']');
         json.push(']');
-        fields.push(("steps", Value::Both { text, json }));
+        fields.push(("steps", FieldValue::Both { text, json }));
     }
     fields
 }
@@ -173,15 +173,16 @@ struct Step<'a> {
 }
 
 /// Those that have ended, in the order they began.
-fn steps(root: u64, visits: &[Visit]) -> Vec<Step<'_>> {
+fn steps(root: u64, visits: &[ModelSpan]) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
-    for (visit, way) in ways(root, visits).take(MAX_STEPS).filter(|(_, way)| !way.is_empty()) {
-        let own = |it: &&Visit| it.step.map_or_else(|| "call".to_owned(), |it| it.to_string());
+    for (visit, way) in span_paths(root, visits).take(MAX_STEPS).filter(|(_, way)| !way.is_empty())
+    {
+        let own = |it: &&ModelSpan| it.step.map_or_else(|| "call".to_owned(), |it| it.to_string());
         let place = way.iter().map(own).collect::<Vec<_>>().join(".");
         let Some(ended) = visit.ended else { continue };
-        let begun = visit.begin.at;
+        let begun = visit.start.at;
         let queue = visit.execution.as_ref().map_or(0, |it| micros(begun, it.begun));
-        steps.push(Step { place, model: &visit.begin.model, queue, total: micros(begun, ended) });
+        steps.push(Step { place, model: &visit.start.model, queue, total: micros(begun, ended) });
     }
     steps
 }

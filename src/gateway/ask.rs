@@ -10,14 +10,14 @@ use troupe_base::{
     model::Model,
     request::{Answer, Context, Part, Reply, Request, Response},
     statistics::Timing,
-    trace::Record,
+    trace::TraceRecord,
 };
 
 /// The model's answer. Dropping the future before the answer cancels the request.
 pub async fn ask(
     model: &Model,
     mut request: Request,
-    traced: Option<Arc<Record>>,
+    traced: Option<Arc<TraceRecord>>,
 ) -> Result<Response> {
     let (reply, answer) = Reply::channel();
     let watch = Watch::begin(&mut request, traced);
@@ -44,7 +44,11 @@ pub enum Said {
 }
 
 /// Starts the request and returns at once; `Answers::next` waits.
-pub fn ask_many(model: Arc<Model>, mut request: Request, traced: Option<Arc<Record>>) -> Answers {
+pub fn ask_many(
+    model: Arc<Model>,
+    mut request: Request,
+    traced: Option<Arc<TraceRecord>>,
+) -> Answers {
     // Bounded by the credit of whoever makes the responses.
     let (sender, said) = mpsc::unbounded_channel();
     let watch = Watch::begin(&mut request, traced);

@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 
 use troupe_base::{
     error::{Error, Result},
-    model::{Labels, Model},
+    model::{ClassLabels, Model},
     request::{Response, Wanted},
     tensor::{DataType, Tensor, element_count},
 };
@@ -62,7 +62,7 @@ struct Classified<'a> {
     /// The first dimension counts rows, each classified by itself.
     is_batched: bool,
     count: usize,
-    labels: Option<&'a Labels>,
+    labels: Option<&'a ClassLabels>,
 }
 
 impl Classified<'_> {
@@ -205,7 +205,7 @@ mod tests {
         count: usize,
     ) -> Result<(Vec<i64>, Vec<String>)> {
         let tensor = Tensor::new(dtype, Shape::from_slice(shape), data.to_vec().into()).unwrap();
-        let labels = Labels::new(b"zero\none\n\nthree\n".to_vec());
+        let labels = ClassLabels::new(b"zero\none\n\nthree\n".to_vec());
         let labels = Some(&labels);
         let classes = Classified { tensor: &tensor, is_batched, count, labels }.tensor()?;
         assert_eq!(classes.dtype(), DataType::Bytes);

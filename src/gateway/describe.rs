@@ -9,7 +9,7 @@ use troupe_base::{
     config::{Input, ModelConfig, Output},
     error::{Error, ErrorKind, Result},
     model::Model,
-    statistics::{BatchTotal, Count, ResponseTotal, Responses, Statistics, Total},
+    statistics::{BatchTotal, DurationTotal, ResponseCount, ResponseTotal, Responses, Statistics},
 };
 use troupe_repository::{ModelEntry, VersionState};
 
@@ -253,7 +253,7 @@ fn statistics_of(model: &Model) -> ModelStatistics {
 }
 
 fn infer_statistics(stats: &Statistics) -> InferStatistics {
-    let of = |total: &Total| Duration { count: total.count(), ns: total.ns() };
+    let of = |total: &DurationTotal| Duration { count: total.count(), ns: total.ns() };
     InferStatistics {
         success: of(&stats.success),
         fail: of(&stats.fail),
@@ -267,7 +267,7 @@ fn infer_statistics(stats: &Statistics) -> InferStatistics {
 }
 
 fn response_statistics(responses: &Responses) -> Vec<ResponseStatistics> {
-    let of = |it: Count| Duration { count: it.count, ns: it.ns };
+    let of = |it: ResponseCount| Duration { count: it.count, ns: it.ns };
     let response = |it: ResponseTotal| ResponseStatistics {
         compute_infer: of(it.compute_infer),
         compute_output: of(it.compute_output),

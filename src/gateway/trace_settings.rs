@@ -2,7 +2,7 @@
 
 use crate::Gate;
 use troupe_base::error::{Error, Result};
-use troupe_observability::telemetry::{Change, Update};
+use troupe_observability::telemetry::{FieldChange, TraceUpdate};
 use troupe_options::TraceLevels;
 
 /// Settings by name; a list of none clears one.
@@ -26,13 +26,13 @@ pub(super) fn set(
     Ok(gate.tracer.shown(model))
 }
 
-fn update(changes: Values) -> Result<Update> {
+fn update(changes: Values) -> Result<TraceUpdate> {
     if changes.iter().any(|(name, _)| name == "trace_file") {
         return Err(Error::unsupported(
             "trace file location can not be updated through network protocol",
         ));
     }
-    let mut update = Update::default();
+    let mut update = TraceUpdate::default();
     for (name, values) in changes {
         match name.as_str() {
             "trace_level" => update.levels = levels(&values)?,
@@ -52,23 +52,23 @@ fn update(changes: Values) -> Result<Update> {
     Ok(update)
 }
 
-fn levels(names: &[String]) -> Result<Change<TraceLevels>> {
+fn levels(names: &[String]) -> Result<FieldChange<TraceLevels>> {
     if names.is_empty() {
-        return Ok(Change::Clear);
+        return Ok(FieldChange::Clear);
     }
     let levels = TraceLevels::parse(names.iter().map(String::as_str));
     let wrong = |text: String| {
         if text.starts_with("Expect") { Error::invalid(text) } else { invalid(&text) }
     };
-    levels.map(Change::Set).map_err(wrong)
+    levels.map(FieldChange::Set).map_err(wrong)
 }
 
 fn number<T: TryFrom<i64>>(
     (name, values): (&str, &[String]),
     range: std::ops::RangeInclusive<i64>,
-) -> Result<Change<T>> {
+) -> Result<FieldChange<T>> {
     let text = match values {
-        [] => return Ok(Change::Clear),
+        [] => return Ok(FieldChange::Clear),
         [text] => text,
         _ => return Err(Error::invalid(format!("expect only 1 value for '{name}'"))),
     };
@@ -83,7 +83,7 @@ fn number<T: TryFrom<i64>>(
         )));
     }
     let inside = number.filter(|it| range.contains(it)).and_then(|it| T::try_from(it).ok());
-    inside.map(Change::Set).ok_or_else(|| {
+    inside.map(FieldChange::Set).ok_or_else(|| {
         let (least, most) = range.into_inner();
         Error::invalid(format!(
             "Unable to parse '{name}', value is out of range [ {least}, {most} ], got: {text}"
@@ -100,22 +100,22 @@ mod tests {
     use super::*;
     use troupe_base::error::ErrorKind;
 
-    fn update_of(name: &str, values: &[&str]) -> Result<Update> {
+    fn update_of(name: &str, values: &[&str]) -> Result<TraceUpdate> {
         update(vec![(name.to_owned(), values.iter().map(|it| (*it).to_owned()).collect())])
     }
 
     #[test]
     fn fields_are_set_or_cleared() {
         let rate = update_of("trace_rate", &["7"]).unwrap();
-        assert_eq!(rate, Update { rate: Change::Set(7), ..Update::default() });
+        assert_eq!(rate, TraceUpdate { rate: FieldChange::Set(7), ..TraceUpdate::default() });
         let count = update_of("trace_count", &["-1"]).unwrap();
-        assert_eq!(count.count, Change::Set(-1));
-        assert_eq!(update_of("trace_count", &[]).unwrap().count, Change::Clear);
+        assert_eq!(count.count, FieldChange::Set(-1));
+        assert_eq!(update_of("trace_count", &[]).unwrap().count, FieldChange::Clear);
         let both = update_of("trace_level", &["TENSORS", "TIMESTAMPS"]).unwrap().levels;
-        assert_eq!(both, Change::Set(TraceLevels { timestamps: true, tensors: true }));
+        assert_eq!(both, FieldChange::Set(TraceLevels { timestamps: true, tensors: true }));
         assert_eq!(
             update_of("log_frequency", &["4294967295"]).unwrap().log_frequency,
-            Change::Set(u32::MAX)
+            FieldChange::Set(u32::MAX)
         );
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use troupe_base::{
     request::{Parameter, Parameters, Request, Response},
-    trace::{Carried, Record, Span, Visit, ways},
+    trace::{ModelSpan, Span, TraceContext, TraceRecord, span_paths},
 };
 
 /// The request parameter that asks for microseconds in the response's parameters.
@@ -13,7 +13,7 @@ const TIMING: &str = "troupe_timing";
 const MAX_TOLD: usize = 256;
 
 /// What is noted of a request, if it is traced.
-pub(super) type Traced = Option<Arc<Record>>;
+pub(super) type Traced = Option<Arc<TraceRecord>>;
 
 /// Something happens to it at the door.
 pub(super) fn mark(traced: &Traced, name: &'static str) {
@@ -25,17 +25,18 @@ pub(super) fn mark(traced: &Traced, name: &'static str) {
 /// Who watches a request.
 pub(super) struct Watch {
     /// The tracer.
-    traced: Option<Arc<Record>>,
+    traced: Option<Arc<TraceRecord>>,
     /// Its client.
-    timing: Option<Arc<Record>>,
+    timing: Option<Arc<TraceRecord>>,
 }
 
 impl Watch {
     /// Gives the request its record, or one of its own if its client wants to know.
-    pub(super) fn begin(request: &mut Request, traced: Option<Arc<Record>>) -> Watch {
+    pub(super) fn begin(request: &mut Request, traced: Option<Arc<TraceRecord>>) -> Watch {
         let asks = |it: &(_, Parameter)| *it == (TIMING.into(), Parameter::Bool(true));
         let is_timed = request.context.parameters.iter().any(asks);
-        let own = || Arc::new(Record::new(Carried::default(), Instant::now(), Vec::new()));
+        let own =
+            || Arc::new(TraceRecord::new(TraceContext::default(), Instant::now(), Vec::new()));
         let noted = || request.context.span.as_ref().map(|it| it.record().clone());
         let record = traced.clone().or_else(noted).or_else(|| is_timed.then(own));
         if let Some(record) = &record {
@@ -64,17 +65,17 @@ impl Watch {
 /// from the request's begin to its own. A step is named by its position and its model,
 /// `troupe_timing.0.add_sub.queue_us`; a model in an ensemble in an ensemble by all of them; what a
 /// model called by `call`.
-fn times(record: &Record, now: Instant) -> Parameters {
+fn times(record: &TraceRecord, now: Instant) -> Parameters {
     let micros = |from: Instant, to: Instant| {
         Parameter::Uint(to.saturating_duration_since(from).as_micros() as u64)
     };
-    let visits = record.visits();
+    let visits = record.model_spans();
     let mut told = vec![(format!("{TIMING}.total_us").into(), micros(record.begun, now))];
-    for (visit, way) in ways(record.root, &visits).take(MAX_TOLD) {
+    for (visit, way) in span_paths(record.root, &visits).take(MAX_TOLD) {
         let place: Vec<_> = [TIMING.to_owned()].into_iter().chain(way.iter().map(name)).collect();
         let place = place.join(".");
         let Some(ended) = visit.ended else { continue };
-        let begun = visit.begin.at;
+        let begun = visit.start.at;
         let mut tell = |what: &str, from, to| {
             told.push((format!("{place}.{what}").into(), micros(from, to)));
         };
@@ -93,9 +94,9 @@ fn times(record: &Record, now: Instant) -> Parameters {
     told
 }
 
-fn name(visit: &&Visit) -> String {
+fn name(visit: &&ModelSpan) -> String {
     match visit.step {
-        Some(step) => format!("{step}.{}", visit.begin.model),
-        None => format!("call.{}", visit.begin.model),
+        Some(step) => format!("{step}.{}", visit.start.model),
+        None => format!("call.{}", visit.start.model),
     }
 }

@@ -17,11 +17,11 @@ use tracing_subscriber::{
     Layer, filter::filter_fn, layer::Context, layer::SubscriberExt, util::SubscriberInitExt,
 };
 
-use self::{event::Said, line::Moment, settings::Switches, writer::Writer};
 pub use self::{
-    event::Value,
-    settings::{Change, Settings},
+    event::FieldValue,
+    settings::{LogChange, Settings},
 };
+use self::{event::LogRecord, line::Timestamp, settings::Switches, writer::Writer};
 use troupe_options::{self as options, LogFormat};
 
 /// How long the end of the process waits for lines that are not written yet.
@@ -40,14 +40,14 @@ pub fn start(options: &options::Log, to: Box<dyn Write + Send>) -> std::io::Resu
     let switches = Arc::new(Switches::new(options));
     let told = switches.clone();
     let writer = Writer::start(to, move |dropped| {
-        let said = Said {
+        let said = LogRecord {
             level: tracing::Level::WARN,
             target: module_path!(),
             place: format!("log.rs:{}", line!()),
             message: format!("{dropped} lines were not logged: they came faster than they go"),
             fields: Vec::new(),
         };
-        line::write(&said, &told, Moment::now())
+        line::write(&said, &told, Timestamp::now())
     })?;
     let log = Log { switches: switches.clone(), writer: writer.clone() };
     let is_wanted = switches.clone();
@@ -71,7 +71,7 @@ impl Log {
     }
 
     /// Changes what is given and keeps the rest; counts from the next event on.
-    pub fn change(&self, change: &Change) -> Settings {
+    pub fn change(&self, change: &LogChange) -> Settings {
         self.switches.change(change);
         // Whether an event is wanted is remembered where it comes from.
         tracing::callsite::rebuild_interest_cache();
@@ -79,15 +79,15 @@ impl Log {
     }
 
     /// A line of the access log, which no switch of the levels hides.
-    pub fn access(&self, fields: Vec<(&'static str, Value)>) {
-        let said = Said {
+    pub fn access(&self, fields: Vec<(&'static str, FieldValue)>) {
+        let said = LogRecord {
             level: tracing::Level::INFO,
             target: "troupe::access",
             place: "access".to_owned(),
             message: "inference".to_owned(),
             fields,
         };
-        self.writer.push(line::write(&said, &self.switches, Moment::now()).as_bytes());
+        self.writer.push(line::write(&said, &self.switches, Timestamp::now()).as_bytes());
     }
 
     /// Shows people a table as it is, but where each line is an object.
@@ -100,15 +100,15 @@ impl Log {
     }
 
     /// Dropping it waits until everything is written, a second at most: nobody may read it.
-    pub fn written_at_end(&self) -> AtEnd {
-        AtEnd(self.clone())
+    pub fn flush_on_drop(&self) -> FlushOnDrop {
+        FlushOnDrop(self.clone())
     }
 }
 
 /// Writes what is left when it is dropped, however the process comes to its end.
-pub struct AtEnd(Log);
+pub struct FlushOnDrop(Log);
 
-impl Drop for AtEnd {
+impl Drop for FlushOnDrop {
     fn drop(&mut self) {
         self.0.writer.flush(LAST_GRACE);
     }
@@ -116,7 +116,7 @@ impl Drop for AtEnd {
 
 /// Panics become errors in the log from now on: written directly, they would wait for whoever reads
 /// stderr.
-pub fn tell_panics() {
+pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("<unnamed>");
@@ -136,7 +136,7 @@ struct Lines {
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let line = line::write(&Said::of(event), &self.switches, Moment::now());
+        let line = line::write(&LogRecord::of(event), &self.switches, Timestamp::now());
         self.writer.push(line.as_bytes());
     }
 }

@@ -10,7 +10,7 @@ use super::scan;
 use troupe_base::{
     config::{ModelConfig, Output},
     error::{Error, Result},
-    model::{Labels, OutputLabels},
+    model::{ClassLabels, OutputLabels},
 };
 
 /// Larger files are refused unread.
@@ -36,7 +36,7 @@ pub(super) fn read_one(
     model_dir: &Path,
     config: &ModelConfig,
     output: &Output,
-) -> Result<Option<Arc<Labels>>> {
+) -> Result<Option<Arc<ClassLabels>>> {
     if output.label_filename.is_empty() {
         return Ok(None);
     }
@@ -48,7 +48,7 @@ pub(super) fn read_one(
             output.label_filename, output.name, config.name
         )));
     };
-    Ok(Some(Arc::new(Labels::new(scan::read_bytes(&target, LIMIT)?))))
+    Ok(Some(Arc::new(ClassLabels::new(scan::read_bytes(&target, LIMIT)?))))
 }
 
 /// Where the path leads, links resolved; `None` if that is not in the folder.

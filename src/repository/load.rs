@@ -15,7 +15,7 @@ use troupe_base::{
     config::{self, Draft, ModelConfig, json},
     error::{Error, Result},
     metrics::Metrics,
-    model::{Health, Infer, Model, OutputLabels, Parts, warmup::Sample},
+    model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
     request::{Reply, Request},
     statistics::Statistics,
 };
@@ -37,7 +37,7 @@ pub(super) trait Open {
     fn ensemble(
         &self,
         definition: Arc<Definition>,
-        parts: Parts,
+        parts: ModelParts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
 }
 
@@ -90,7 +90,7 @@ impl Open for Opener {
     fn ensemble(
         &self,
         definition: Arc<Definition>,
-        mut parts: Parts,
+        mut parts: ModelParts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let begun = Instant::now();
         parts.config = ensemble::completed(&parts.config, parts.steps.iter().map(|it| &*it.config));
@@ -121,20 +121,20 @@ struct Prepared {
     config: Arc<ModelConfig>,
     labels: OutputLabels,
     backend: Backend,
-    samples: Vec<Sample>,
+    samples: Vec<WarmupSample>,
 }
 
 /// A model that counts from zero.
-pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> Parts {
+pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> ModelParts {
     let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
-    Parts { config, version, stats, health, steps: Vec::new() }
+    ModelParts { config, version, stats, health, steps: Vec::new() }
 }
 
 /// The same, counting what the command line and the config ask for.
-fn counted(parts: Parts, metrics: &Metrics) -> Parts {
+fn counted(parts: ModelParts, metrics: &Metrics) -> ModelParts {
     let config = &parts.config;
     let stats = metrics.statistics(config.first_response_bounds.as_deref(), config.decoupled);
-    Parts { stats, ..parts }
+    ModelParts { stats, ..parts }
 }
 
 /// The finished config of one version, what opens it and what warms it up. Blocks.

@@ -18,7 +18,7 @@ use super::{
 use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
-    model::{Model, Parts},
+    model::{Model, ModelParts},
 };
 
 /// Everything a visit needs beside the node.
@@ -218,7 +218,7 @@ async fn ensemble(
     let mut came_up = Vec::new();
     for number in changed {
         world.publisher.loading(&this.name, &[number]);
-        let parts = Parts { steps: steps.clone(), ..load::parts(config.clone(), number) };
+        let parts = ModelParts { steps: steps.clone(), ..load::parts(config.clone(), number) };
         came_up.push((number, world.open.ensemble(definition.clone(), parts).await?));
     }
     Ok(came_up)

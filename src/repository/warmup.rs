@@ -14,8 +14,8 @@ use troupe_base::{
     config::{ModelConfig, Problem},
     error::Result,
     model::{
-        Infer, Parts,
-        warmup::{self, Sample, Size},
+        Infer, ModelParts,
+        warmup::{self, ReadLimit, WarmupSample},
     },
     request::Pending,
 };
@@ -28,7 +28,10 @@ const FOLDER: &str = "warmup";
 const NOTICEABLE: Duration = Duration::from_secs(1);
 
 /// The samples of a model, or every problem they have. Blocks.
-pub(super) fn samples(config: &ModelConfig, model_dir: &Path) -> Result<Vec<Sample>, Vec<Problem>> {
+pub(super) fn samples(
+    config: &ModelConfig,
+    model_dir: &Path,
+) -> Result<Vec<WarmupSample>, Vec<Problem>> {
     let folder = model_dir.join(FOLDER);
     warmup::samples(config, &|file, size| read(&folder, file, size))
 }
@@ -36,7 +39,7 @@ pub(super) fn samples(config: &ModelConfig, model_dir: &Path) -> Result<Vec<Samp
 /// Warms up every instance of a model.
 pub(super) async fn single(
     opened: &Mailbox,
-    samples: &[Sample],
+    samples: &[WarmupSample],
     (name, version): (&str, i64),
 ) -> Result<()> {
     timed(name, version, opened.warm_up(samples)).await
@@ -45,7 +48,7 @@ pub(super) async fn single(
 /// Warms up the way through all models of an ensemble; by themselves they are warm.
 pub(super) async fn ensemble(
     answers: &dyn Infer,
-    parts: &Parts,
+    parts: &ModelParts,
     model_dir: PathBuf,
 ) -> Result<(), Vec<String>> {
     let config = parts.config.clone();
@@ -72,7 +75,7 @@ async fn timed(name: &str, version: i64, warming: impl Future<Output = Result<()
     Ok(())
 }
 
-fn read(folder: &Path, file: &str, size: Size) -> Result<Bytes, String> {
+fn read(folder: &Path, file: &str, size: ReadLimit) -> Result<Bytes, String> {
     let path = folder.join(file);
     let failed =
         |what: &dyn std::fmt::Display| format!("failed to read '{}': {what}", path.display());
@@ -82,11 +85,11 @@ fn read(folder: &Path, file: &str, size: Size) -> Result<Bytes, String> {
         return Err(failed(&"not a regular file"));
     }
     let (wanted, found) = match size {
-        Size::Exactly(wanted) => (wanted, metadata.len()),
-        Size::AtMost(limit) if metadata.len() <= limit as u64 => {
+        ReadLimit::Exactly(wanted) => (wanted, metadata.len()),
+        ReadLimit::AtMost(limit) if metadata.len() <= limit as u64 => {
             (metadata.len() as usize, metadata.len())
         }
-        Size::AtMost(limit) => return Err(failed(&format_args!("larger than {limit} bytes"))),
+        ReadLimit::AtMost(limit) => return Err(failed(&format_args!("larger than {limit} bytes"))),
     };
     if (wanted as u64) < found {
         let path = path.display();

@@ -40,7 +40,7 @@ fn look<'a>(
     let before = std::mem::take(stalled);
     let mut lines = Vec::new();
     for model in models {
-        let oldest = model.stats.under_way.turn(now);
+        let oldest = model.stats.in_flight.turn(now);
         // A step that does not move is told of itself; an ensemble of slow ones moves all the time.
         let is_ensemble = model.config.ensemble.is_some();
         let Some(oldest) = oldest.filter(|it| !is_ensemble && limit <= now - it.since) else {
@@ -68,9 +68,9 @@ mod tests {
     use super::*;
     use troupe_base::{
         config::read_text,
-        model::{Health, Infer, Parts},
+        model::{Health, Infer, ModelParts},
         request::{Reply, Request},
-        statistics::{Statistics, Ticket},
+        statistics::{RequestGuard, Statistics},
     };
 
     struct Never;
@@ -84,7 +84,7 @@ mod tests {
             input { name: 'x' data_type: TYPE_FP32 dims: [1] }
             output { name: 'y' data_type: TYPE_FP32 dims: [1] }";
         let config = read_text(text, "config.pbtxt").unwrap().finish(&Default::default()).unwrap();
-        let parts = Parts {
+        let parts = ModelParts {
             config: Arc::new(config),
             version: 3,
             stats: Arc::new(Statistics::default()),
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(lines, expected, "after {seconds} s");
         };
         check(0, &[]);
-        let ticket = Ticket::new(model.stats.clone(), Instant::now());
+        let ticket = RequestGuard::new(model.stats.clone(), Instant::now());
         check(5, &[]);
         let told = "model 'm' version 3: its oldest request has not moved for 10 s (1 not answered, \
                     0 of them not executed yet)";
@@ -114,7 +114,7 @@ mod tests {
         check(15, &[]);
         drop(ticket);
         check(20, &[]);
-        let _ticket = Ticket::new(model.stats.clone(), Instant::now());
+        let _ticket = RequestGuard::new(model.stats.clone(), Instant::now());
         check(25, &[]);
         check(30, &[told]);
     }

@@ -13,7 +13,7 @@ use super::{
 use troupe_base::{
     error::{Error, Result},
     model::{Model, pick_outputs, place_inputs},
-    request::{Caller, Context, Correlation, Request},
+    request::{CallChain, Context, Correlation, Request},
     tensor::{DataType, Shape, Tensor},
     trace::Span,
 };
@@ -148,12 +148,12 @@ impl Asked<'_> {
     }
 
     /// The same in the model's positions.
-    pub(super) fn resolve(self, model: &Model, caller: Caller) -> Result<Request> {
+    pub(super) fn resolve(self, model: &Model, caller: CallChain) -> Result<Request> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
         let mut context = context(self.extra.unwrap_or_default())?;
-        context.caller = Some(caller.into());
+        context.call_chain = Some(caller.into());
         context.span = self.span;
         let inputs = place_inputs(&model.config, self.inputs, &context)?;
         let wanted = pick_outputs(&model.config, &self.wanted, &context)?;

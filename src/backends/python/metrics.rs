@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::process::frame_head;
 use troupe_base::{
     error::Result,
-    metrics::{Change, Family, FamilySeries, Kind, Labels, Metrics},
+    metrics::{CustomFamily, CustomSeries, MetricChange, MetricKind, MetricLabels, Metrics},
 };
 
 /// What happens to a metric; `metrics.py` has the same.
@@ -21,7 +21,7 @@ const COPIED: u64 = 4;
 /// Bytes of one of these: which metric, what, how much.
 const EVENT: usize = 24;
 
-/// Families and metrics of one worker. Dropping it lets go of all of them.
+/// CustomFamilies and metrics of one worker. Dropping it lets go of all of them.
 pub(super) struct Held {
     of: Metrics,
     items: HashMap<u64, Item>,
@@ -29,8 +29,8 @@ pub(super) struct Held {
 }
 
 enum Item {
-    Family(Family),
-    Metric(FamilySeries),
+    CustomFamily(CustomFamily),
+    Metric(CustomSeries),
 }
 
 /// What a worker waits for the answer to.
@@ -38,9 +38,9 @@ enum Item {
 #[serde(tag = "do", rename_all = "lowercase")]
 enum Question {
     /// Answered with the family's number.
-    Family { name: String, description: String, kind: u8 },
+    CustomFamily { name: String, description: String, kind: u8 },
     /// Answered with the metric's number.
-    Metric { family: u64, labels: Labels, buckets: Option<Vec<f64>> },
+    Metric { family: u64, labels: MetricLabels, buckets: Option<Vec<f64>> },
     /// Answered with the bits of a metric's value.
     Value { metric: u64 },
 }
@@ -84,9 +84,9 @@ impl Held {
             };
             let (number, what, amount) = (field(0), field(8), f64::from_bits(field(16)));
             let change = match what {
-                ADD => Change::Add(amount),
-                SET => Change::Set(amount),
-                OBSERVE => Change::Observe(amount),
+                ADD => MetricChange::Add(amount),
+                SET => MetricChange::Set(amount),
+                OBSERVE => MetricChange::Observe(amount),
                 DROP => {
                     self.items.remove(&number);
                     continue;
@@ -107,17 +107,17 @@ impl Held {
 
     fn ask(&mut self, question: Question) -> Result<u64, String> {
         let item = match question {
-            Question::Family { name, description, kind } => {
+            Question::CustomFamily { name, description, kind } => {
                 let kind = match kind {
-                    0 => Kind::Counter,
-                    1 => Kind::Gauge,
-                    _ => Kind::Histogram,
+                    0 => MetricKind::Counter,
+                    1 => MetricKind::Gauge,
+                    _ => MetricKind::Histogram,
                 };
                 let family = self.of.family(&name, &description, kind);
-                Item::Family(family.map_err(|error| error.to_string())?)
+                Item::CustomFamily(family.map_err(|error| error.to_string())?)
             }
             Question::Metric { family, labels, buckets } => {
-                let Some(Item::Family(family)) = self.items.get(&family) else {
+                let Some(Item::CustomFamily(family)) = self.items.get(&family) else {
                     return Err("its family is gone".into());
                 };
                 let metric = family.series(labels, buckets.as_deref());

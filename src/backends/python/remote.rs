@@ -45,7 +45,7 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::Health,
-    request::{Caller, Request, deadlock::BlockedInstance},
+    request::{CallChain, Request, deadlock::BlockedInstance},
 };
 
 /// Larger tensors are copied on another thread.
@@ -179,7 +179,7 @@ impl Remote for Worker {
         self.0.borrow().stuck(min_wait)
     }
 
-    fn fail_call(&mut self, call: &Arc<Caller>, error: &Error) {
+    fn fail_call(&mut self, call: &Arc<CallChain>, error: &Error) {
         self.0.borrow_mut().refuse(call, error);
     }
 }

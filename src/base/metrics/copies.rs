@@ -1,6 +1,6 @@
 //! How many bytes of tensors were copied on their way into Python workers and out of them.
 
-use super::{Change, FamilySeries, Kind, Labels, Metrics};
+use super::{CustomSeries, MetricChange, MetricKind, MetricLabels, Metrics};
 
 const NAME: &str = "troupe_python_bytes_copied_total";
 const HELP: &str = "Bytes of tensors that were copied on their way into workers of a Python model \
@@ -8,8 +8,8 @@ const HELP: &str = "Bytes of tensors that were copied on their way into workers 
 
 /// Counts for one model; shown as long as anybody has it.
 pub struct CopiedBytes {
-    to_worker: FamilySeries,
-    from_worker: FamilySeries,
+    to_worker: CustomSeries,
+    from_worker: CustomSeries,
 }
 
 impl CopiedBytes {
@@ -24,9 +24,9 @@ impl CopiedBytes {
     }
 }
 
-fn add(series: &FamilySeries, bytes: usize) {
+fn add(series: &CustomSeries, bytes: usize) {
     if 0 < bytes {
-        series.change(Change::Add(bytes as f64)).expect("counters take what is not negative");
+        series.change(MetricChange::Add(bytes as f64)).expect("counters take what is not negative");
     }
 }
 
@@ -34,10 +34,10 @@ impl Metrics {
     /// The counts of `model`, all versions and instances together.
     pub fn copied_bytes(&self, model: &str) -> CopiedBytes {
         const VALID: &str = "the names are constants, and valid";
-        let family = self.0.families.open(NAME, HELP, Kind::Counter).expect(VALID);
+        let family = self.0.families.open(NAME, HELP, MetricKind::Counter).expect(VALID);
         let series = |direction: &str| {
             let labels = [("direction", direction), ("model", model)];
-            let labels: Labels =
+            let labels: MetricLabels =
                 labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
             family.series(labels, None)
         };
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn models_cannot_have_families_of_the_servers_names() {
         for name in ["nv_mine", NAME] {
-            let error = Metrics::new().family(name, "", Kind::Gauge).err().unwrap();
+            let error = Metrics::new().family(name, "", MetricKind::Gauge).err().unwrap();
             let text = format!("'{name}' cannot be a family of a model: names that begin with");
             assert!(error.to_string().starts_with(&text), "{error}");
         }

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{Metrics, page};
+use super::{Metrics, proto};
 
 /// The machine at a moment; what was not looked at is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Machine {
+pub struct MachineUsage {
     /// CPU and memory.
-    pub cpu: Option<Cpu>,
+    pub cpu: Option<CpuUsage>,
     /// GPUs by UUID.
-    pub gpus: BTreeMap<String, Gpu>,
+    pub gpus: BTreeMap<String, GpuUsage>,
 }
 
 /// CPU and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cpu {
+pub struct CpuUsage {
     /// From 0 to 1.
     pub utilization: f64,
     /// Bytes of memory there are.
@@ -28,7 +28,7 @@ pub struct Cpu {
 
 /// A GPU; it may not tell everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Gpu {
+pub struct GpuUsage {
     /// From 0 to 1.
     pub utilization: Option<f64>,
     /// Bytes.
@@ -46,14 +46,14 @@ pub struct Gpu {
 struct CpuRow {
     name: &'static str,
     help: &'static str,
-    value: fn(&Cpu) -> f64,
+    value: fn(&CpuUsage) -> f64,
 }
 
 struct GpuRow {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
-    value: fn(&Gpu) -> Option<f64>,
+    value: fn(&GpuUsage) -> Option<f64>,
 }
 
 const CPU: [CpuRow; 3] = [
@@ -120,27 +120,27 @@ pub fn gpu_families() -> impl Iterator<Item = &'static str> {
 
 impl Metrics {
     /// The machine was looked at.
-    pub fn set_machine(&self, machine: Machine) {
+    pub fn set_machine(&self, machine: MachineUsage) {
         *self.0.machine.lock() = machine;
     }
 }
 
-impl Machine {
+impl MachineUsage {
     /// Its families, those without series included.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let cpu = CPU.iter().map(|row| {
-            let series = self.cpu.iter().map(|it| page::gauge(Vec::new(), (row.value)(it)));
-            page::family((row.name, row.help), MetricType::GAUGE, series)
+            let series = self.cpu.iter().map(|it| proto::gauge(Vec::new(), (row.value)(it)));
+            proto::family((row.name, row.help), MetricType::GAUGE, series)
         });
         let gpu = GPU.iter().map(|row| {
             let metric: fn(Vec<LabelPair>, f64) -> Metric = match row.kind {
-                MetricType::COUNTER => page::counter,
-                _ => page::gauge,
+                MetricType::COUNTER => proto::counter,
+                _ => proto::gauge,
             };
             let series = self.gpus.iter().filter_map(|(uuid, gpu)| {
-                Some(metric(page::labels([("gpu_uuid", &**uuid)]), (row.value)(gpu)?))
+                Some(metric(proto::labels([("gpu_uuid", &**uuid)]), (row.value)(gpu)?))
             });
-            page::family((row.name, row.help), row.kind, series)
+            proto::family((row.name, row.help), row.kind, series)
         });
         cpu.chain(gpu).collect()
     }
@@ -154,10 +154,10 @@ mod tests {
     fn a_machine_is_told_in_tritons_words() {
         let metrics = Metrics::new();
         assert!(metrics.gather().is_empty());
-        let cpu = Cpu { utilization: 0.25, memory_total: 1 << 30, memory_used: 1 << 20 };
-        let gpu = Gpu { utilization: Some(0.5), energy: Some(2.5), ..Gpu::default() };
+        let cpu = CpuUsage { utilization: 0.25, memory_total: 1 << 30, memory_used: 1 << 20 };
+        let gpu = GpuUsage { utilization: Some(0.5), energy: Some(2.5), ..GpuUsage::default() };
         let gpus = BTreeMap::from([("GPU-1".to_owned(), gpu)]);
-        metrics.set_machine(Machine { cpu: Some(cpu), gpus });
+        metrics.set_machine(MachineUsage { cpu: Some(cpu), gpus });
         let text = prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap();
         let expected = "\
 # HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]

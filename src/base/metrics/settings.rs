@@ -1,6 +1,6 @@
 //! What of latencies is shown, and how: `--metrics-config`.
 
-use crate::statistics::{Bounds, Extra, Histogram, Responses};
+use crate::statistics::{BucketBounds, Histogram, OptionalStatistics, Responses};
 use troupe_options as options;
 
 /// Upper bounds in milliseconds of the time to the first response: Triton's.
@@ -8,7 +8,7 @@ const FIRST_RESPONSE: [f64; 4] = [100.0, 500.0, 2000.0, 5000.0];
 
 /// How latencies of models are shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Latencies {
+pub struct LatencyMetrics {
     /// Sums of microseconds.
     pub counters: bool,
     /// The time to the first response by size.
@@ -19,17 +19,17 @@ pub struct Latencies {
     pub quantiles: Vec<f64>,
 }
 
-impl Default for Latencies {
-    fn default() -> Latencies {
+impl Default for LatencyMetrics {
+    fn default() -> LatencyMetrics {
         let quantiles = vec![0.5, 0.9, 0.95, 0.99, 0.999];
-        Latencies { counters: true, histograms: false, summaries: false, quantiles }
+        LatencyMetrics { counters: true, histograms: false, summaries: false, quantiles }
     }
 }
 
-impl Latencies {
+impl LatencyMetrics {
     /// As the command line has it. Also what was skipped there, in words.
-    pub fn read(settings: &[options::MetricsSetting]) -> (Latencies, Vec<String>) {
-        let (mut latencies, mut skipped) = (Latencies::default(), Vec::new());
+    pub fn read(settings: &[options::MetricsSetting]) -> (LatencyMetrics, Vec<String>) {
+        let (mut latencies, mut skipped) = (LatencyMetrics::default(), Vec::new());
         for setting in settings {
             match setting {
                 options::MetricsSetting::CounterLatencies(on) => latencies.counters = *on,
@@ -53,9 +53,10 @@ impl Latencies {
 
     /// What a model counts: the bounds of its config instead of Triton's, and one more kind of
     /// counts if it may give any number of responses.
-    pub(super) fn extra(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> Extra {
-        let histogram = || Histogram::new(Bounds::new(bounds.unwrap_or(&FIRST_RESPONSE), 1.0));
-        Extra {
+    pub(super) fn extra(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> OptionalStatistics {
+        let histogram =
+            || Histogram::new(BucketBounds::new(bounds.unwrap_or(&FIRST_RESPONSE), 1.0));
+        OptionalStatistics {
             first_response: self.histograms.then(histogram),
             summaries: self.summaries.then(Box::default),
             responses: is_decoupled.then(Responses::default),
@@ -85,15 +86,16 @@ mod tests {
     use super::*;
     use troupe_options::MetricsSetting::{self, *};
 
-    fn check(settings: &[MetricsSetting], expected: Latencies, skipped: &[&str]) {
-        let (latencies, told) = Latencies::read(settings);
+    fn check(settings: &[MetricsSetting], expected: LatencyMetrics, skipped: &[&str]) {
+        let (latencies, told) = LatencyMetrics::read(settings);
         assert_eq!(latencies, expected);
         assert_eq!(told, skipped);
     }
 
     #[test]
     fn settings_are_taken_and_bad_quantiles_are_skipped() {
-        let quantiles = |list: &[f64]| Latencies { quantiles: list.into(), ..Latencies::default() };
+        let quantiles =
+            |list: &[f64]| LatencyMetrics { quantiles: list.into(), ..LatencyMetrics::default() };
         let list = |text: &str| [SummaryQuantiles(text.to_owned())];
         check(&[], quantiles(&[0.5, 0.9, 0.95, 0.99, 0.999]), &[]);
         check(&list("0.2:0.1,0.8:0.02"), quantiles(&[0.2, 0.8]), &[]);
@@ -107,7 +109,7 @@ mod tests {
                 "Invalid option: [0.5:y]. Error: expected a number from 0 to 1, got 'y'",
             ],
         );
-        let (latencies, skipped) = Latencies::read(&list("no"));
+        let (latencies, skipped) = LatencyMetrics::read(&list("no"));
         assert_eq!((latencies.quantiles.len(), skipped.len()), (5, 1));
         let all = [
             CounterLatencies(false),
@@ -115,11 +117,11 @@ mod tests {
             SummaryLatencies(true),
             Other("a=b".to_owned()),
         ];
-        let on = Latencies {
+        let on = LatencyMetrics {
             counters: false,
             histograms: true,
             summaries: true,
-            ..Latencies::default()
+            ..LatencyMetrics::default()
         };
         check(&all, on, &["--metrics-config=a=b has no effect here"]);
     }

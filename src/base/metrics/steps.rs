@@ -11,10 +11,10 @@ use std::{
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
 use super::{
-    Metrics, page,
-    table::{Entry, Table},
+    Metrics, proto,
+    weak_map::{WeakMap, WeakMapEntry},
 };
-use crate::statistics::{Ages, Bounds, Came, Shards};
+use crate::statistics::{AgeToken, AgeTracker, BucketBounds, ShardedCounters};
 
 /// Upper bounds in seconds: steps take from microseconds to seconds.
 const BUCKETS: [f64; 19] = [
@@ -22,7 +22,7 @@ const BUCKETS: [f64; 19] = [
     1.0, 2.5, 5.0, 10.0,
 ];
 
-static BOUNDS: LazyLock<Bounds> = LazyLock::new(|| Bounds::new(&BUCKETS, 1e9));
+static BOUNDS: LazyLock<BucketBounds> = LazyLock::new(|| BucketBounds::new(&BUCKETS, 1e9));
 
 /// Ensemble, position, model.
 type Key = (String, usize, String);
@@ -30,8 +30,8 @@ type Key = (String, usize, String);
 /// All of them.
 #[derive(Default)]
 pub(super) struct Steps {
-    ensembles: Table<String, EnsembleSeries>,
-    steps: Table<Key, StepSeries>,
+    ensembles: WeakMap<String, EnsembleSeries>,
+    steps: WeakMap<Key, StepSeries>,
 }
 
 /// Series of one step of one ensemble; clones share them, and so do versions of the ensemble.
@@ -39,17 +39,17 @@ pub(super) struct Steps {
 /// The series end with the last clone. Every `started` is followed by one `finished` or `failed`.
 /// Nothing is counted when metrics are off.
 #[derive(Clone)]
-pub struct StepMetrics(Option<Arc<Entry<Key, StepSeries>>>);
+pub struct StepMetrics(Option<Arc<WeakMapEntry<Key, StepSeries>>>);
 
 /// Series of a whole ensemble, shared in the same way.
 #[derive(Clone)]
-pub struct EnsembleMetrics(Option<Arc<Entry<String, EnsembleSeries>>>);
+pub struct EnsembleMetrics(Option<Arc<WeakMapEntry<String, EnsembleSeries>>>);
 
 struct StepSeries {
     /// One after the other, as `STEP_HISTOGRAMS` has them.
-    histograms: Shards,
+    histograms: ShardedCounters,
     /// Requests at the step's model.
-    under_way: Ages,
+    in_flight: AgeTracker,
     /// Requests that wait for room in the step's window.
     waiting: AtomicU64,
     failures: AtomicU64,
@@ -57,13 +57,13 @@ struct StepSeries {
 
 struct EnsembleSeries {
     /// One after the other, as `ENSEMBLE_HISTOGRAMS` has them.
-    histograms: Shards,
+    histograms: ShardedCounters,
 }
 
 /// Where the time of a step went, from the moment its inputs were there to its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Spent {
-    /// Waiting for room in the step's window, and in the queue of its model.
+pub struct StepDurations {
+    /// QueuedGuard for room in the step's window, and in the queue of its model.
     pub queue: Duration,
     /// In an execution of the model: its input, itself, its output.
     pub compute: Duration,
@@ -71,16 +71,16 @@ pub struct Spent {
     pub edge: Duration,
 }
 
-impl Spent {
+impl StepDurations {
     /// What is neither queue nor compute of `whole`, the time of the step, is its edge. Times of
     /// executions beside each other, which are longer together, are scaled to fit.
-    pub fn of(whole: Duration, queue: Duration, compute: Duration) -> Spent {
+    pub fn of(whole: Duration, queue: Duration, compute: Duration) -> StepDurations {
         let known = queue + compute;
         if known <= whole {
-            return Spent { queue, compute, edge: whole - known };
+            return StepDurations { queue, compute, edge: whole - known };
         }
         let queue = whole.mul_f64(queue.as_secs_f64() / known.as_secs_f64()).min(whole);
-        Spent { queue, compute: whole - queue, edge: Duration::ZERO }
+        StepDurations { queue, compute: whole - queue, edge: Duration::ZERO }
     }
 
     fn whole(&self) -> Duration {
@@ -89,9 +89,9 @@ impl Spent {
 }
 
 /// A request waits for room in a step's window until this is dropped.
-pub struct Waiting(Option<Arc<Entry<Key, StepSeries>>>);
+pub struct QueuedGuard(Option<Arc<WeakMapEntry<Key, StepSeries>>>);
 
-impl Drop for Waiting {
+impl Drop for QueuedGuard {
     fn drop(&mut self) {
         if let Some(series) = &self.0 {
             series.waiting.fetch_sub(1, Relaxed);
@@ -126,30 +126,30 @@ impl StepMetrics {
     }
 
     /// A request was handed to the step's model.
-    pub fn started(&self, now: Instant) -> Option<Came> {
-        self.0.as_ref().map(|it| it.under_way.enter(now))
+    pub fn started(&self, now: Instant) -> Option<AgeToken> {
+        self.0.as_ref().map(|it| it.in_flight.enter(now))
     }
 
     /// The model answered; `came` is what `started` said.
-    pub fn finished(&self, came: Option<Came>, spent: &Spent) {
+    pub fn finished(&self, came: Option<AgeToken>, spent: &StepDurations) {
         let (Some(series), Some(came)) = (&self.0, came) else { return };
-        series.under_way.leave(came);
+        series.in_flight.leave(came);
         observe(&series.histograms, [spent.whole(), spent.queue, spent.compute, spent.edge]);
     }
 
     /// The model failed, or was told to stop.
-    pub fn failed(&self, came: Option<Came>) {
+    pub fn failed(&self, came: Option<AgeToken>) {
         let (Some(series), Some(came)) = (&self.0, came) else { return };
-        series.under_way.leave(came);
+        series.in_flight.leave(came);
         series.failures.fetch_add(1, Relaxed);
     }
 
     /// A request that is ready finds no room in the step's window.
-    pub fn waits(&self) -> Waiting {
+    pub fn waits(&self) -> QueuedGuard {
         if let Some(series) = &self.0 {
             series.waiting.fetch_add(1, Relaxed);
         }
-        Waiting(self.0.clone())
+        QueuedGuard(self.0.clone())
     }
 }
 
@@ -176,27 +176,27 @@ impl EnsembleMetrics {
 }
 
 /// Counts a time in each of the first histograms.
-fn observe<const COUNT: usize>(histograms: &Shards, times: [Duration; COUNT]) {
-    let (bounds, mine) = (&*BOUNDS, histograms.mine());
+fn observe<const COUNT: usize>(histograms: &ShardedCounters, times: [Duration; COUNT]) {
+    let (bounds, mine) = (&*BOUNDS, histograms.this_thread());
     for (index, time) in times.into_iter().enumerate() {
         bounds.observe(&mine, index * bounds.length(), time.as_nanos() as u64);
     }
 }
 
-fn histograms(count: usize) -> Shards {
-    Shards::new(count * BOUNDS.length())
+fn histograms(count: usize) -> ShardedCounters {
+    ShardedCounters::new(count * BOUNDS.length())
 }
 
 /// The labels of a step, also for gauges that are read elsewhere.
 pub fn step_labels(ensemble: &str, step: usize, model: &str) -> Vec<LabelPair> {
-    page::labels([("ensemble", ensemble), ("model", model), ("step", &*step.to_string())])
+    proto::labels([("ensemble", ensemble), ("model", model), ("step", &*step.to_string())])
 }
 
 impl Default for StepSeries {
     fn default() -> StepSeries {
         StepSeries {
             histograms: histograms(STEP_HISTOGRAMS.len()),
-            under_way: Ages::default(),
+            in_flight: AgeTracker::default(),
             waiting: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         }
@@ -250,9 +250,9 @@ fn shown(names: &[(&str, &str)], series: &[(Vec<LabelPair>, Vec<u64>)]) -> Vec<M
     let one = |(index, name): (usize, &(&str, &str))| {
         let metric = |(labels, numbers): &(Vec<LabelPair>, Vec<u64>)| {
             let numbers = &numbers[index * length..(index + 1) * length];
-            page::histogram(labels.clone(), &BOUNDS.snapshot(numbers))
+            proto::histogram(labels.clone(), &BOUNDS.snapshot(numbers))
         };
-        page::family(*name, MetricType::HISTOGRAM, series.iter().map(metric))
+        proto::family(*name, MetricType::HISTOGRAM, series.iter().map(metric))
     };
     names.iter().enumerate().map(one).collect()
 }
@@ -261,40 +261,41 @@ impl Steps {
     /// Their families at this moment, those without series included.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let now = Instant::now();
-        let ensemble = |it: &Arc<Entry<String, EnsembleSeries>>| {
-            (page::labels([("ensemble", &*it.key)]), it.histograms.totals())
+        let ensemble = |it: &Arc<WeakMapEntry<String, EnsembleSeries>>| {
+            (proto::labels([("ensemble", &*it.key)]), it.histograms.totals())
         };
         let ensembles: Vec<_> = self.ensembles.all().iter().map(ensemble).collect();
         let mut families = shown(&ENSEMBLE_HISTOGRAMS, &ensembles);
         let steps: Vec<_> =
             self.steps.all().into_iter().map(|it| (labels_of(&it.key), it)).collect();
-        let numbers = |(labels, it): &(Vec<LabelPair>, Arc<Entry<Key, StepSeries>>)| {
+        let numbers = |(labels, it): &(Vec<LabelPair>, Arc<WeakMapEntry<Key, StepSeries>>)| {
             (labels.clone(), it.histograms.totals())
         };
         families.extend(shown(&STEP_HISTOGRAMS, &steps.iter().map(numbers).collect::<Vec<_>>()));
         let gauge = |name, value: &dyn Fn(&StepSeries) -> f64| {
-            let series = steps.iter().map(|(labels, it)| page::gauge(labels.clone(), value(it)));
-            page::family(name, MetricType::GAUGE, series)
+            let series = steps.iter().map(|(labels, it)| proto::gauge(labels.clone(), value(it)));
+            proto::family(name, MetricType::GAUGE, series)
         };
         let in_flight = (
             "troupe_ensemble_step_in_flight",
             "Requests handed to the model of an ensemble's step and not answered yet",
         );
-        families.push(gauge(in_flight, &|it| it.under_way.count() as f64));
+        families.push(gauge(in_flight, &|it| it.in_flight.count() as f64));
         let oldest = (
             "troupe_ensemble_step_oldest_seconds",
             "Age of the oldest request that was handed to the model of an ensemble's step and is \
              not answered yet",
         );
-        families.push(gauge(oldest, &|it| it.under_way.oldest(now).as_secs_f64()));
+        families.push(gauge(oldest, &|it| it.in_flight.oldest(now).as_secs_f64()));
         let failures = (
             "troupe_ensemble_step_failures_total",
             "Requests the model of an ensemble's step failed",
         );
-        let failed = |(labels, it): &(Vec<LabelPair>, Arc<Entry<Key, StepSeries>>)| -> Metric {
-            page::counter(labels.clone(), it.failures.load(Relaxed) as f64)
-        };
-        families.push(page::family(failures, MetricType::COUNTER, steps.iter().map(failed)));
+        let failed =
+            |(labels, it): &(Vec<LabelPair>, Arc<WeakMapEntry<Key, StepSeries>>)| -> Metric {
+                proto::counter(labels.clone(), it.failures.load(Relaxed) as f64)
+            };
+        families.push(proto::family(failures, MetricType::COUNTER, steps.iter().map(failed)));
         families
     }
 }

@@ -1,7 +1,7 @@
 //! A model as everyone else sees it: a config, counters, and a way to ask.
 
 mod check;
-mod labels;
+mod class_labels;
 mod lookup;
 mod names;
 mod reshape;
@@ -16,14 +16,14 @@ use std::sync::{
 use futures_util::future::{BoxFuture, join_all};
 
 pub use self::{
-    labels::Labels,
+    class_labels::ClassLabels,
     lookup::{LoadTarget, Lookup, Overrides},
     names::{parse_version, pick_outputs, place_inputs},
 };
 use crate::{
     config::ModelConfig,
     error::{Error, Result},
-    metrics::live::Live,
+    metrics::activity::EnsembleActivity,
     request::{Reply, Request},
     statistics::Statistics,
     tap::Taps,
@@ -46,7 +46,7 @@ pub trait Infer: Send + Sync {
     }
 
     /// What happens inside an ensemble right now; `None` for other models.
-    fn live(&self) -> Option<&Arc<Live>> {
+    fn live(&self) -> Option<&Arc<EnsembleActivity>> {
         self.inner()?.live()
     }
 
@@ -109,10 +109,10 @@ pub struct Model {
 }
 
 /// For each output of a config, the names of its classes if they have some.
-pub type OutputLabels = Vec<Option<Arc<Labels>>>;
+pub type OutputLabels = Vec<Option<Arc<ClassLabels>>>;
 
 /// What a model is made of.
-pub struct Parts {
+pub struct ModelParts {
     /// The completed config.
     pub config: Arc<ModelConfig>,
     /// The version's number.
@@ -127,8 +127,8 @@ pub struct Parts {
 
 impl Model {
     /// A model that `answers`.
-    pub fn new(parts: Parts, answers: Arc<dyn Infer>) -> Model {
-        let Parts { config, version, stats, health, steps } = parts;
+    pub fn new(parts: ModelParts, answers: Arc<dyn Infer>) -> Model {
+        let ModelParts { config, version, stats, health, steps } = parts;
         let reshapes = reshape::is_needed(&config);
         let labels = OutputLabels::new();
         Model { config, version, stats, health, steps, labels, reshapes, answers }
@@ -140,7 +140,7 @@ impl Model {
     }
 
     /// The names of an output's classes.
-    pub fn labels(&self, output: usize) -> Option<&Arc<Labels>> {
+    pub fn labels(&self, output: usize) -> Option<&Arc<ClassLabels>> {
         self.labels.get(output)?.as_ref()
     }
 
@@ -167,7 +167,7 @@ impl Model {
     }
 
     /// What happens inside it right now; `None` if it is no ensemble.
-    pub fn live(&self) -> Option<&Arc<Live>> {
+    pub fn live(&self) -> Option<&Arc<EnsembleActivity>> {
         self.answers.live()
     }
 
@@ -215,9 +215,8 @@ impl Model {
                 self.config.name
             )));
         }
-        let caller = request.context.caller.as_ref();
-        if let Some(text) = caller.and_then(|it| it.objection(self.name(), self.version)) {
-            return Err(Error::unsupported(text));
+        if let Some(chain) = &request.context.call_chain {
+            chain.check_recursion(self.name(), self.version).map_err(Error::unsupported)?;
         }
         self.fits(request)
     }

@@ -7,13 +7,13 @@ use crate::{
     config::Input,
     request::{Reply, Request},
     tensor::Tensor,
-    trace::{Begin, Span},
+    trace::{Span, SpanStart},
 };
 
 impl Model {
     /// Notes that the request has come; what the model asks or executes is noted under that.
     pub(super) fn note(&self, span: &Span, request: &mut Request, reply: Reply) -> Reply {
-        let begin = Begin {
+        let begin = SpanStart {
             model: self.name().clone(),
             version: self.version,
             is_ensemble: !self.steps.is_empty(),

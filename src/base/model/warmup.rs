@@ -25,11 +25,11 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// The contents of a file of the `warmup` folder: its first so many bytes, or all of them; at most
 /// `LIMIT`. Fails with a text for users.
-pub type Read<'a> = &'a dyn Fn(&str, Size) -> Result<Bytes, String>;
+pub type ReadFile<'a> = &'a dyn Fn(&str, ReadLimit) -> Result<Bytes, String>;
 
 /// How much of a file is needed.
 #[derive(Clone, Copy, Debug)]
-pub enum Size {
+pub enum ReadLimit {
     /// Exactly so many bytes, from its beginning.
     Exactly(usize),
     /// All there are, up to so many.
@@ -37,7 +37,7 @@ pub enum Size {
 }
 
 /// Requests that form one execution, checked and as the model wants them.
-pub struct Sample {
+pub struct WarmupSample {
     name: String,
     count: u32,
     requests: Vec<Request>,
@@ -47,7 +47,10 @@ pub struct Sample {
 ///
 /// A model gets `batch_size` requests of one row that share their bytes; an ensemble, which does
 /// not batch by itself, gets one request of so many rows.
-pub fn samples(config: &ModelConfig, read: Read<'_>) -> Result<Vec<Sample>, Vec<Problem>> {
+pub fn samples(
+    config: &ModelConfig,
+    read: ReadFile<'_>,
+) -> Result<Vec<WarmupSample>, Vec<Problem>> {
     let mut samples = Vec::new();
     let mut problems = Vec::new();
     for (index, warmup) in config.warmup.iter().enumerate() {
@@ -78,7 +81,7 @@ pub fn samples(config: &ModelConfig, read: Read<'_>) -> Result<Vec<Sample>, Vec<
         }
         match requests(config, warmup, inputs) {
             Ok(requests) => {
-                samples.push(Sample { name: name.clone(), count: warmup.count, requests });
+                samples.push(WarmupSample { name: name.clone(), count: warmup.count, requests });
             }
             Err(text) => problem(&at, text),
         }
@@ -90,7 +93,7 @@ pub fn samples(config: &ModelConfig, read: Read<'_>) -> Result<Vec<Sample>, Vec<
 fn tensor(
     config: &ModelConfig,
     input: &WarmupInput,
-    read: Read<'_>,
+    read: ReadFile<'_>,
 ) -> Result<(usize, Tensor), String> {
     let WarmupInput { name, dtype, dims, data } = input;
     let place = config.input_index(name).ok_or_else(|| {
@@ -107,8 +110,8 @@ fn tensor(
         format!("shape {shape} of input '{name}' takes more than {LIMIT} bytes")
     })?;
     let bytes = match (data, dtype) {
-        (WarmupData::File(file), DataType::Bytes) => read(file, Size::AtMost(LIMIT))?,
-        (WarmupData::File(file), _) => read(file, Size::Exactly(size))?,
+        (WarmupData::File(file), DataType::Bytes) => read(file, ReadLimit::AtMost(LIMIT))?,
+        (WarmupData::File(file), _) => read(file, ReadLimit::Exactly(size))?,
         // A string of no characters is four zeros; as in Triton, random ones are not made up.
         (WarmupData::Zero, _) | (WarmupData::Random, DataType::Bytes) => vec![0; size].into(),
         (WarmupData::Random, dtype) => data::random(*dtype, elements).into(),
@@ -154,7 +157,7 @@ fn requests(
 /// Runs every sample as often as it says, one execution after another; `run` starts one.
 ///
 /// `target` names who is warmed, for the log. When this is dropped, what still runs is cancelled.
-pub async fn run(samples: &[Sample], target: &str, run: impl Fn(Vec<Pending>)) -> Result<()> {
+pub async fn run(samples: &[WarmupSample], target: &str, run: impl Fn(Vec<Pending>)) -> Result<()> {
     for sample in samples {
         for iteration in 1..=sample.count {
             let name = &sample.name;
@@ -165,7 +168,7 @@ pub async fn run(samples: &[Sample], target: &str, run: impl Fn(Vec<Pending>)) -
     Ok(())
 }
 
-impl Sample {
+impl WarmupSample {
     async fn run(&self, target: &str, run: impl Fn(Vec<Pending>)) -> Result<()> {
         let unneeded = Unneeded(Arc::new(Context { is_warmup: true, ..Context::default() }));
         let mut group = Vec::with_capacity(self.requests.len());

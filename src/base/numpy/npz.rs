@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// One file in an archive.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct NpzEntry {
     /// Its path, with the ending.
     pub name: String,
     /// Its contents, one part after the other.
@@ -37,12 +37,12 @@ const MODE: u32 = 0o100_644 << 16;
 const LARGE: u64 = u32::MAX as u64;
 
 /// The archive in parts, in their order: the contents are shared, not copied, but looked at once.
-pub fn write(entries: Vec<Entry>) -> Result<Vec<Bytes>> {
+pub fn write(entries: Vec<NpzEntry>) -> Result<Vec<Bytes>> {
     write_with(entries, LARGE)
 }
 
 /// The same; what is `large` or larger stands in 64 bits.
-fn write_with(entries: Vec<Entry>, large: u64) -> Result<Vec<Bytes>> {
+fn write_with(entries: Vec<NpzEntry>, large: u64) -> Result<Vec<Bytes>> {
     let mut parts: Vec<Bytes> = Vec::new();
     let mut list = Vec::new();
     let mut offset = 0u64;
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     fn archive(files: &[(&str, &[&'static [u8]])], large: u64) -> Bytes {
-        let entry = |(name, parts): &(&str, &[&'static [u8]])| Entry {
+        let entry = |(name, parts): &(&str, &[&'static [u8]])| NpzEntry {
             name: (*name).to_owned(),
             parts: parts.iter().map(|it| Bytes::from_static(it)).collect(),
         };
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn many_files_are_counted_in_64_bits() {
-        let entry = |it: usize| Entry { name: it.to_string(), parts: Vec::new() };
+        let entry = |it: usize| NpzEntry { name: it.to_string(), parts: Vec::new() };
         let file = write((0..70_000).map(entry).collect()).unwrap().concat().into();
         assert_eq!(read(&file).unwrap().len(), 70_000);
     }
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_is_refused() {
-        let entry = Entry { name: "x".repeat(70_000), parts: Vec::new() };
+        let entry = NpzEntry { name: "x".repeat(70_000), parts: Vec::new() };
         let error = write(vec![entry]).unwrap_err().to_string();
         assert_eq!(error, "a name of 70000 bytes is too long");
     }

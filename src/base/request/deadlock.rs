@@ -11,17 +11,17 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::callers::{Caller, told};
+use super::call_chain::{CallChain, describe_chain};
 
 /// An instance that does nothing until a call of its own is answered.
 #[derive(Clone, Debug)]
 pub struct BlockedInstance {
     /// The call.
-    pub call: Arc<Caller>,
+    pub call: Arc<CallChain>,
     /// Since when.
     pub since: Instant,
     /// Calls that wait for this instance to execute their requests, and since when.
-    pub holds: Vec<(Arc<Caller>, Instant)>,
+    pub holds: Vec<(Arc<CallChain>, Instant)>,
 }
 
 /// What a model reports, at some moment, about who waits for it and what its instances wait for.
@@ -32,7 +32,7 @@ pub struct ModelWaits {
     /// `None` for an instance that is not blocked: it gets on with its work, and to the queue.
     pub instances: Vec<Option<BlockedInstance>>,
     /// Calls whose requests no instance was given yet, and since when they wait.
-    pub queued: Vec<(Arc<Caller>, Instant)>,
+    pub queued: Vec<(Arc<CallChain>, Instant)>,
 }
 
 /// Who waits for whom among all models of one server: what those with blocked instances last
@@ -52,14 +52,16 @@ impl WaitGraph {
 
     /// A call that has to fail so that others go on, and why. All who ask get the same one until
     /// what the models report has changed.
-    fn victim(&self) -> Option<(Arc<Caller>, String)> {
+    fn victim(&self) -> Option<(Arc<CallChain>, String)> {
         let all: Vec<ModelWaits> = self.models.lock().values().cloned().collect();
         let cycle = find_cycle(&all)?;
         let youngest = (0..cycle.len()).max_by_key(|index| cycle[*index].since)?;
         let (after, before) = (&cycle[youngest + 1..], &cycle[..=youngest]);
         // The call that fails is named last: it closes the cycle.
-        let path: Vec<&Caller> = after.iter().chain(before).map(|blocked| &*blocked.call).collect();
-        let text = format!("requests wait for each other: {}", told(path.iter(), &path[0].name));
+        let path: Vec<&CallChain> =
+            after.iter().chain(before).map(|blocked| &*blocked.call).collect();
+        let text =
+            format!("requests wait for each other: {}", describe_chain(path.iter(), &path[0].name));
         Some((cycle[youngest].call.clone(), text))
     }
 }
@@ -75,7 +77,7 @@ pub struct WaitReporter {
 impl WaitReporter {
     /// Replaces what the model reported before, and answers the call that has to fail, of whatever
     /// model it is, if calls wait for each other for ever.
-    pub fn report(&mut self, waits: ModelWaits) -> Option<(Arc<Caller>, String)> {
+    pub fn report(&mut self, waits: ModelWaits) -> Option<(Arc<CallChain>, String)> {
         self.graph.models.lock().insert(self.id, waits);
         self.has_reported = true;
         self.graph.victim()
@@ -96,7 +98,7 @@ impl Drop for WaitReporter {
 }
 
 /// A call by its address: the same call is the same `Arc` in every report.
-type CallId = *const Caller;
+type CallId = *const CallChain;
 
 /// A blocked instance, and for each place where its call waits the calls of which one has to be
 /// answered first.
@@ -191,10 +193,10 @@ mod tests {
     fn world(models: &[(&str, u64)]) -> Vec<ModelWaits> {
         let start = Instant::now();
         let at = |number: u64| start + Duration::from_secs(number);
-        let mut known: HashMap<String, Arc<Caller>> = HashMap::new();
+        let mut known: HashMap<String, Arc<CallChain>> = HashMap::new();
         let mut call = |text: &str, name: &str| {
             let (label, since) = text.split_once('@').unwrap_or((text, "1"));
-            let made = || Arc::new(Caller::new(name.into(), 1, label[..1].into()));
+            let made = || Arc::new(CallChain::new(name.into(), 1, label[..1].into()));
             (known.entry(label.into()).or_insert_with(made).clone(), at(since.parse().unwrap()))
         };
         // Who makes a call is known from the instance that is blocked in it.
@@ -234,7 +236,7 @@ mod tests {
     fn check_at(models: &[(&str, u64)], expected: &[&str]) {
         let found = find_cycle(&world(models)).unwrap_or_default();
         let mut found: Vec<_> =
-            found.iter().map(|it| format!("{}>{}", it.call.name, it.call.asked)).collect();
+            found.iter().map(|it| format!("{}>{}", it.call.name, it.call.called)).collect();
         found.sort();
         assert_eq!(found, expected, "{models:?}");
     }

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use super::Parameters;
 use crate::{
     error::{Error, Result},
-    statistics::{Statistics, Ticket, Timing},
+    statistics::{RequestGuard, Statistics, Timing},
     tensor::Tensor,
-    trace::Open,
+    trace::OpenSpan,
 };
 
 /// What a model answered.
@@ -145,9 +145,9 @@ impl Answer for Drain {
 pub struct Reply {
     to: Option<Box<dyn Answer>>,
     /// Where this answer counts.
-    ticket: Option<Ticket>,
+    ticket: Option<RequestGuard>,
     /// Where it is noted, if somebody watches the request.
-    visit: Option<Box<Open>>,
+    visit: Option<Box<OpenSpan>>,
     since: Instant,
     /// The instance that answers, if it does so on its own.
     instance: Option<Arc<str>>,
@@ -179,7 +179,7 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.ticket = Some(Ticket::new(stats, self.since));
+        self.ticket = Some(RequestGuard::new(stats, self.since));
         self
     }
 
@@ -190,12 +190,12 @@ impl Reply {
     }
 
     /// Notes the answer in the record of the request.
-    pub fn noted(mut self, visit: Open) -> Reply {
+    pub fn noted(mut self, visit: OpenSpan) -> Reply {
         self.visit = Some(Box::new(visit));
         self
     }
 
-    /// Work on the request began only then: its first response took the time from there.
+    /// SlotCounters on the request began only then: its first response took the time from there.
     pub fn begun(&mut self, now: Instant) {
         if let Some(ticket) = &mut self.ticket {
             ticket.begun(now);

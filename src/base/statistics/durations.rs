@@ -37,16 +37,16 @@ impl Durations {
 
 /// Counts of several histograms together.
 #[derive(Clone, Debug)]
-pub(super) struct Spread(Vec<u64>);
+pub(super) struct DurationDistribution(Vec<u64>);
 
-impl Spread {
+impl DurationDistribution {
     /// What these have counted.
-    pub(super) fn of<'a>(all: impl Iterator<Item = &'a Durations>) -> Spread {
+    pub(super) fn of<'a>(all: impl Iterator<Item = &'a Durations>) -> DurationDistribution {
         let mut counts = vec![0; BUCKETS];
         for one in all {
             counts.iter_mut().zip(&one.0).for_each(|(sum, it)| *sum += u64::from(it.load(Relaxed)));
         }
-        Spread(counts)
+        DurationDistribution(counts)
     }
 
     /// The duration that this share of them, from 0 to 1, does not exceed; `None` without any.
@@ -101,7 +101,7 @@ mod tests {
         for unit in [2_500, 70_000, 9_000_000, 1_000_000_000_u64] {
             let durations = Durations::default();
             (1..=1000).for_each(|it| durations.add(Duration::from_nanos(it * unit)));
-            let spread = Spread::of([&durations].into_iter());
+            let spread = DurationDistribution::of([&durations].into_iter());
             for (share, expected) in [(0.001, 1), (0.5, 500), (0.9, 900), (0.99, 990), (1.0, 1000)]
             {
                 let got = spread.quantile(share).unwrap().as_nanos() as f64;
@@ -115,12 +115,14 @@ mod tests {
     #[test]
     fn histograms_add_up_and_may_be_empty() {
         let all = [Durations::default(), Durations::default()];
-        assert_eq!(Spread::of(all.iter()).quantile(0.5), None);
+        assert_eq!(DurationDistribution::of(all.iter()).quantile(0.5), None);
         all[0].add(Duration::from_millis(1));
         (0..2).for_each(|_| all[1].add(Duration::from_millis(100)));
-        let median = Spread::of(all.iter()).quantile(0.5).unwrap();
+        let median = DurationDistribution::of(all.iter()).quantile(0.5).unwrap();
         assert!((95..105).contains(&median.as_millis()), "{median:?}");
         all[1].clear();
-        assert!(Spread::of(all.iter()).quantile(1.0).unwrap() < Duration::from_millis(2));
+        assert!(
+            DurationDistribution::of(all.iter()).quantile(1.0).unwrap() < Duration::from_millis(2)
+        );
     }
 }

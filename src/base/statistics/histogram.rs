@@ -1,12 +1,12 @@
 //! Counts of values by size.
 
-use super::shards::{Mine, Shards};
+use super::sharded_counters::{ShardedCounters, ThreadShard};
 
 /// Upper bounds in rising order.
 ///
 /// Values are whole numbers of a small unit; bounds and sums are told in one `scale` times as large.
 #[derive(Debug)]
-pub struct Bounds {
+pub struct BucketBounds {
     scale: f64,
     shown: Box<[f64]>,
     /// The bounds in the unit of the values.
@@ -17,7 +17,7 @@ pub struct Bounds {
 
 /// What a histogram holds at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Snapshot {
+pub struct HistogramSnapshot {
     /// Upper bounds in rising order, and how many values were at most that.
     pub buckets: Vec<(f64, u64)>,
     /// How many values there were.
@@ -26,17 +26,17 @@ pub struct Snapshot {
     pub sum: f64,
 }
 
-impl Bounds {
+impl BucketBounds {
     /// Of values that are counted in parts of `1 / scale`; the infinite bound need not be among
     /// them.
-    pub fn new(bounds: &[f64], scale: f64) -> Bounds {
+    pub fn new(bounds: &[f64], scale: f64) -> BucketBounds {
         let shown: Box<[f64]> = bounds.iter().copied().filter(|it| *it < f64::INFINITY).collect();
         // A millionth: 0.000025 s are 25,000 ns, whichever way the product is rounded.
         let limits: Box<[i64]> =
             shown.iter().map(|it| (it * scale + 1e-6).floor() as i64).collect();
         let least = |bits: usize| if bits == 0 { 0 } else { 1i128 << (bits - 1) };
         let exceeded = |bits| limits.partition_point(|it| i128::from(*it) < least(bits)) as u16;
-        Bounds { scale, shown, starts: std::array::from_fn(exceeded), limits }
+        BucketBounds { scale, shown, starts: std::array::from_fn(exceeded), limits }
     }
 
     /// How many numbers one histogram takes: for each bound, for what is more, and the sum.
@@ -45,7 +45,7 @@ impl Bounds {
     }
 
     /// Counts a value in the numbers that begin at `begin`.
-    pub fn observe(&self, numbers: &Mine<'_>, begin: usize, value: u64) {
+    pub fn observe(&self, numbers: &ThreadShard<'_>, begin: usize, value: u64) {
         let value = value.min(i64::MAX as u64);
         let mut place = usize::from(self.starts[(u64::BITS - value.leading_zeros()) as usize]);
         while self.limits.get(place).is_some_and(|it| *it < value as i64) {
@@ -56,7 +56,7 @@ impl Bounds {
     }
 
     /// What is held by the numbers of one histogram; its counts agree with each other.
-    pub fn snapshot(&self, numbers: &[u64]) -> Snapshot {
+    pub fn snapshot(&self, numbers: &[u64]) -> HistogramSnapshot {
         let (counts, sum) = numbers.split_at(self.limits.len() + 1);
         let mut count = 0;
         let cumulative: Vec<u64> = counts
@@ -67,31 +67,35 @@ impl Bounds {
             })
             .collect();
         let sum = sum.first().map_or(0.0, |it| *it as f64 / self.scale);
-        Snapshot { buckets: self.shown.iter().copied().zip(cumulative).collect(), count, sum }
+        HistogramSnapshot {
+            buckets: self.shown.iter().copied().zip(cumulative).collect(),
+            count,
+            sum,
+        }
     }
 }
 
 /// One histogram by itself.
 #[derive(Debug)]
 pub struct Histogram {
-    bounds: Bounds,
-    numbers: Shards,
+    bounds: BucketBounds,
+    numbers: ShardedCounters,
 }
 
 impl Histogram {
     /// Nothing yet.
-    pub fn new(bounds: Bounds) -> Histogram {
-        let numbers = Shards::new(bounds.length());
+    pub fn new(bounds: BucketBounds) -> Histogram {
+        let numbers = ShardedCounters::new(bounds.length());
         Histogram { bounds, numbers }
     }
 
     /// Counts a value.
     pub fn observe(&self, value: u64) {
-        self.bounds.observe(&self.numbers.mine(), 0, value);
+        self.bounds.observe(&self.numbers.this_thread(), 0, value);
     }
 
     /// What it holds.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         self.bounds.snapshot(&self.numbers.totals())
     }
 }
@@ -102,11 +106,11 @@ mod tests {
 
     #[test]
     fn values_count_up_to_their_bound() {
-        let histogram = Histogram::new(Bounds::new(&[1e-5, 2.5e-5, 1.0, f64::INFINITY], 1e9));
+        let histogram = Histogram::new(BucketBounds::new(&[1e-5, 2.5e-5, 1.0, f64::INFINITY], 1e9));
         for value in [0, 10_000, 10_001, 25_000, 25_001, 1_000_000_000, 3_000_000_000] {
             histogram.observe(value);
         }
-        let Snapshot { buckets, count, sum } = histogram.snapshot();
+        let HistogramSnapshot { buckets, count, sum } = histogram.snapshot();
         assert_eq!(buckets, [(1e-5, 2), (2.5e-5, 4), (1.0, 6)]);
         assert_eq!((count, sum), (7, 4.000070002));
     }
@@ -116,7 +120,7 @@ mod tests {
         let bounds = [-3.0, 0.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0, 9.0, 1000.0, 1024.0, 1e12];
         let values = (0..1100).chain([1 << 39, 1_000_000_000_000, 1_000_000_000_001, u64::MAX]);
         for value in values {
-            let histogram = Histogram::new(Bounds::new(&bounds, 1.0));
+            let histogram = Histogram::new(BucketBounds::new(&bounds, 1.0));
             histogram.observe(value);
             let expected = bounds.map(|it| (it, u64::from(value as f64 <= it)));
             assert_eq!(histogram.snapshot().buckets, expected, "{value}");
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn bounds_between_whole_values_are_fine() {
-        let histogram = Histogram::new(Bounds::new(&[-1.0, 0.5, 1.5], 1.0));
+        let histogram = Histogram::new(BucketBounds::new(&[-1.0, 0.5, 1.5], 1.0));
         [0, 1, 2].into_iter().for_each(|it| histogram.observe(it));
         assert_eq!(histogram.snapshot().buckets, [(-1.0, 0), (0.5, 1), (1.5, 2)]);
     }

@@ -8,21 +8,21 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    durations::{Durations, Spread},
-    ring::{Count, RATE_SPANS, Ring, SPANS},
+    durations::{DurationDistribution, Durations},
+    sliding_window::{Clear, RATE_SLOTS, SLOTS, SlidingWindow},
 };
 use crate::error::Error;
 
 /// Requests of the last minute. Counting one costs some tens of nanoseconds.
 #[derive(Debug, Default)]
-pub struct Recent {
-    ring: Ring<Work>,
+pub struct RecentStatistics {
+    ring: SlidingWindow<SlotCounters>,
     last_error: Mutex<Option<LastError>>,
 }
 
 /// What is counted in a span of time.
 #[derive(Debug, Default)]
-struct Work {
+struct SlotCounters {
     durations: Durations,
     requests: AtomicU64,
     errors: AtomicU64,
@@ -30,10 +30,10 @@ struct Work {
     busy: AtomicU64,
 }
 
-impl Count for Work {
+impl Clear for SlotCounters {
     fn clear(&self) {
         self.durations.clear();
-        [&self.requests, &self.errors, &self.busy].into_iter().for_each(Count::clear);
+        [&self.requests, &self.errors, &self.busy].into_iter().for_each(Clear::clear);
     }
 }
 
@@ -50,7 +50,7 @@ pub struct LastError {
 
 /// The last minute in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Minute {
+pub struct MinuteSummary {
     /// Half of the good answers took no longer than this.
     pub p50: Option<Duration>,
     /// 99 of 100 good answers took no longer than this.
@@ -67,14 +67,14 @@ pub struct Minute {
 
 /// One span of time in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "the names are those of `Minute`")]
-pub struct Point {
+#[allow(missing_docs, reason = "the names are those of `MinuteSummary`")]
+pub struct HistoryPoint {
     pub requests: u64,
     pub errors: u64,
     pub p99: Option<Duration>,
 }
 
-impl Recent {
+impl RecentStatistics {
     /// A request was answered, or failed, after `elapsed`.
     pub fn ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
         let work = self.ring.at(now);
@@ -101,30 +101,31 @@ impl Recent {
     }
 
     /// The last minute as it is at `now`.
-    pub fn minute(&self, now: Instant) -> Minute {
-        let sum = |spans, of: fn(&Work) -> &AtomicU64| -> u64 {
+    pub fn minute(&self, now: Instant) -> MinuteSummary {
+        let sum = |spans, of: fn(&SlotCounters) -> &AtomicU64| -> u64 {
             self.ring.last(spans, now).flatten().map(|it| of(it).load(Relaxed)).sum()
         };
-        let spread = Spread::of(self.ring.last(SPANS, now).flatten().map(|it| &it.durations));
-        let seconds = self.ring.seconds(RATE_SPANS, now);
-        Minute {
+        let spread =
+            DurationDistribution::of(self.ring.last(SLOTS, now).flatten().map(|it| &it.durations));
+        let seconds = self.ring.seconds(RATE_SLOTS, now);
+        MinuteSummary {
             p50: spread.quantile(0.5),
             p99: spread.quantile(0.99),
-            requests: sum(SPANS, |it| &it.requests),
-            errors: sum(SPANS, |it| &it.errors),
-            per_second: sum(RATE_SPANS, |it| &it.requests) as f64 / seconds,
-            busy: sum(RATE_SPANS, |it| &it.busy) as f64 / 1e9 / seconds,
+            requests: sum(SLOTS, |it| &it.requests),
+            errors: sum(SLOTS, |it| &it.errors),
+            per_second: sum(RATE_SLOTS, |it| &it.requests) as f64 / seconds,
+            busy: sum(RATE_SLOTS, |it| &it.busy) as f64 / 1e9 / seconds,
         }
     }
 
     /// The same span by span, from old to new.
-    pub fn history(&self, now: Instant) -> [Point; SPANS] {
-        let mut points = [Point::default(); SPANS];
-        for (point, work) in points.iter_mut().zip(self.ring.last(SPANS, now)) {
+    pub fn history(&self, now: Instant) -> [HistoryPoint; SLOTS] {
+        let mut points = [HistoryPoint::default(); SLOTS];
+        for (point, work) in points.iter_mut().zip(self.ring.last(SLOTS, now)) {
             let Some(work) = work else { continue };
-            let p99 = Spread::of([&work.durations].into_iter()).quantile(0.99);
+            let p99 = DurationDistribution::of([&work.durations].into_iter()).quantile(0.99);
             let [requests, errors] = [&work.requests, &work.errors].map(|it| it.load(Relaxed));
-            *point = Point { requests, errors, p99 };
+            *point = HistoryPoint { requests, errors, p99 };
         }
         points
     }

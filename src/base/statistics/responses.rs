@@ -14,7 +14,7 @@ pub struct Responses(Mutex<Vec<ResponseTotal>>);
 /// How often and how long in all, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Count {
+pub struct ResponseCount {
     pub count: u64,
     pub ns: u64,
 }
@@ -23,17 +23,17 @@ pub struct Count {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of the statistics extension")]
 pub struct ResponseTotal {
-    pub compute_infer: Count,
-    pub compute_output: Count,
-    pub success: Count,
-    pub fail: Count,
-    pub empty_response: Count,
-    pub cancel: Count,
+    pub compute_infer: ResponseCount,
+    pub compute_output: ResponseCount,
+    pub success: ResponseCount,
+    pub fail: ResponseCount,
+    pub empty_response: ResponseCount,
+    pub cancel: ResponseCount,
 }
 
 /// What became of a response.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fate {
+pub enum ResponseOutcome {
     /// It was sent.
     Success,
     /// It is an error.
@@ -44,7 +44,7 @@ pub enum Fate {
     Cancel,
 }
 
-impl Count {
+impl ResponseCount {
     fn add(&mut self, time: Duration) {
         self.count += 1;
         self.ns += time.as_nanos() as u64;
@@ -54,7 +54,7 @@ impl Count {
 impl Responses {
     /// A response of position `index`; `infer` and `output` are the time it took to make it, and to
     /// take it out of the model.
-    pub fn add(&self, index: usize, fate: Fate, (infer, output): (Duration, Duration)) {
+    pub fn add(&self, index: usize, fate: ResponseOutcome, (infer, output): (Duration, Duration)) {
         if MOST <= index {
             return;
         }
@@ -63,15 +63,15 @@ impl Responses {
             all.resize(index + 1, ResponseTotal::default());
         }
         let total = &mut all[index];
-        if let Fate::Success | Fate::Fail = fate {
+        if let ResponseOutcome::Success | ResponseOutcome::Fail = fate {
             total.compute_infer.add(infer);
             total.compute_output.add(output);
         }
         let whole = match fate {
-            Fate::Success => &mut total.success,
-            Fate::Fail => &mut total.fail,
-            Fate::Empty => &mut total.empty_response,
-            Fate::Cancel => &mut total.cancel,
+            ResponseOutcome::Success => &mut total.success,
+            ResponseOutcome::Fail => &mut total.fail,
+            ResponseOutcome::Empty => &mut total.empty_response,
+            ResponseOutcome::Cancel => &mut total.cancel,
         };
         whole.add(infer + output);
     }
@@ -89,13 +89,13 @@ mod tests {
     #[test]
     fn each_position_counts_its_own() {
         let (responses, ns) = (Responses::default(), Duration::from_nanos);
-        responses.add(1, Fate::Fail, (ns(5), ns(1)));
-        responses.add(0, Fate::Success, (ns(3), ns(2)));
-        responses.add(0, Fate::Success, (ns(3), ns(2)));
-        responses.add(2, Fate::Empty, (ns(7), ns(0)));
-        responses.add(2, Fate::Cancel, (ns(9), ns(0)));
-        responses.add(MOST, Fate::Success, (ns(1), ns(1)));
-        let count = |count, ns| Count { count, ns };
+        responses.add(1, ResponseOutcome::Fail, (ns(5), ns(1)));
+        responses.add(0, ResponseOutcome::Success, (ns(3), ns(2)));
+        responses.add(0, ResponseOutcome::Success, (ns(3), ns(2)));
+        responses.add(2, ResponseOutcome::Empty, (ns(7), ns(0)));
+        responses.add(2, ResponseOutcome::Cancel, (ns(9), ns(0)));
+        responses.add(MOST, ResponseOutcome::Success, (ns(1), ns(1)));
+        let count = |count, ns| ResponseCount { count, ns };
         let none = ResponseTotal::default();
         let first = ResponseTotal {
             compute_infer: count(2, 6),

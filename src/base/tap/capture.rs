@@ -1,6 +1,6 @@
 //! What a tap holds, within its bound.
 
-use super::{Ended, Wish};
+use super::{CaptureEnd, CaptureSpec};
 use crate::{
     request::{Context, Correlation, Parameter, Parameters, Request, Wanted},
     tensor::Tensor,
@@ -14,13 +14,13 @@ const EACH: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Capture {
     /// In the order they began.
-    pub requests: Vec<Tapped>,
+    pub requests: Vec<CapturedRequest>,
     /// What is held counts as so many bytes.
     pub bytes: usize,
     /// Bytes of tensors that did not fit.
     pub left_out_bytes: usize,
     /// Why it is over, if that is known here.
-    pub(super) ended: Option<Ended>,
+    pub(super) ended: Option<CaptureEnd>,
     wanted: usize,
     most: usize,
     slots: usize,
@@ -29,7 +29,7 @@ pub struct Capture {
 
 /// One captured request.
 #[derive(Debug, Default)]
-pub struct Tapped {
+pub struct CapturedRequest {
     /// The client's id.
     pub id: String,
     /// The client's parameters, those for the server left out.
@@ -41,11 +41,11 @@ pub struct Tapped {
     /// Its batch size; 0: the ensemble does not batch.
     pub batch: u32,
     /// What it left on its way.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<CapturedTensor>,
     /// What did not fit, by slot.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OmittedTensors>,
     /// Steps that failed.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<StepFailure>,
     /// More failures, whose texts did not fit.
     pub more_failed: usize,
     /// It was through when the tap ended.
@@ -56,7 +56,7 @@ pub struct Tapped {
 
 /// A tensor between two steps.
 #[derive(Clone, Debug)]
-pub struct Edge {
+pub struct CapturedTensor {
     /// Which of the ensemble's tensors it is.
     pub slot: usize,
     /// Which response of a decoupled step it follows from.
@@ -69,7 +69,7 @@ pub struct Edge {
 
 /// Tensors that did not fit.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LeftOut {
+pub struct OmittedTensors {
     /// So many.
     pub count: usize,
     /// Of so many bytes together.
@@ -78,7 +78,7 @@ pub struct LeftOut {
 
 /// A step that failed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failed {
+pub struct StepFailure {
     /// Its position in the config.
     pub step: usize,
     /// Which response of a decoupled step it worked on.
@@ -88,7 +88,7 @@ pub struct Failed {
 }
 
 impl Capture {
-    pub(super) fn new(wish: &Wish, slots: usize) -> Capture {
+    pub(super) fn new(wish: &CaptureSpec, slots: usize) -> Capture {
         let (wanted, most) = (wish.requests.clamp(1, super::MAX_REQUESTS), wish.max_bytes);
         Capture { wanted, most, slots, ..Capture::default() }
     }
@@ -111,8 +111,9 @@ impl Capture {
         }
         let Request { context, wanted, batch, .. } = request;
         let parameters: usize = context.parameters.iter().map(|it| it.0.len() + size(&it.1)).sum();
-        let mut tapped = Tapped { is_left_out: true, batch: *batch, ..Tapped::default() };
-        tapped.left_out.resize(self.slots, LeftOut::default());
+        let mut tapped =
+            CapturedRequest { is_left_out: true, batch: *batch, ..CapturedRequest::default() };
+        tapped.left_out.resize(self.slots, OmittedTensors::default());
         if self.has_room(context.id.len() + parameters) {
             tapped.is_left_out = false;
             tapped.id.clone_from(&context.id);
@@ -125,7 +126,7 @@ impl Capture {
         Some((number, self.requests.len() == self.wanted))
     }
 
-    pub(super) fn keep(&mut self, request: usize, edge: Edge) {
+    pub(super) fn keep(&mut self, request: usize, edge: CapturedTensor) {
         let bytes = edge.tensor.data().len();
         let fits = !self.requests[request].is_left_out && self.has_room(bytes);
         let tapped = &mut self.requests[request];
@@ -139,7 +140,7 @@ impl Capture {
         self.left_out_bytes = self.left_out_bytes.saturating_add(bytes);
     }
 
-    pub(super) fn failed(&mut self, request: usize, failed: Failed) {
+    pub(super) fn failed(&mut self, request: usize, failed: StepFailure) {
         let fits = !self.requests[request].is_left_out && self.has_room(failed.text.len());
         let tapped = &mut self.requests[request];
         if fits { tapped.failed.push(failed) } else { tapped.more_failed += 1 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Capture, Edge, Ended, Tapped};
+use super::{Capture, CaptureEnd, CapturedRequest, CapturedTensor};
 use crate::{
     config::ModelConfig,
     numpy::npy::stored_as,
@@ -41,9 +41,9 @@ pub struct Manifest {
     /// Outputs of the ensemble.
     pub outputs: Vec<String>,
     /// In the order of the config.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ManifestStep>,
     /// In the order they began.
-    pub requests: Vec<Request>,
+    pub requests: Vec<ManifestRequest>,
     /// How the arrays of some types are to be read.
     #[serde(default)]
     pub notes: Map<String, Value>,
@@ -51,7 +51,7 @@ pub struct Manifest {
 
 /// A step of the ensemble.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Step {
+pub struct ManifestStep {
     /// Its position.
     pub step: usize,
     /// The model's name.
@@ -70,7 +70,7 @@ pub struct Step {
 
 /// A captured request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Request {
+pub struct ManifestRequest {
     /// Its number.
     pub request: usize,
     /// The client's id.
@@ -86,18 +86,18 @@ pub struct Request {
     /// Nothing of it was kept, as nothing fitted any more.
     pub is_left_out: bool,
     /// Steps that failed.
-    pub errors: Vec<Failure>,
+    pub errors: Vec<ManifestFailure>,
     /// Failures whose texts did not fit.
     pub more_errors: usize,
     /// The arrays.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<ManifestTensor>,
     /// Tensors that did not fit.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<ManifestLeftOut>,
 }
 
 /// A step that failed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Failure {
+pub struct ManifestFailure {
     /// Its position.
     pub step: usize,
     /// Which response of a decoupled step it worked on.
@@ -108,7 +108,7 @@ pub struct Failure {
 
 /// An array and the tensor it is.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Tensor {
+pub struct ManifestTensor {
     /// The array's name in the archive.
     pub array: String,
     /// The tensor's name in the ensemble.
@@ -131,7 +131,7 @@ pub struct Tensor {
 
 /// Tensors of one name that did not fit.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct LeftOut {
+pub struct ManifestLeftOut {
     /// The tensor's name.
     pub tensor: String,
     /// How many.
@@ -142,7 +142,7 @@ pub struct LeftOut {
 
 /// What a capture is of.
 #[derive(Clone, Debug)]
-pub struct Origin<'a> {
+pub struct CaptureOrigin<'a> {
     /// The ensemble's config.
     pub config: &'a ModelConfig,
     /// Its version.
@@ -157,8 +157,8 @@ pub struct Origin<'a> {
 
 impl Manifest {
     /// Describes a capture.
-    pub fn of(origin: &Origin<'_>, capture: &Capture, ended: Ended) -> Manifest {
-        let Origin { config, version, edges, wished, .. } = origin;
+    pub fn of(origin: &CaptureOrigin<'_>, capture: &Capture, ended: CaptureEnd) -> Manifest {
+        let CaptureOrigin { config, version, edges, wished, .. } = origin;
         let steps = steps(origin);
         let requests = capture.requests.iter().enumerate();
         let requests = requests.map(|(number, it)| request(origin, &steps, (number, it)));
@@ -193,11 +193,11 @@ fn notes() -> Map<String, Value> {
     notes.into_iter().map(|(name, text)| (name.to_owned(), text.into())).collect()
 }
 
-fn steps(origin: &Origin<'_>) -> Vec<Step> {
+fn steps(origin: &CaptureOrigin<'_>) -> Vec<ManifestStep> {
     let steps = origin.config.ensemble.iter().flat_map(|it| &it.steps).enumerate();
     let step = |(index, it): (usize, &crate::config::StepConfig)| {
         let (version, decoupled) = origin.steps.get(index).copied().unwrap_or_default();
-        Step {
+        ManifestStep {
             step: index,
             model: it.model.clone(),
             model_version: it.version,
@@ -210,17 +210,24 @@ fn steps(origin: &Origin<'_>) -> Vec<Step> {
     steps.map(step).collect()
 }
 
-fn request(origin: &Origin<'_>, steps: &[Step], (number, it): (usize, &Tapped)) -> Request {
+fn request(
+    origin: &CaptureOrigin<'_>,
+    steps: &[ManifestStep],
+    (number, it): (usize, &CapturedRequest),
+) -> ManifestRequest {
     let name = |slot: usize| origin.edges[slot].0.to_string();
     let left_out = it.left_out.iter().enumerate().filter(|(_, it)| it.count != 0);
-    let left_out =
-        left_out.map(|(slot, it)| LeftOut { tensor: name(slot), count: it.count, bytes: it.bytes });
-    let failure = |it: &super::Failed| Failure {
+    let left_out = left_out.map(|(slot, it)| ManifestLeftOut {
+        tensor: name(slot),
+        count: it.count,
+        bytes: it.bytes,
+    });
+    let failure = |it: &super::StepFailure| ManifestFailure {
         step: it.step,
         iteration: it.iteration,
         error: it.text.clone(),
     };
-    Request {
+    ManifestRequest {
         request: number,
         id: it.id.clone(),
         parameters: parameters(it.parameters.iter().chain(&it.sequence)),
@@ -240,11 +247,15 @@ fn outputs(config: &ModelConfig, wanted: &Wanted) -> Vec<String> {
     outputs.map(|(_, it)| it.name.to_string()).collect()
 }
 
-fn tensor((request, edge): (usize, &Edge), name: String, steps: &[Step]) -> Tensor {
+fn tensor(
+    (request, edge): (usize, &CapturedTensor),
+    name: String,
+    steps: &[ManifestStep],
+) -> ManifestTensor {
     let has = |map: &[(String, String)]| map.iter().any(|(_, tensor)| *tensor == name);
     let written_by = steps.iter().position(|it| has(&it.outputs));
     let read_by = steps.iter().filter(|it| has(&it.inputs)).map(|it| it.step).collect();
-    Tensor {
+    ManifestTensor {
         array: array(request, edge.iteration, &name),
         written_by,
         read_by,
@@ -279,7 +290,7 @@ fn parameters<'a>(
     all.map(|(name, it)| (name.to_string(), value(it))).collect()
 }
 
-impl Request {
+impl ManifestRequest {
     /// The client's parameters as it sent them.
     pub fn parameters(&self) -> Parameters {
         let value = |it: &Value| match it {

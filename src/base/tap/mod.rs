@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::{
-    capture::{Capture, Edge, Failed, LeftOut, Tapped},
+    capture::{Capture, CapturedRequest, CapturedTensor, OmittedTensors, StepFailure},
     limit::reserve,
 };
 use crate::{
@@ -36,7 +36,7 @@ pub const MAX_REQUESTS: usize = 10_000;
 
 /// What to capture.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct CaptureSpec {
     /// So many requests, at most `MAX_REQUESTS`.
     pub requests: usize,
     /// The tensors of the ensemble to keep, by name; `None`: all.
@@ -47,7 +47,7 @@ pub struct Wish {
 
 /// Why a capture is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum CaptureEnd {
     /// All requests are through.
     Complete,
     /// Its time was up.
@@ -58,14 +58,14 @@ pub enum Ended {
     Exiting,
 }
 
-impl Ended {
+impl CaptureEnd {
     /// As headers and manifests have it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Ended::Complete => "complete",
-            Ended::Timeout => "timeout",
-            Ended::Unloaded => "unloaded",
-            Ended::Exiting => "exiting",
+            CaptureEnd::Complete => "complete",
+            CaptureEnd::Timeout => "timeout",
+            CaptureEnd::Unloaded => "unloaded",
+            CaptureEnd::Exiting => "exiting",
         }
     }
 }
@@ -80,12 +80,12 @@ struct Shared {
     edges: Vec<Arc<str>>,
     /// More requests are to be captured.
     is_on: AtomicBool,
-    open: Mutex<Option<Arc<Session>>>,
+    open: Mutex<Option<Arc<TapSession>>>,
 }
 
 /// One tap, shared with the requests it captures.
 #[derive(Debug)]
-struct Session {
+struct TapSession {
     /// Which slots are kept.
     chosen: Vec<bool>,
     /// Taken when the tap is over.
@@ -104,7 +104,7 @@ impl Taps {
     /// Captures the requests that begin from now on, until the tap is taken or dropped.
     ///
     /// It is an error if a tensor is unknown, or if somebody taps already.
-    pub fn start(&self, ensemble: &str, wish: &Wish) -> Result<Tap> {
+    pub fn start(&self, ensemble: &str, wish: &CaptureSpec) -> Result<Tap> {
         let Shared { edges, is_on, open } = &*self.0;
         let chosen = self.chosen(ensemble, wish)?;
         let mut open = open.lock();
@@ -117,14 +117,17 @@ impl Taps {
             ));
         }
         let capture = Capture::new(wish, edges.len());
-        let session =
-            Arc::new(Session { chosen, capture: Mutex::new(Some(capture)), over: Notify::new() });
+        let session = Arc::new(TapSession {
+            chosen,
+            capture: Mutex::new(Some(capture)),
+            over: Notify::new(),
+        });
         *open = Some(session.clone());
         is_on.store(true, Relaxed);
         Ok(Tap { shared: self.0.clone(), session })
     }
 
-    fn chosen(&self, ensemble: &str, wish: &Wish) -> Result<Vec<bool>> {
+    fn chosen(&self, ensemble: &str, wish: &CaptureSpec) -> Result<Vec<bool>> {
         let edges = &self.0.edges;
         let Some(names) = &wish.edges else { return Ok(vec![true; edges.len()]) };
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
@@ -150,7 +153,7 @@ impl Taps {
 
     /// Called for each request, whose inputs lie in these slots: what notes its way, if it is to be
     /// captured.
-    pub fn begin(&self, request: &Request, inputs: &[usize]) -> Option<Recording> {
+    pub fn begin(&self, request: &Request, inputs: &[usize]) -> Option<TapRecorder> {
         if !self.0.is_on.load(Relaxed) || request.context.is_warmup {
             return None;
         }
@@ -159,8 +162,8 @@ impl Taps {
         if is_last {
             self.0.is_on.store(false, Relaxed);
         }
-        let under_way = Arc::new(UnderWay { session, number });
-        let recording = Recording { request: under_way, iteration: None };
+        let under_way = Arc::new(CapturingRequest { session, number });
+        let recording = TapRecorder { request: under_way, iteration: None };
         for (slot, tensor) in inputs.iter().zip(&request.inputs) {
             recording.keep(*slot, tensor.as_ref(), request.batch);
         }
@@ -172,7 +175,7 @@ impl Drop for Taps {
     fn drop(&mut self) {
         if let Some(session) = self.0.open.lock().take() {
             if let Some(capture) = &mut *session.capture.lock() {
-                capture.ended = Some(Ended::Unloaded);
+                capture.ended = Some(CaptureEnd::Unloaded);
             }
             session.over.notify_one();
         }
@@ -183,15 +186,15 @@ impl Drop for Taps {
 #[derive(Debug)]
 pub struct Tap {
     shared: Arc<Shared>,
-    session: Arc<Session>,
+    session: Arc<TapSession>,
 }
 
 impl Tap {
     /// Waits until all requests are through, or the ensemble has gone; says which.
-    pub async fn over(&self) -> Ended {
+    pub async fn over(&self) -> CaptureEnd {
         self.session.over.notified().await;
         let capture = self.session.capture.lock();
-        capture.as_ref().and_then(|it| it.ended).unwrap_or(Ended::Complete)
+        capture.as_ref().and_then(|it| it.ended).unwrap_or(CaptureEnd::Complete)
     }
 
     /// What there is by now. Requests under way are not waited for.
@@ -223,15 +226,15 @@ impl Drop for Tap {
 
 /// Notes what one captured request leaves on its way, or one of its iterations.
 #[derive(Clone, Debug)]
-pub struct Recording {
-    request: Arc<UnderWay>,
+pub struct TapRecorder {
+    request: Arc<CapturingRequest>,
     iteration: Option<u64>,
 }
 
-impl Recording {
+impl TapRecorder {
     /// The same for what follows from one response of a decoupled step.
-    pub fn iteration(&self, number: u64) -> Recording {
-        Recording { request: self.request.clone(), iteration: Some(number) }
+    pub fn iteration(&self, number: u64) -> TapRecorder {
+        TapRecorder { request: self.request.clone(), iteration: Some(number) }
     }
 
     /// Keeps what a step answered: its outputs by position, and the slot each of `writes` is for.
@@ -245,16 +248,17 @@ impl Recording {
     /// A step failed.
     pub fn failed(&self, step: usize, error: &Error) {
         if let Some(capture) = &mut *self.request.session.capture.lock() {
-            let failed = Failed { step, iteration: self.iteration, text: error.to_string() };
+            let failed = StepFailure { step, iteration: self.iteration, text: error.to_string() };
             capture.failed(self.request.number, failed);
         }
     }
 
     fn keep(&self, slot: usize, tensor: Option<&Tensor>, batch: u32) {
-        let UnderWay { session, number } = &*self.request;
+        let CapturingRequest { session, number } = &*self.request;
         let Some(tensor) = tensor.filter(|_| session.chosen[slot]) else { return };
         if let Some(capture) = &mut *session.capture.lock() {
-            let edge = Edge { slot, iteration: self.iteration, batch, tensor: tensor.clone() };
+            let edge =
+                CapturedTensor { slot, iteration: self.iteration, batch, tensor: tensor.clone() };
             capture.keep(*number, edge);
         }
     }
@@ -262,12 +266,12 @@ impl Recording {
 
 /// A request that has not ended.
 #[derive(Debug)]
-struct UnderWay {
-    session: Arc<Session>,
+struct CapturingRequest {
+    session: Arc<TapSession>,
     number: usize,
 }
 
-impl Drop for UnderWay {
+impl Drop for CapturingRequest {
     fn drop(&mut self) {
         let mut capture = self.session.capture.lock();
         if capture.as_mut().is_some_and(|it| it.end(self.number)) {

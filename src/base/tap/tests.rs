@@ -10,7 +10,7 @@ use crate::{
     config::{ServerFeatures, read_text},
     request::{Context, Parameter},
     tap::{
-        manifest::{Manifest, Origin},
+        manifest::{CaptureOrigin, Manifest},
         reserve,
     },
     tensor::DataType,
@@ -22,8 +22,8 @@ fn taps() -> Taps {
     Taps::new(["IN", "mid", "OUT"].map(Into::into).to_vec())
 }
 
-fn wish(requests: usize, max_bytes: usize) -> Wish {
-    Wish { requests, edges: None, max_bytes }
+fn wish(requests: usize, max_bytes: usize) -> CaptureSpec {
+    CaptureSpec { requests, edges: None, max_bytes }
 }
 
 fn tensor(bytes: usize) -> Tensor {
@@ -39,7 +39,7 @@ fn request(id: &str, bytes: usize) -> Request {
 
 /// Slots and iterations of what was kept of each request.
 fn kept(capture: &Capture) -> Vec<Vec<(usize, Option<u64>)>> {
-    let edges = |it: &Tapped| it.edges.iter().map(|it| (it.slot, it.iteration)).collect();
+    let edges = |it: &CapturedRequest| it.edges.iter().map(|it| (it.slot, it.iteration)).collect();
     capture.requests.iter().map(edges).collect()
 }
 
@@ -59,11 +59,11 @@ fn only_the_next_requests_are_captured() {
     assert!(tap.over().now_or_never().is_none());
     first.failed(1, &Error::invalid("no luck"));
     drop(first);
-    assert_eq!(tap.over().now_or_never(), Some(Ended::Complete));
+    assert_eq!(tap.over().now_or_never(), Some(CaptureEnd::Complete));
     let capture = tap.take();
     assert_eq!(kept(&capture), [vec![(0, None), (1, Some(3))], vec![(0, None), (2, None)]]);
     assert_eq!(capture.requests[1].edges[1].batch, 4);
-    let failed = Failed { step: 1, iteration: None, text: "no luck".to_owned() };
+    let failed = StepFailure { step: 1, iteration: None, text: "no luck".to_owned() };
     assert_eq!(capture.requests[0].failed, [failed]);
     assert!(capture.requests.iter().all(|it| it.has_ended));
     assert!(taps.begin(&request("later", 1), &[0]).is_none());
@@ -73,7 +73,7 @@ fn only_the_next_requests_are_captured() {
 fn chosen_tensors_only() {
     let taps = taps();
     let edges = Some(vec!["OUT".to_owned(), "OUT".to_owned()]);
-    let tap = taps.start("e", &Wish { edges, ..wish(1, MANY) }).unwrap();
+    let tap = taps.start("e", &CaptureSpec { edges, ..wish(1, MANY) }).unwrap();
     let recording = taps.begin(&request("a", 1), &[0]).unwrap();
     recording.outputs(&[(0, 1), (1, 2)], &[Some(tensor(1)), Some(tensor(1))], 0);
     assert_eq!(kept(&tap.take()), [[(2, None)]]);
@@ -81,7 +81,7 @@ fn chosen_tensors_only() {
         [(&["OUT", "b", "a"][..], "no tensor 'a', 'b'"), (&[], "'edges' names no tensor")]
     {
         let edges = Some(edges.iter().map(|it| (*it).to_owned()).collect());
-        let error = taps.start("e", &Wish { edges, ..wish(1, MANY) }).unwrap_err();
+        let error = taps.start("e", &CaptureSpec { edges, ..wish(1, MANY) }).unwrap_err();
         let expected = format!("{expected}: the tensors of ensemble 'e' are 'IN', 'mid', 'OUT'");
         assert_eq!(error.to_string(), expected);
     }
@@ -110,7 +110,7 @@ fn what_does_not_fit_is_left_out_and_counted() {
     first.failed(0, &Error::internal("x".repeat(3000)));
     let third = taps.begin(&request(&"long".repeat(500), 1), &[0]).unwrap();
     drop((first, second, third));
-    assert_eq!(tap.over().now_or_never(), Some(Ended::Complete));
+    assert_eq!(tap.over().now_or_never(), Some(CaptureEnd::Complete));
     let capture = tap.take();
     assert_eq!(kept(&capture), [vec![(0, None), (2, None)], vec![], vec![]]);
     assert!(600 < capture.bytes && capture.bytes <= 5000);
@@ -125,7 +125,7 @@ fn a_dropped_tap_lets_go_of_everything() {
     let taps = taps();
     let tap = taps.start("e", &wish(5, MANY)).unwrap();
     let recording = taps.begin(&request("a", 10), &[0]).unwrap();
-    let session: Weak<Session> = Arc::downgrade(&tap.session);
+    let session: Weak<TapSession> = Arc::downgrade(&tap.session);
     drop(tap);
     let session = session.upgrade().expect("the request under way knows it");
     recording.outputs(&[(0, 1)], &[Some(tensor(1))], 0);
@@ -140,7 +140,7 @@ fn an_ensemble_that_goes_ends_its_tap() {
     let tap = taps.start("e", &wish(5, MANY)).unwrap();
     drop(taps.begin(&request("a", 10), &[0]));
     drop(taps);
-    assert_eq!(tap.over().now_or_never(), Some(Ended::Unloaded));
+    assert_eq!(tap.over().now_or_never(), Some(CaptureEnd::Unloaded));
     assert_eq!(tap.take().tensors(), 1);
 }
 
@@ -170,9 +170,14 @@ fn the_manifest_tells_what_was_captured() {
     let edges = tap.edges();
     let capture = tap.take();
     let steps = [(7, true), (3, false)];
-    let origin =
-        Origin { config: &config, version: 1, steps: &steps, edges: &edges, wished: (2, MANY) };
-    let parts = archive::write(&origin, &capture, Ended::Timeout).unwrap();
+    let origin = CaptureOrigin {
+        config: &config,
+        version: 1,
+        steps: &steps,
+        edges: &edges,
+        wished: (2, MANY),
+    };
+    let parts = archive::write(&origin, &capture, CaptureEnd::Timeout).unwrap();
     let files = crate::numpy::npz::read(&parts.concat().into()).unwrap();
     let names: Vec<_> = files.iter().map(|it| &*it.0).collect();
     assert_eq!(names, ["manifest.json", "request-0/IN.npy", "request-0-iteration-5/mid.npy"]);

@@ -10,7 +10,7 @@ const LONGEST_BAGGAGE: usize = 8192;
 
 /// Where the client's own span is, as `traceparent` and `tracestate` say.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parent {
+pub struct RemoteParent {
     /// The trace the request belongs to.
     pub trace_id: u128,
     /// The client's span.
@@ -23,31 +23,30 @@ pub struct Parent {
 
 /// What came with a request about its trace.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Carried {
+pub struct TraceContext {
     /// The client's span, if it has one.
-    pub parent: Option<Parent>,
+    pub parent: Option<RemoteParent>,
     /// What the client's system wants handed on, as it came.
     pub baggage: String,
 }
 
 /// The value of a header by its name in lower case; several values joined by commas.
-pub type Header<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type HeaderReader<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-impl Carried {
+impl TraceContext {
     /// What headers or metadata say; what is malformed is as if it were not there.
-    pub fn read(header: Header<'_>) -> Carried {
+    pub fn read(header: HeaderReader<'_>) -> TraceContext {
         let short = |name: &str, most: usize| header(name).filter(|it| it.len() <= most);
-        let parent = header("traceparent").and_then(|it| Parent::parse(&it)).map(|it| Parent {
-            state: short("tracestate", LONGEST_STATE).unwrap_or_default(),
-            ..it
+        let parent = header("traceparent").and_then(|it| RemoteParent::parse(&it)).map(|it| {
+            RemoteParent { state: short("tracestate", LONGEST_STATE).unwrap_or_default(), ..it }
         });
-        Carried { parent, baggage: short("baggage", LONGEST_BAGGAGE).unwrap_or_default() }
+        TraceContext { parent, baggage: short("baggage", LONGEST_BAGGAGE).unwrap_or_default() }
     }
 }
 
-impl Parent {
+impl RemoteParent {
     /// `00-<32 hex digits>-<16>-<2>`; a later version may say more behind that.
-    pub fn parse(text: &str) -> Option<Parent> {
+    pub fn parse(text: &str) -> Option<RemoteParent> {
         let text = text.trim();
         let mut parts = text.split('-');
         let mut part = |digits: usize| {
@@ -64,7 +63,7 @@ impl Parent {
         let trace_id = u128::from_str_radix(trace, 16).ok().filter(|it| *it != 0)?;
         let span_id = u64::from_str_radix(span, 16).ok().filter(|it| *it != 0)?;
         let is_sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
-        is_known.then(|| Parent { trace_id, span_id, is_sampled, state: String::new() })
+        is_known.then(|| RemoteParent { trace_id, span_id, is_sampled, state: String::new() })
     }
 }
 
@@ -96,13 +95,13 @@ mod tests {
 
     #[test]
     fn a_parent_is_read_as_the_standard_says() {
-        let parent = Parent::parse(GOOD).unwrap();
+        let parent = RemoteParent::parse(GOOD).unwrap();
         assert_eq!(parent.trace_id, 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c);
         assert_eq!((parent.span_id, parent.is_sampled), (0xb7ad_6b71_6920_3331, true));
         let unsampled = GOOD.replace("-01", "-00");
-        assert!(!Parent::parse(&unsampled).unwrap().is_sampled);
+        assert!(!RemoteParent::parse(&unsampled).unwrap().is_sampled);
         let later = format!("{}-more", GOOD.replacen("00-", "cc-", 1));
-        assert!(Parent::parse(&later).is_some());
+        assert!(RemoteParent::parse(&later).is_some());
     }
 
     #[test]
@@ -119,7 +118,7 @@ mod tests {
             GOOD.replace("b7ad6b7169203331", &zeros[..16]),
             GOOD[..GOOD.len() - 1].to_owned(),
         ] {
-            assert_eq!(Parent::parse(&wrong), None, "{wrong}");
+            assert_eq!(RemoteParent::parse(&wrong), None, "{wrong}");
         }
     }
 
@@ -130,9 +129,9 @@ mod tests {
             "tracestate" => Some("a=1,b=2".to_owned()),
             _ => Some("x".repeat(LONGEST_BAGGAGE + 1)),
         };
-        let carried = Carried::read(&header);
+        let carried = TraceContext::read(&header);
         assert_eq!(carried.parent.unwrap().state, "a=1,b=2");
         assert_eq!(carried.baggage, "");
-        assert_eq!(Carried::read(&|_| None), Carried::default());
+        assert_eq!(TraceContext::read(&|_| None), TraceContext::default());
     }
 }

@@ -15,7 +15,7 @@ use crate::statistics::Timing;
 
 /// One execution of a batch by one instance.
 #[derive(Debug)]
-pub struct Execution {
+pub struct BatchExecution {
     /// Its own span's identifier.
     pub id: u64,
     /// Trace and span of every traced request in it.
@@ -35,7 +35,7 @@ pub struct Execution {
 
 /// What is known of an execution that has just ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'a> {
+pub struct FinishedBatch<'a> {
     /// Who executed it.
     pub instance: &'a Arc<str>,
     /// Requests in the batch, traced or not.
@@ -48,20 +48,28 @@ pub struct Ended<'a> {
     pub timing: Timing,
 }
 
-impl Execution {
+impl BatchExecution {
     /// Notes the execution in the records of all `spans`; to be called before they are answered.
-    pub fn note(spans: &[Span], ended: Ended<'_>) {
-        let Ended { instance, requests, rows, begun, timing } = ended;
+    pub fn note(spans: &[Span], ended: FinishedBatch<'_>) {
+        let FinishedBatch { instance, requests, rows, begun, timing } = ended;
         let links = spans.iter().map(|it| (it.trace_id(), it.id())).collect();
         let (instance, is_told) = (instance.clone(), AtomicBool::new(false));
         let id = span_id();
-        let execution =
-            Arc::new(Execution { id, links, instance, requests, rows, begun, timing, is_told });
+        let execution = Arc::new(BatchExecution {
+            id,
+            links,
+            instance,
+            requests,
+            rows,
+            begun,
+            timing,
+            is_told,
+        });
         spans.iter().for_each(|it| it.executed(execution.clone()));
     }
 
     /// Whether this is the first who asks: it is told of once, however many records it is in.
-    pub fn is_first_told(&self) -> bool {
+    pub fn is_first_export(&self) -> bool {
         !self.is_told.swap(true, Ordering::Relaxed)
     }
 

@@ -4,13 +4,13 @@
 mod context;
 mod execution;
 mod ids;
+mod model_span;
 mod record;
-mod visit;
 
 pub use self::{
-    context::{Carried, Header, Parent},
-    execution::{Ended, Execution},
+    context::{HeaderReader, RemoteParent, TraceContext},
+    execution::{BatchExecution, FinishedBatch},
     ids::{random, span_id},
-    record::{Finished, Record, Sink},
-    visit::{Begin, Open, Span, Visit, ways},
+    model_span::{ModelSpan, OpenSpan, Span, SpanStart, span_paths},
+    record::{FinishedTrace, TraceRecord, TraceSink},
 };

@@ -4,28 +4,28 @@ use std::{fmt, mem, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{Begin, Carried, Parent, Visit, random, span_id};
+use super::{ModelSpan, RemoteParent, SpanStart, TraceContext, random, span_id};
 use crate::error::Error;
 
 /// A request may ask any number of models; so many are noted.
-const MAX_VISITS: usize = 4096;
+const MAX_MODEL_SPANS: usize = 4096;
 /// The same of what happens at the door: a stream may have any number of responses.
 const MAX_MARKS: usize = 1024;
 
 /// Takes what was noted, once nobody works on the request any more. Must not block.
-pub trait Sink: Send + Sync {
+pub trait TraceSink: Send + Sync {
     /// Called once for each record.
-    fn take(&self, finished: Arc<Finished>);
+    fn take(&self, finished: Arc<FinishedTrace>);
 }
 
 /// One request of a client on its way. It ends when the last who works on it lets go.
-pub struct Record {
+pub struct TraceRecord {
     /// All spans belong to it.
     pub trace_id: u128,
     /// Identifier of the request's own span.
     pub root: u64,
     /// The client's span.
-    pub parent: Option<Parent>,
+    pub parent: Option<RemoteParent>,
     /// When the request reached the server.
     pub begun: Instant,
     /// Inputs and outputs are kept too.
@@ -35,12 +35,12 @@ pub struct Record {
     /// What the client's system wants handed on with the context.
     pub baggage: String,
     state: Mutex<State>,
-    sinks: Vec<Arc<dyn Sink>>,
+    sinks: Vec<Arc<dyn TraceSink>>,
 }
 
 #[derive(Default)]
 struct State {
-    visits: Vec<Visit>,
+    model_spans: Vec<ModelSpan>,
     marks: Vec<(&'static str, Instant)>,
     /// Visits that found no room.
     left_out: usize,
@@ -50,15 +50,15 @@ struct State {
 
 /// What was noted of a request.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "as in `Record`")]
-pub struct Finished {
+#[allow(missing_docs, reason = "as in `TraceRecord`")]
+pub struct FinishedTrace {
     pub trace_id: u128,
     pub root: u64,
-    pub parent: Option<Parent>,
+    pub parent: Option<RemoteParent>,
     pub begun: Instant,
     pub ended: Instant,
     /// In the order they began.
-    pub visits: Vec<Visit>,
+    pub model_spans: Vec<ModelSpan>,
     /// What happened at the door.
     pub marks: Vec<(&'static str, Instant)>,
     /// Visits that found no room.
@@ -67,13 +67,17 @@ pub struct Finished {
     pub error: Option<Error>,
 }
 
-impl Record {
+impl TraceRecord {
     /// Begins at `begun`, in the trace of the client's span if it has one.
-    pub fn new(carried: Carried, begun: Instant, sinks: Vec<Arc<dyn Sink>>) -> Record {
-        let Carried { parent, baggage } = carried;
+    pub fn new(
+        carried: TraceContext,
+        begun: Instant,
+        sinks: Vec<Arc<dyn TraceSink>>,
+    ) -> TraceRecord {
+        let TraceContext { parent, baggage } = carried;
         let own = || u128::from(random()) << 64 | u128::from(span_id());
         let trace_id = parent.as_ref().map_or_else(own, |it| it.trace_id);
-        Record {
+        TraceRecord {
             trace_id,
             root: span_id(),
             parent,
@@ -99,9 +103,9 @@ impl Record {
         self.state.lock().error = Some(error.clone());
     }
 
-    /// The visits so far, in the order they began.
-    pub fn visits(&self) -> Vec<Visit> {
-        self.state.lock().visits.clone()
+    /// The model_spans so far, in the order they began.
+    pub fn model_spans(&self) -> Vec<ModelSpan> {
+        self.state.lock().model_spans.clone()
     }
 
     /// A new visit's identifier and position; `None` if there is no room.
@@ -109,19 +113,19 @@ impl Record {
         &self,
         parent: u64,
         step: Option<usize>,
-        begin: Begin,
+        start: SpanStart,
     ) -> Option<(u64, usize)> {
         let mut state = self.state.lock();
-        if MAX_VISITS <= state.visits.len() {
+        if MAX_MODEL_SPANS <= state.model_spans.len() {
             state.left_out += 1;
             return None;
         }
         let id = span_id();
-        state.visits.push(Visit {
+        state.model_spans.push(ModelSpan {
             id,
             parent,
             step,
-            begin,
+            start,
             ended: None,
             timing: None,
             error: None,
@@ -130,35 +134,35 @@ impl Record {
             inputs: Vec::new(),
             outputs: Vec::new(),
         });
-        Some((id, state.visits.len() - 1))
+        Some((id, state.model_spans.len() - 1))
     }
 
-    pub(super) fn change(&self, visit: usize, change: impl FnOnce(&mut Visit)) {
-        if let Some(visit) = self.state.lock().visits.get_mut(visit) {
+    pub(super) fn change(&self, visit: usize, change: impl FnOnce(&mut ModelSpan)) {
+        if let Some(visit) = self.state.lock().model_spans.get_mut(visit) {
             change(visit);
         }
     }
 }
 
-impl fmt::Debug for Record {
+impl fmt::Debug for TraceRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Record({:032x})", self.trace_id)
+        write!(f, "TraceRecord({:032x})", self.trace_id)
     }
 }
 
-impl Drop for Record {
+impl Drop for TraceRecord {
     fn drop(&mut self) {
         if self.sinks.is_empty() {
             return;
         }
-        let State { visits, marks, left_out, error } = mem::take(self.state.get_mut());
-        let finished = Arc::new(Finished {
+        let State { model_spans, marks, left_out, error } = mem::take(self.state.get_mut());
+        let finished = Arc::new(FinishedTrace {
             trace_id: self.trace_id,
             root: self.root,
             parent: self.parent.take(),
             begun: self.begun,
             ended: Instant::now(),
-            visits,
+            model_spans,
             marks,
             left_out,
             error,

@@ -10,27 +10,31 @@ use crate::*;
 use troupe_base::{
     config::ModelConfig,
     error::Error,
-    metrics::live::Live,
-    model::{Infer, Model, Parts},
+    metrics::activity::EnsembleActivity,
+    model::{Infer, Model, ModelParts},
     request::{Reply, Request},
     statistics::Timing,
 };
 
 const MUL: &str = include_str!("../../../model_repository/mul/config.pbtxt");
 
-struct Still(Option<Arc<Live>>);
+struct Still(Option<Arc<EnsembleActivity>>);
 
 impl Infer for Still {
     fn infer(&self, _: Request, _: Reply) {}
 
-    fn live(&self) -> Option<&Arc<Live>> {
+    fn live(&self) -> Option<&Arc<EnsembleActivity>> {
         self.0.as_ref()
     }
 }
 
-fn model(config: ModelConfig, steps: Vec<Arc<Model>>, live: Option<Arc<Live>>) -> Arc<Model> {
+fn model(
+    config: ModelConfig,
+    steps: Vec<Arc<Model>>,
+    live: Option<Arc<EnsembleActivity>>,
+) -> Arc<Model> {
     let (stats, health) = (Arc::default(), Arc::default());
-    let parts = Parts { config: Arc::new(config), version: 1, stats, health, steps };
+    let parts = ModelParts { config: Arc::new(config), version: 1, stats, health, steps };
     Arc::new(Model::new(parts, Arc::new(Still(live))))
 }
 
@@ -45,19 +49,19 @@ fn single(text: &str) -> Arc<Model> {
 fn ensemble(now: Instant) -> Arc<Model> {
     let names = ["INPUT0", "INPUT1", "OUTPUT", "sum", "difference"];
     let slots = names.iter().enumerate().map(|(slot, name)| ((*name).to_owned(), slot));
-    let live = Arc::new(Live::new(2, slots.collect()));
+    let live = Arc::new(EnsembleActivity::new(2, slots.collect()));
     for slot in [0, 1, 3, 4] {
-        (0..3).for_each(|_| live.laid(slot, 16, now));
+        (0..3).for_each(|_| live.record_tensor(slot, 16, now));
     }
-    (0..2).for_each(|_| live.laid(2, 1 << 20, now));
+    (0..2).for_each(|_| live.record_tensor(2, 1 << 20, now));
     let failure = Error::internal("<b>no</b>\n\"luck\"");
     for (index, errors) in [[None, None, None], [None, None, Some(&failure)]].iter().enumerate() {
         for error in errors {
-            live.steps[index].began();
+            live.steps[index].request_started();
             live.steps[index].ended(*error, Duration::from_millis(10), now);
         }
     }
-    live.steps[0].began();
+    live.steps[0].request_started();
     let steps = vec![single(ADD_SUB), single(MUL)];
     let timing = Timing { compute_infer: Duration::from_millis(250), ..Timing::default() };
     steps[0].stats.execution(2, &timing, now);
@@ -208,7 +212,7 @@ fn a_step_that_is_an_ensemble_leads_to_its_own_graph() {
     let outer = outer.replacen("model_name: \"add_sub\"", "model_name: \"a&b\"", 1);
     let nested = config(&ENSEMBLE.replacen("name: \"ensemble\"", "name: \"a&b\"", 1));
     let nested = model(nested, vec![single(ADD_SUB), single(MUL)], None);
-    let live = Arc::new(Live::new(2, std::collections::HashMap::new()));
+    let live = Arc::new(EnsembleActivity::new(2, std::collections::HashMap::new()));
     let outer = model(config(&outer), vec![nested, single(MUL)], Some(live));
     for (format, part) in [
         (GraphFormat::Svg, "<a href=\"/g/a%26b\" id=\"n2\""),
@@ -257,7 +261,7 @@ fn strange_names_stay_text() {
     let strange = ENSEMBLE.replace("\"sum\"", &format!("\"{name}\""));
     let strange = strange.replace("\"INPUT0\"", "\"' onload='x\\\" y\"");
     let now = Instant::now();
-    let live = Arc::new(Live::new(2, std::collections::HashMap::new()));
+    let live = Arc::new(EnsembleActivity::new(2, std::collections::HashMap::new()));
     let model = model(config(&strange), vec![single(ADD_SUB), single(MUL)], Some(live));
     let graph = Graph::of(&model, now);
     let part = Part::of(&graph, &model.config, &link);

@@ -23,7 +23,7 @@ impl Batcher {
             return self.waits.clear();
         }
         let callers = self.scheduler.queue().iter().filter_map(|it| {
-            let caller = it.request.context.caller.clone()?;
+            let caller = it.request.context.call_chain.clone()?;
             Some((caller, it.reply.since()))
         });
         let queued = callers.collect();

@@ -9,7 +9,7 @@ use super::{Batcher, Mailbox, Seat};
 use crate::instance::{Again, Work};
 use troupe_base::{
     error::{Error, Result},
-    model::warmup::{self, Sample},
+    model::warmup::{self, WarmupSample},
     request::Pending,
 };
 
@@ -25,7 +25,7 @@ impl Mailbox {
     /// Runs the samples on all instances, in parallel; ends with the first failure.
     ///
     /// To be called before the model is published: an instance that is busy would be given more.
-    pub async fn warm_up(&self, samples: &[Sample]) -> Result<()> {
+    pub async fn warm_up(&self, samples: &[WarmupSample]) -> Result<()> {
         let each = self.instances.iter().enumerate().map(|(seat, instance)| async move {
             let target = format!("model '{}' instance {instance}", self.model);
             let run = |group| self.batcher.do_send(RunOn { seat, group });

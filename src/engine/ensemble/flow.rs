@@ -28,7 +28,7 @@ use troupe_base::{
     error::{Error, Result},
     request::{Context, Credit, Part, Reply, Request, Response, Wanted},
     statistics::{Statistics, Timing},
-    tap::Recording,
+    tap::TapRecorder,
 };
 
 /// Shared by all iterations of a request.
@@ -41,7 +41,7 @@ pub(super) struct Flow {
     pub(super) routes: Vec<Route>,
     pub(super) wanted: Wanted,
     /// Somebody captures the tensors of this request.
-    pub(super) tap: Option<Recording>,
+    pub(super) tap: Option<TapRecorder>,
     stats: Arc<Statistics>,
     /// What statistics count.
     rows: u32,

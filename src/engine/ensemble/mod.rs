@@ -40,7 +40,7 @@ use self::{
 use crate::engines::Engines;
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig, Problem},
-    metrics::{Metrics, live::Live},
+    metrics::{Metrics, activity::EnsembleActivity},
     model::{Infer, Model},
     request::{Answer, Reply, Request, Response},
     statistics::Statistics,
@@ -175,7 +175,7 @@ impl Infer for Ensemble {
         step::start(&run, ready, since);
     }
 
-    fn live(&self) -> Option<&Arc<Live>> {
+    fn live(&self) -> Option<&Arc<EnsembleActivity>> {
         Some(&self.plan.live)
     }
 }

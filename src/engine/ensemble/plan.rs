@@ -12,7 +12,7 @@ use super::graph::Graph;
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig},
     error::{Error, StepError},
-    metrics::{EnsembleMetrics, StepMetrics, live::Live},
+    metrics::{EnsembleMetrics, StepMetrics, activity::EnsembleActivity},
     model::Model,
     request::{Context, Wanted},
     tap::Taps,
@@ -33,7 +33,7 @@ pub(super) struct Plan {
     /// Decoupled steps in the order they run: each reads what follows from the one before.
     pub(super) decoupled: Vec<usize>,
     /// What happens right now.
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<EnsembleActivity>,
     /// Where its tensors can be captured.
     pub(super) taps: Taps,
     /// Steps so that producers come before consumers.
@@ -134,7 +134,7 @@ impl Plan {
         let order: Vec<usize> = order.into_iter().map(|node| graph[node]).collect();
         let decoupled = order.iter().copied().filter(|it| steps[*it].is_decoupled).collect();
         let taps = Taps::new(slots.names());
-        let live = Arc::new(Live::new(steps.len(), slots.by_name));
+        let live = Arc::new(EnsembleActivity::new(steps.len(), slots.by_name));
         let (slots, whole) = (live.tensors(), Vec::new());
         let mut plan = Plan {
             config,

@@ -22,7 +22,7 @@ use troupe_base::{
     error::{Error, Result},
     request::{Context, Reply, Request, Response, Wanted},
     statistics::Timing,
-    tap::Recording,
+    tap::TapRecorder,
     tensor::Tensor,
 };
 
@@ -43,7 +43,7 @@ pub(super) struct Run {
     pub(super) team: Team,
     pub(super) context: Arc<Context>,
     /// Somebody captures the tensors of this request.
-    tap: Option<Recording>,
+    tap: Option<TapRecorder>,
     state: Mutex<State>,
 }
 
@@ -241,7 +241,7 @@ impl Run {
             if state.counters[self.plan.steps.len() + slot] != 0 {
                 let sequence = sequence.clone();
                 if let Some(tensor) = tensor.as_ref().filter(|_| !self.context.is_warmup) {
-                    self.plan.live.laid(*slot, tensor.data().len(), now);
+                    self.plan.live.record_tensor(*slot, tensor.data().len(), now);
                 }
                 state.slots[*slot] = tensor.map(|tensor| Held { tensor, batch, sequence });
             }
@@ -386,7 +386,7 @@ fn tell(plan: &Plan, context: &Context, (laid, now): (&[Option<Held>], Instant))
     }
     for (slot, held) in laid.iter().enumerate() {
         if let Some(held) = held {
-            plan.live.laid(slot, held.tensor.data().len(), now);
+            plan.live.record_tensor(slot, held.tensor.data().len(), now);
         }
     }
 }

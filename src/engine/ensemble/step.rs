@@ -17,9 +17,9 @@ use super::{
 };
 use troupe_base::{
     error::{Error, Result},
-    metrics::{Spent, StepMetrics, Waiting, live::Live},
+    metrics::{QueuedGuard, StepDurations, StepMetrics, activity::EnsembleActivity},
     request::{Answer, Reply, Response},
-    statistics::{Came, Timing},
+    statistics::{AgeToken, Timing},
 };
 
 /// How soon is let go what waits, once its client has gone.
@@ -40,7 +40,7 @@ pub(super) struct Step {
     pub(super) watched: Vec<Weak<Flow>>,
     /// What waits and is watched is looked through before long.
     pub(super) is_swept: bool,
-    pub(super) live: Arc<Live>,
+    pub(super) live: Arc<EnsembleActivity>,
 }
 
 /// All inputs of this step are there.
@@ -76,7 +76,7 @@ pub(super) struct Late {
     pub(super) work: Work,
     pub(super) since: Instant,
     /// Held for its drop.
-    _counted: Waiting,
+    _counted: QueuedGuard,
 }
 
 /// A request has left the window.
@@ -150,7 +150,7 @@ impl Handler<Work> for Step {
         if self.limit != 0 && self.limit <= self.in_flight {
             let (since, counted) = (Instant::now(), work.metrics(self.index).waits());
             self.waiting.push_back(Late { work, since, _counted: counted });
-            self.live.steps[self.index].holds_back(self.waiting.len());
+            self.live.steps[self.index].set_waiting(self.waiting.len());
             self.sweep_later(ctx);
         } else {
             self.work(work, Duration::ZERO);
@@ -165,7 +165,7 @@ impl Handler<Left> for Step {
         self.in_flight -= 1;
         while self.in_flight < self.limit {
             let Some(next) = self.waiting.pop_front() else { return };
-            self.live.steps[self.index].holds_back(self.waiting.len());
+            self.live.steps[self.index].set_waiting(self.waiting.len());
             self.work(next.work, next.since.elapsed());
         }
     }
@@ -182,14 +182,14 @@ pub(super) struct Stay {
     pub(super) has_window: bool,
     pub(super) is_measured: bool,
     /// Where it is counted.
-    pub(super) came: Option<Came>,
+    pub(super) came: Option<AgeToken>,
 }
 
 impl Stay {
     pub(super) fn begin(&mut self, plan: &Plan, now: Instant) {
         if self.is_measured {
             self.came = plan.steps[self.index].metrics.started(now);
-            plan.live.steps[self.index].began();
+            plan.live.steps[self.index].request_started();
         }
     }
 
@@ -205,7 +205,7 @@ impl Stay {
             return Duration::ZERO;
         }
         let whole = now.saturating_duration_since(self.ready);
-        let spent = Spent::of(whole, self.waited + timing.queue, timing.compute());
+        let spent = StepDurations::of(whole, self.waited + timing.queue, timing.compute());
         metrics.finished(self.came, &spent);
         spent.queue + spent.compute
     }

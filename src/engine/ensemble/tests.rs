@@ -18,7 +18,7 @@ use troupe_base::{
     backend::{Place, Settings},
     config::{ServerFeatures, read_text},
     error::{Error, Result as Answered},
-    model::{Health, Parts},
+    model::{Health, ModelParts},
     request::{Context, Wanted},
     tensor::{DataType, Tensor},
 };
@@ -67,7 +67,7 @@ impl Stage {
             engines: self.engines.clone(),
         };
         let answers = batcher::start(setup).await.unwrap();
-        let parts = Parts { config, version: 1, stats, health, steps: Vec::new() };
+        let parts = ModelParts { config, version: 1, stats, health, steps: Vec::new() };
         self.models.insert(name.into(), Arc::new(Model::new(parts, answers)));
     }
 
@@ -103,7 +103,7 @@ impl Stage {
             metrics: Metrics::new(),
         };
         let answers = start(setup).await?;
-        let parts = Parts { config, version: 1, stats, health: Arc::default(), steps };
+        let parts = ModelParts { config, version: 1, stats, health: Arc::default(), steps };
         self.models.insert(name.into(), Arc::new(Model::new(parts, answers)));
         Ok(())
     }

@@ -49,7 +49,7 @@ impl Step {
         let is_needless = |it: &Late| it.work.is_needless();
         let (gone, waiting): (Vec<Late>, _) = self.waiting.drain(..).partition(is_needless);
         self.waiting = waiting.into();
-        self.live.steps[self.index].holds_back(self.waiting.len());
+        self.live.steps[self.index].set_waiting(self.waiting.len());
         gone.into_iter().for_each(|it| self.work(it.work, it.since.elapsed()));
         if !self.waiting.is_empty() || !self.watched.is_empty() {
             self.sweep_later(ctx);

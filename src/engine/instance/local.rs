@@ -18,8 +18,8 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     request::{Pending, Reply, Request, Response, Wanted},
-    statistics::{Statistics, Timing, lap},
-    trace::{Ended, Execution, Span},
+    statistics::{Statistics, Timing, lap_time},
+    trace::{BatchExecution, FinishedBatch, Span},
 };
 
 /// Groups of requests, each one execution, in order. Answered with the time they took.
@@ -92,11 +92,11 @@ impl Local {
             join::check_count(&self.config, &outputs)?;
             Ok(join::pick(&request.wanted, outputs))
         });
-        let timing = Timing { queue, compute_infer: lap(clock), ..Timing::default() };
+        let timing = Timing { queue, compute_infer: lap_time(clock), ..Timing::default() };
         if let Some(span) = &request.context.span {
             let (instance, requests) = (&self.name, 1);
-            let ended = Ended { instance, requests, rows, begun, timing };
-            Execution::note(slice::from_ref(span), ended);
+            let ended = FinishedBatch { instance, requests, rows, begun, timing };
+            BatchExecution::note(slice::from_ref(span), ended);
         }
         let result = result.map(|outputs| {
             // Counted before the answer: a client that asks right after finds itself in there.
@@ -120,16 +120,16 @@ impl Local {
         let spans: Vec<Span> = requests.iter().filter_map(|it| it.context.span.clone()).collect();
         let mut timing = Timing::default();
         let result = join::join(&self.config, &requests).and_then(|inputs| {
-            timing.compute_input = lap(clock);
+            timing.compute_input = lap_time(clock);
             let outputs = self.call(inputs, rows, &requests);
-            timing.compute_infer = lap(clock);
+            timing.compute_infer = lap_time(clock);
             join::split(&self.config, &requests, outputs?)
         });
-        timing.compute_output = lap(clock);
+        timing.compute_output = lap_time(clock);
         let now = *clock;
         if !spans.is_empty() {
             let (instance, requests) = (&self.name, replies.len());
-            Execution::note(&spans, Ended { instance, requests, rows, begun, timing });
+            BatchExecution::note(&spans, FinishedBatch { instance, requests, rows, begun, timing });
         }
         match result {
             Ok(outputs) => {

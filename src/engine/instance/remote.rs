@@ -16,9 +16,9 @@ use troupe_base::{
     backend::{Completion, Executed, Outcome, Remote},
     config::ModelConfig,
     error::{Error, Result},
-    request::{Caller, Pending, Reply, Request, Response, deadlock::BlockedInstance},
+    request::{CallChain, Pending, Reply, Request, Response, deadlock::BlockedInstance},
     statistics::{Statistics, Timing},
-    trace::{Ended, Execution, Span},
+    trace::{BatchExecution, FinishedBatch, Span},
 };
 
 /// A request that is to be queued anew.
@@ -76,7 +76,7 @@ impl Outside {
     }
 
     /// Answers that call with an error.
-    pub fn refuse(&mut self, call: &Arc<Caller>, error: &Error) {
+    pub fn refuse(&mut self, call: &Arc<CallChain>, error: &Error) {
         self.remote.fail_call(call, error);
     }
 
@@ -198,7 +198,7 @@ impl Waiting {
         // Groups of one frame follow each other.
         let begun = now.checked_sub(took).map_or(self.begun, |it| it.max(self.begun));
         let instance = &self.name;
-        Execution::note(spans, Ended { instance, requests, rows, begun, timing });
+        BatchExecution::note(spans, FinishedBatch { instance, requests, rows, begun, timing });
     }
 
     fn answer(&self, reply: Reply, result: Result<Response>, (timing, now): (Timing, Instant)) {

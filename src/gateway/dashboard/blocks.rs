@@ -3,8 +3,8 @@
 use std::{collections::HashSet, fmt::Write};
 
 use troupe_base::statistics::{
-    recent::Point,
-    ring::{SPAN, SPANS},
+    recent::HistoryPoint,
+    sliding_window::{SLOT_DURATION, SLOTS},
 };
 use troupe_draw::{Graph, Step, escaped, numbers, shown::Cell, step::Numbers};
 
@@ -31,15 +31,16 @@ pub(super) fn totals(of: &Numbers) -> Vec<Cell> {
 }
 
 /// Requests of the last minute as bars, failures at their feet.
-pub(super) fn bars(history: &[Point; SPANS]) -> String {
+pub(super) fn bars(history: &[HistoryPoint; SLOTS]) -> String {
     let most = history.iter().map(|it| it.requests).max().unwrap_or(0);
-    let title = format!("requests of the last minute, at most {most} in {} s", SPAN.as_secs());
+    let title =
+        format!("requests of the last minute, at most {most} in {} s", SLOT_DURATION.as_secs());
     let mut out = chart(&title);
     for (index, it) in history.iter().enumerate() {
         let height = |count: u64| 40.0 * count as f64 / most.max(1) as f64;
         // A span without requests is a line at the foot.
         let (all, failed) = (height(it.requests).max(0.6), height(it.errors));
-        let now = if index == SPANS - 1 { " now" } else { "" };
+        let now = if index == SLOTS - 1 { " now" } else { "" };
         let x = index * 10 + 1;
         let _ = write!(
             out,
@@ -59,8 +60,8 @@ pub(super) fn bars(history: &[Point; SPANS]) -> String {
 }
 
 /// The p99 of the last minute as a line.
-pub(super) fn line(history: &[Point; SPANS]) -> String {
-    let us = |it: &Point| it.p99.map(|it| it.as_nanos() as f64 / 1e3);
+pub(super) fn line(history: &[HistoryPoint; SLOTS]) -> String {
+    let us = |it: &HistoryPoint| it.p99.map(|it| it.as_nanos() as f64 / 1e3);
     let most = history.iter().filter_map(us).fold(0.0, f64::max);
     let told = numbers::duration((0.0 < most).then_some(most));
     let mut out = chart(&format!("p99 of the last minute, at most {told}"));
@@ -92,7 +93,7 @@ pub(super) fn minute(step: &Step) -> String {
     let most = step.history.iter().map(|it| it.requests).max().unwrap_or(0);
     let slowest = step.history.iter().filter_map(|it| it.p99).max();
     let slowest = numbers::duration(slowest.map(|it| it.as_nanos() as f64 / 1e3));
-    let rate = numbers::rate(most as f64 / SPAN.as_secs_f64());
+    let rate = numbers::rate(most as f64 / SLOT_DURATION.as_secs_f64());
     format!(
         "<figure>{}<figcaption>requests <span>up to {rate}</span></figcaption></figure>\
          <figure>{}<figcaption>p99 <span>up to {slowest}</span></figcaption></figure>",

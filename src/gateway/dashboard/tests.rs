@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{self, Nobody};
 use troupe_base::{
     config::{ServerFeatures, read_text},
-    model::{Model, Parts},
+    model::{Model, ModelParts},
 };
 use troupe_repository::{Catalog, ModelEntry, Repository, VersionEntry, VersionState};
 
@@ -23,7 +23,7 @@ fn model() -> Arc<Model> {
     );
     let config =
         read_text(&text, "config.pbtxt").unwrap().finish(&ServerFeatures::default()).unwrap();
-    let parts = Parts {
+    let parts = ModelParts {
         config: Arc::new(config),
         version: 7,
         stats: Arc::default(),

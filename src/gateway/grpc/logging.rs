@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use troupe_base::error::{Error, Result};
-use troupe_observability::log::{Change, Log, Settings};
+use troupe_observability::log::{Log, LogChange, Settings};
 use troupe_options::LogFormat;
 use troupe_proto::inference::{
     LogSettingsRequest, LogSettingsResponse, log_settings_request,
@@ -34,7 +34,7 @@ fn tell(settings: Settings) -> LogSettingsResponse {
 }
 
 /// What is not known changes nothing.
-fn read(given: &HashMap<String, log_settings_request::SettingValue>) -> Result<Change> {
+fn read(given: &HashMap<String, log_settings_request::SettingValue>) -> Result<LogChange> {
     use log_settings_request::setting_value::ParameterChoice::{
         BoolParam, StringParam, Uint32Param,
     };
@@ -63,7 +63,7 @@ fn read(given: &HashMap<String, log_settings_request::SettingValue>) -> Result<C
     };
     let (info, warning, error) =
         (switch("log_info")?, switch("log_warning")?, switch("log_error")?);
-    Ok(Change { info, warning, error, verbose, format })
+    Ok(LogChange { info, warning, error, verbose, format })
 }
 
 #[cfg(test)]
@@ -74,23 +74,23 @@ mod tests {
     fn read_one(
         name: &str,
         choice: log_settings_request::setting_value::ParameterChoice,
-    ) -> Result<Change> {
+    ) -> Result<LogChange> {
         let value = SettingValue { parameter_choice: Some(choice) };
         read(&HashMap::from([(name.to_owned(), value)]))
     }
 
     #[test]
     fn what_is_given_is_read() {
-        let none = Change::default;
+        let none = LogChange::default;
         for (name, choice, expected) in [
-            ("log_info", BoolParam(false), Change { info: Some(false), ..none() }),
-            ("log_warning", BoolParam(true), Change { warning: Some(true), ..none() }),
-            ("log_error", BoolParam(false), Change { error: Some(false), ..none() }),
-            ("log_verbose_level", Uint32Param(1), Change { verbose: Some(1), ..none() }),
+            ("log_info", BoolParam(false), LogChange { info: Some(false), ..none() }),
+            ("log_warning", BoolParam(true), LogChange { warning: Some(true), ..none() }),
+            ("log_error", BoolParam(false), LogChange { error: Some(false), ..none() }),
+            ("log_verbose_level", Uint32Param(1), LogChange { verbose: Some(1), ..none() }),
             (
                 "log_format",
                 StringParam("json".to_owned()),
-                Change { format: Some(LogFormat::Json), ..none() },
+                LogChange { format: Some(LogFormat::Json), ..none() },
             ),
             ("nonsense", Uint32Param(1), none()),
         ] {

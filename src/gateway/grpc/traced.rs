@@ -21,7 +21,7 @@ use tonic::{
 
 use crate::Gate;
 pub(super) use crate::watch::{Traced, mark};
-use troupe_base::{error::Error, model::Model, trace::Record};
+use troupe_base::{error::Error, model::Model, trace::TraceRecord};
 
 /// When a call came, before its message was read.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ pub(super) fn refused(traced: &Traced, error: &Error) {
 
 /// A response whose trace ends once it is sent.
 #[derive(Clone)]
-struct Answered(Arc<Record>);
+struct Answered(Arc<TraceRecord>);
 
 /// Has the trace end with the response that is made of these extensions.
 pub(super) fn answered(traced: Traced, extensions: &mut Extensions) {
@@ -78,7 +78,7 @@ pub(super) fn sent<E: Send + 'static>(
 
 struct Sending {
     body: Body,
-    record: Arc<Record>,
+    record: Arc<TraceRecord>,
 }
 
 impl Drop for Sending {

@@ -10,7 +10,7 @@ use super::{
     refusal::Refusal,
 };
 use troupe_base::error::{Error, Result};
-use troupe_observability::log::{Change, Settings};
+use troupe_observability::log::{LogChange, Settings};
 use troupe_options::LogFormat;
 
 #[derive(Serialize)]
@@ -52,7 +52,7 @@ fn tell(settings: Settings) -> Result<HttpResponse, Refusal> {
 }
 
 /// What is `null` or not known changes nothing.
-fn read(text: &[u8]) -> Result<Change> {
+fn read(text: &[u8]) -> Result<LogChange> {
     let asked: Map<String, Value> = json::parse(text)?;
     let given = |key: &str| asked.get(key).filter(|it| !it.is_null());
     if given("log_file").is_some() {
@@ -72,7 +72,7 @@ fn read(text: &[u8]) -> Result<Change> {
             Error::unavailable(format!("invalid argument for --log_format, got: {name}"))
         })
     });
-    Ok(Change {
+    Ok(LogChange {
         info: switch("log_info")?,
         warning: switch("log_warning")?,
         error: switch("log_error")?,
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn what_is_given_is_read_and_the_rest_stays() {
         let text = br#"{"log_info":false,"log_verbose_level":2,"log_format":"ISO8601","x":[]}"#;
-        let expected = Change {
+        let expected = LogChange {
             info: Some(false),
             verbose: Some(2),
             format: Some(LogFormat::Iso8601),
-            ..Change::default()
+            ..LogChange::default()
         };
         assert_eq!(read(text), Ok(expected));
-        assert_eq!(read(br#"{"log_file":null,"log_error":null}"#), Ok(Change::default()));
+        assert_eq!(read(br#"{"log_file":null,"log_error":null}"#), Ok(LogChange::default()));
     }
 
     #[test]

@@ -21,7 +21,10 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::Model,
-    tap::{Capture, Ended, MAX_REQUESTS, Tap, Wish, archive, manifest::Origin, reserve},
+    tap::{
+        Capture, CaptureEnd, CaptureSpec, MAX_REQUESTS, Tap, archive, manifest::CaptureOrigin,
+        reserve,
+    },
 };
 
 /// The bytes one tap may hold unless it says otherwise.
@@ -63,15 +66,15 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
     );
     let ended = tokio::select! {
         ended = tap.over() => ended,
-        () = sleep(timeout) => Ended::Timeout,
-        () = gate.lifecycle.wait_exit() => Ended::Exiting,
+        () = sleep(timeout) => CaptureEnd::Timeout,
+        () = gate.lifecycle.wait_exit() => CaptureEnd::Exiting,
     };
     let edges = tap.edges();
     let capture = tap.take();
     let counts = counts(&capture, ended);
     let (name, bytes) = (of.config.name.clone(), capture.bytes);
     let parts = body::off_thread(bytes, move || {
-        let origin = Origin {
+        let origin = CaptureOrigin {
             config: &of.config,
             version: of.version,
             steps: &of.steps,
@@ -84,7 +87,7 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
     Ok(response(&name, counts, rest))
 }
 
-fn wish(text: &[u8], most: usize) -> Result<(Wish, Duration)> {
+fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
     let asked: Asked = if text.is_empty() { Asked::default() } else { json::parse(text)? };
     let wrong = |key: &str, got: String, expected: String| {
         Error::invalid(format!("invalid value {got} for '{key}', expected {expected}"))
@@ -101,7 +104,7 @@ fn wish(text: &[u8], most: usize) -> Result<(Wish, Duration)> {
         let expected = format!("more than 0, up to {MAX_TIMEOUT}");
         return Err(wrong("timeout_secs", seconds.to_string(), expected));
     }
-    let wish = Wish { requests, edges: asked.edges, max_bytes };
+    let wish = CaptureSpec { requests, edges: asked.edges, max_bytes };
     Ok((wish, Duration::from_secs_f64(seconds)))
 }
 
@@ -113,7 +116,7 @@ struct Of {
     steps: Vec<(i64, bool)>,
 }
 
-fn begin(model: &Model, wish: &Wish) -> Result<(Tap, Of)> {
+fn begin(model: &Model, wish: &CaptureSpec) -> Result<(Tap, Of)> {
     let name = model.name();
     let taps = model.taps().ok_or_else(|| {
         Error::invalid(format!(
@@ -128,7 +131,7 @@ fn begin(model: &Model, wish: &Wish) -> Result<(Tap, Of)> {
 
 type Counts = [(&'static str, String); 6];
 
-fn counts(capture: &Capture, ended: Ended) -> Counts {
+fn counts(capture: &Capture, ended: CaptureEnd) -> Counts {
     let through = capture.requests.iter().filter(|it| it.has_ended).count();
     [
         ("troupe-tap-ended", ended.as_str().to_owned()),

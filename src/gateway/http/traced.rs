@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::refusal::Refusal;
 use crate::Gate;
 pub(super) use crate::watch::{Traced, mark};
-use troupe_base::{error::Error, model::Model, trace::Record};
+use troupe_base::{error::Error, model::Model, trace::TraceRecord};
 
 /// Its head has come.
 pub(super) fn begin(gate: &Gate, model: &Model, http: &HttpRequest) -> Traced {
@@ -51,7 +51,7 @@ pub(super) fn sent(traced: Traced, response: HttpResponse) -> HttpResponse {
 
 struct Sending {
     body: BoxBody,
-    record: Arc<Record>,
+    record: Arc<TraceRecord>,
 }
 
 impl Drop for Sending {

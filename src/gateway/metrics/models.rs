@@ -7,9 +7,11 @@ use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 use troupe_backends::gpus;
 use troupe_base::{
     config::InstanceKind,
-    metrics::{Latencies, page},
+    metrics::{LatencyMetrics, proto},
     model::Model,
-    statistics::{Quantiles, Reason, Snapshot, Statistics, Summaries, Total},
+    statistics::{
+        DurationTotal, FailureReason, HistogramSnapshot, LatencySummaries, Quantiles, Statistics,
+    },
 };
 use troupe_repository::Catalog;
 
@@ -99,8 +101,8 @@ const SIZES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 struct Summary {
     name: &'static str,
     help: &'static str,
-    quantiles: fn(&Summaries) -> &Quantiles,
-    total: fn(&Statistics) -> &Total,
+    quantiles: fn(&LatencySummaries) -> &Quantiles,
+    total: fn(&Statistics) -> &DurationTotal,
 }
 
 const SUMMARIES: [Summary; 5] = [
@@ -139,26 +141,26 @@ const SUMMARIES: [Summary; 5] = [
 type Labels = Vec<LabelPair>;
 
 /// Their families, those without series included.
-pub(super) fn families(catalog: &Catalog, latencies: &Latencies) -> Vec<MetricFamily> {
+pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<MetricFamily> {
     let models: Vec<_> = catalog.ready_models().map(|it| (labels(it), &*it.stats)).collect();
     let of_each = |name, kind, metric: &dyn Fn(Labels, &Statistics) -> Option<Metric>| {
         let series = models.iter().filter_map(|(labels, it)| metric(labels.clone(), it));
-        page::family(name, kind, series)
+        proto::family(name, kind, series)
     };
     let mut families = Vec::new();
     for row in COUNTERS.iter().filter(|it| latencies.counters || !it.is_latency) {
-        let value = |labels, stats: &_| Some(page::counter(labels, (row.value)(stats) as f64));
+        let value = |labels, stats: &_| Some(proto::counter(labels, (row.value)(stats) as f64));
         families.push(of_each((row.name, row.help), MetricType::COUNTER, &value));
     }
     let failures = models.iter().flat_map(|(labels, it)| failures(labels, it));
-    families.insert(1, page::family(FAILURES, MetricType::COUNTER, failures));
+    families.insert(1, proto::family(FAILURES, MetricType::COUNTER, failures));
     let gauge = |name, value: fn(&Statistics) -> f64| {
-        of_each(name, MetricType::GAUGE, &|labels, it| Some(page::gauge(labels, value(it))))
+        of_each(name, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it))))
     };
     families.push(gauge(PENDING, |it| it.pending.load(Relaxed) as f64));
     families.push(gauge(LOAD, |it| it.load().as_secs_f64()));
     families.push(of_each(FIRST_RESPONSE, MetricType::HISTOGRAM, &|labels, it| {
-        Some(page::histogram(labels, &it.extra.first_response.as_ref()?.snapshot()))
+        Some(proto::histogram(labels, &it.extra.first_response.as_ref()?.snapshot()))
     }));
     families.extend(SUMMARIES.iter().map(|row| {
         let now = std::time::Instant::now();
@@ -168,11 +170,11 @@ pub(super) fn families(catalog: &Catalog, latencies: &Latencies) -> Vec<MetricFa
             let values = (row.quantiles)(summaries).at(ranks, now);
             let total = (row.total)(it);
             let all = (total.count(), (total.ns() / 1000) as f64);
-            Some(page::summary(labels, ranks.iter().copied().zip(values), all))
+            Some(proto::summary(labels, ranks.iter().copied().zip(values), all))
         })
     }));
     families.push(of_each(BATCHES, MetricType::HISTOGRAM, &|labels, it| {
-        Some(page::histogram(labels, &batches(it)))
+        Some(proto::histogram(labels, &batches(it)))
     }));
     families
 }
@@ -189,7 +191,7 @@ fn labels(model: &Model) -> Labels {
     if let Some(uuid) = only_gpu(model).and_then(gpus::uuid) {
         labels.insert("gpu_uuid".to_owned(), uuid.to_owned());
     }
-    page::labels(labels.iter().map(|(name, value)| (&**name, &**value)))
+    proto::labels(labels.iter().map(|(name, value)| (&**name, &**value)))
 }
 
 /// The GPU that all instances of a model are on: what is counted is counted for all of them.
@@ -203,20 +205,20 @@ fn only_gpu(model: &Model) -> Option<i32> {
 }
 
 fn failures(labels: &[LabelPair], stats: &Statistics) -> [Metric; 4] {
-    Reason::ALL.map(|reason| {
+    FailureReason::ALL.map(|reason| {
         let mut labels = labels.to_vec();
-        labels.push(page::label("reason", reason.label()));
-        page::counter(labels, stats.failures(reason) as f64)
+        labels.push(proto::label("reason", reason.label()));
+        proto::counter(labels, stats.failures(reason) as f64)
     })
 }
 
-fn batches(stats: &Statistics) -> Snapshot {
+fn batches(stats: &Statistics) -> HistogramSnapshot {
     let sizes = stats.batches();
     let up_to = |most: u32| -> u64 {
         sizes.iter().filter(|(rows, _)| *rows <= most).map(|(_, it)| it.count).sum()
     };
     let rows = sizes.iter().map(|(rows, it)| u64::from(*rows) * it.count).sum::<u64>();
-    Snapshot {
+    HistogramSnapshot {
         buckets: SIZES.iter().map(|it| (f64::from(*it), up_to(*it))).collect(),
         count: up_to(u32::MAX),
         sum: rows as f64,

@@ -3,7 +3,7 @@
 use prometheus::{TextEncoder, proto::MetricType};
 
 use super::{models, steps};
-use troupe_base::metrics::{Metrics, page};
+use troupe_base::metrics::{Metrics, proto};
 use troupe_repository::Catalog;
 
 const PINNED_TOTAL: (&str, &str) =
@@ -26,7 +26,7 @@ pub(super) fn render(
     // There is no such pool: tensors lie in memory that is shared, not pinned.
     let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, memory)];
     families.extend(values.map(|(name, value)| {
-        page::family(name, MetricType::GAUGE, [page::gauge(Vec::new(), value as f64)])
+        proto::family(name, MetricType::GAUGE, [proto::gauge(Vec::new(), value as f64)])
     }));
     families.extend(metrics.gather());
     // The encoder refuses families without series.

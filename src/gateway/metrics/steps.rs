@@ -9,7 +9,7 @@ use prometheus::proto::{MetricFamily, MetricType};
 
 use troupe_base::{
     config::StepConfig,
-    metrics::{Metrics, page, step_labels},
+    metrics::{Metrics, proto, step_labels},
     model::Model,
 };
 use troupe_repository::Catalog;
@@ -37,9 +37,9 @@ pub(super) fn families(catalog: &Catalog, metrics: &Metrics) -> Vec<MetricFamily
     }
     let series = depths.into_iter().map(|((ensemble, index, model), pending)| {
         let depth = pending + metrics.waiting(ensemble, index, model);
-        page::gauge(step_labels(ensemble, index, model), depth as f64)
+        proto::gauge(step_labels(ensemble, index, model), depth as f64)
     });
-    vec![page::family(QUEUE_DEPTH, MetricType::GAUGE, series)]
+    vec![proto::family(QUEUE_DEPTH, MetricType::GAUGE, series)]
 }
 
 /// The model a step runs.

@@ -17,8 +17,8 @@ use crate::testing::{self, Nobody};
 use troupe_base::{
     config::{ServerFeatures, read_text},
     error::Error,
-    metrics::Latencies,
-    model::{Model, Parts},
+    metrics::LatencyMetrics,
+    model::{Model, ModelParts},
     request::{Reply, Response},
     statistics::{Statistics, Timing},
 };
@@ -43,7 +43,7 @@ fn model() -> Arc<Model> {
 
 fn counting(stats: Arc<Statistics>) -> Arc<Model> {
     let config = read_text(MODEL, "config.pbtxt").unwrap().finish(&ServerFeatures::default());
-    let parts = Parts {
+    let parts = ModelParts {
         config: Arc::new(config.unwrap()),
         version: 2,
         stats,
@@ -141,7 +141,7 @@ fn counters_have_tritons_names_labels_and_texts() {
 
 #[test]
 fn histograms_and_summaries_are_there_if_asked_for() {
-    let latencies = Latencies {
+    let latencies = LatencyMetrics {
         counters: false,
         histograms: true,
         summaries: true,
@@ -221,7 +221,7 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
         } }
     "#;
     let config = read_text(text, "config.pbtxt").unwrap().finish(&ServerFeatures::default());
-    let parts = Parts {
+    let parts = ModelParts {
         config: Arc::new(config.unwrap()),
         version: 2,
         stats: Arc::default(),

@@ -12,18 +12,18 @@ const LONGEST: usize = 64 << 10;
 const LONGEST_FIELD: usize = 8 << 10;
 
 /// One event.
-pub(super) struct Said {
+pub(super) struct LogRecord {
     pub(super) level: Level,
     pub(super) target: &'static str,
     /// `file.rs:12`; of a Python model's line that of its call; or something else without a line.
     pub(super) place: String,
     pub(super) message: String,
     /// In their order.
-    pub(super) fields: Vec<(&'static str, Value)>,
+    pub(super) fields: Vec<(&'static str, FieldValue)>,
 }
 
 /// A field's value, by how it is written.
-pub enum Value {
+pub enum FieldValue {
     /// In quotation marks where they are needed.
     Text(String),
     /// JSON has it as it is: a number or a truth value.
@@ -37,22 +37,22 @@ pub enum Value {
     },
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(bounded(format_args!("{text}"), LONGEST_FIELD))
+impl From<&str> for FieldValue {
+    fn from(text: &str) -> FieldValue {
+        FieldValue::Text(bounded(format_args!("{text}"), LONGEST_FIELD))
     }
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Value {
-        Value::Plain(number.to_string())
+impl From<u64> for FieldValue {
+    fn from(number: u64) -> FieldValue {
+        FieldValue::Plain(number.to_string())
     }
 }
 
-impl Said {
-    pub(super) fn of(event: &Event<'_>) -> Said {
+impl LogRecord {
+    pub(super) fn of(event: &Event<'_>) -> LogRecord {
         let about = event.metadata();
-        let mut said = Said {
+        let mut said = LogRecord {
             level: *about.level(),
             target: about.target(),
             place: String::new(),
@@ -74,16 +74,16 @@ impl Said {
             "message" => self.message = bounded(value, LONGEST),
             // Where code in another language called from.
             "place" => self.place = bounded(value, LONGEST_FIELD),
-            name => self.fields.push((name, Value::Text(bounded(value, LONGEST_FIELD)))),
+            name => self.fields.push((name, FieldValue::Text(bounded(value, LONGEST_FIELD)))),
         }
     }
 
     fn plain(&mut self, field: &Field, value: String) {
-        self.fields.push((field.name(), Value::Plain(value)));
+        self.fields.push((field.name(), FieldValue::Plain(value)));
     }
 }
 
-impl Visit for Said {
+impl Visit for LogRecord {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.text(field, format_args!("{value:?}"));
     }

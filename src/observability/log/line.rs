@@ -8,23 +8,23 @@ use std::{
 use tracing::Level;
 
 use super::{
-    event::{Said, Value},
+    event::{FieldValue, LogRecord},
     settings::Switches,
 };
 use troupe_options::LogFormat;
 
 /// When something was said, since 1970.
 #[derive(Clone, Copy)]
-pub(super) struct Moment(Duration);
+pub(super) struct Timestamp(Duration);
 
-impl Moment {
-    pub(super) fn now() -> Moment {
-        Moment(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+impl Timestamp {
+    pub(super) fn now() -> Timestamp {
+        Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 }
 
 /// One line and its end.
-pub(super) fn write(said: &Said, switches: &Switches, moment: Moment) -> String {
+pub(super) fn write(said: &LogRecord, switches: &Switches, moment: Timestamp) -> String {
     let mut line = String::with_capacity(128 + said.message.len());
     // Writing to a string cannot fail.
     let _ = match switches.format() {
@@ -40,7 +40,7 @@ pub(super) fn write(said: &Said, switches: &Switches, moment: Moment) -> String 
 }
 
 /// `I0131 12:34:56.123456 4711`.
-fn default_head(line: &mut String, said: &Said, Moment(now): Moment) -> fmt::Result {
+fn default_head(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
     let (_, month, day) = date(now);
     let [hours, minutes, seconds] = time(now);
     write!(
@@ -53,7 +53,7 @@ fn default_head(line: &mut String, said: &Said, Moment(now): Moment) -> fmt::Res
 }
 
 /// `2024-01-31T12:34:56Z I 4711`.
-fn iso_head(line: &mut String, said: &Said, Moment(now): Moment) -> fmt::Result {
+fn iso_head(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
     let (year, month, day) = date(now);
     let [hours, minutes, seconds] = time(now);
     write!(
@@ -65,7 +65,7 @@ fn iso_head(line: &mut String, said: &Said, Moment(now): Moment) -> fmt::Result 
 }
 
 /// ` file.rs:12] "message" name=value`.
-fn text(line: &mut String, said: &Said, quotes: bool) -> fmt::Result {
+fn text(line: &mut String, said: &LogRecord, quotes: bool) -> fmt::Result {
     write!(line, " {}] ", Escaped(&said.place, false))?;
     if quotes {
         write!(line, "\"{}\"", Escaped(&said.message, true))?;
@@ -74,10 +74,10 @@ fn text(line: &mut String, said: &Said, quotes: bool) -> fmt::Result {
     }
     for (name, value) in &said.fields {
         match value {
-            Value::Plain(value) => write!(line, " {name}={value}")?,
-            Value::Both { text, .. } => write!(line, " {name}={}", Escaped(text, false))?,
-            Value::Text(value) if is_word(value) => write!(line, " {name}={value}")?,
-            Value::Text(value) => write!(line, " {name}=\"{}\"", Escaped(value, true))?,
+            FieldValue::Plain(value) => write!(line, " {name}={value}")?,
+            FieldValue::Both { text, .. } => write!(line, " {name}={}", Escaped(text, false))?,
+            FieldValue::Text(value) if is_word(value) => write!(line, " {name}={value}")?,
+            FieldValue::Text(value) => write!(line, " {name}=\"{}\"", Escaped(value, true))?,
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_plain)
 }
 
-fn object(line: &mut String, said: &Said, Moment(now): Moment) -> fmt::Result {
+fn object(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
     let (year, month, day) = date(now);
     let [hours, minutes, seconds] = time(now);
     write!(
@@ -108,10 +108,10 @@ fn object(line: &mut String, said: &Said, Moment(now): Moment) -> fmt::Result {
     write!(line, ",\"message\":\"{}\"", Escaped(&said.message, true))?;
     for (name, value) in &said.fields {
         match value {
-            Value::Plain(value) | Value::Both { json: value, .. } => {
+            FieldValue::Plain(value) | FieldValue::Both { json: value, .. } => {
                 write!(line, ",\"{name}\":{value}")?;
             }
-            Value::Text(value) => write!(line, ",\"{name}\":\"{}\"", Escaped(value, true))?,
+            FieldValue::Text(value) => write!(line, ",\"{name}\":\"{}\"", Escaped(value, true))?,
         }
     }
     line.write_char('}')
@@ -169,19 +169,19 @@ fn date(now: Duration) -> (i64, u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Change;
+    use crate::log::LogChange;
 
-    const WHEN: Moment = Moment(Duration::new(1_706_704_496, 123_456_000));
+    const WHEN: Timestamp = Timestamp(Duration::new(1_706_704_496, 123_456_000));
 
-    fn said(message: &str, fields: Vec<(&'static str, Value)>) -> Said {
+    fn said(message: &str, fields: Vec<(&'static str, FieldValue)>) -> LogRecord {
         let (target, place) = ("troupe::x", "file.rs:12".to_owned());
-        Said { level: Level::WARN, target, place, message: message.to_owned(), fields }
+        LogRecord { level: Level::WARN, target, place, message: message.to_owned(), fields }
     }
 
     #[track_caller]
-    fn check(format: LogFormat, said: &Said, expected: &str) {
+    fn check(format: LogFormat, said: &LogRecord, expected: &str) {
         let switches = Switches::default();
-        switches.change(&Change { format: Some(format), ..Change::default() });
+        switches.change(&LogChange { format: Some(format), ..LogChange::default() });
         let pid = format!("{}", std::process::id());
         assert_eq!(write(said, &switches, WHEN), expected.replace("PID", &pid) + "\n");
     }
@@ -189,12 +189,12 @@ mod tests {
     #[test]
     fn a_line_has_the_form_of_its_format() {
         let fields = || {
-            let text = |it: &str| Value::Text(it.to_owned());
+            let text = |it: &str| FieldValue::Text(it.to_owned());
             vec![
                 ("model", text("m")),
                 ("why", text("a \"b\"")),
                 ("none", text("")),
-                ("count", Value::Plain("3".to_owned())),
+                ("count", FieldValue::Plain("3".to_owned())),
             ]
         };
         let said = said("two words", fields());
@@ -208,12 +208,12 @@ mod tests {
     #[test]
     fn nobody_can_forge_a_line_or_paint_the_terminal() {
         let evil = "a\nW0131 b\r\t\u{1b}[31m\0\u{9b}\u{7f}\"\\";
-        let said = said(evil, vec![("x", Value::Text(evil.to_owned()))]);
+        let said = said(evil, vec![("x", FieldValue::Text(evil.to_owned()))]);
         let escaped = r#"a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f\"\\"#;
         let head = "W0131 12:34:56.123456 PID file.rs:12]";
         check(LogFormat::Default, &said, &format!("{head} \"{escaped}\" x=\"{escaped}\""));
         let switches = Switches::default();
-        switches.change(&Change { format: Some(LogFormat::Json), ..Change::default() });
+        switches.change(&LogChange { format: Some(LogFormat::Json), ..LogChange::default() });
         let line: serde_json::Value = serde_json::from_str(&write(&said, &switches, WHEN)).unwrap();
         assert_eq!((&line["message"], &line["x"]), (&evil.into(), &evil.into()));
         let mut plain = Switches::default();

@@ -26,7 +26,7 @@ pub struct Settings {
 /// New values; `None` keeps the old one.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "as in `Settings`")]
-pub struct Change {
+pub struct LogChange {
     pub info: Option<bool>,
     pub warning: Option<bool>,
     pub error: Option<bool>,
@@ -62,7 +62,7 @@ impl Switches {
         let quotes =
             std::env::var_os("TRITON_SERVER_ESCAPE_LOG_MESSAGES").is_none_or(|it| it != "0");
         let switches = Switches { file: file.unwrap_or_default(), quotes, ..Switches::default() };
-        switches.change(&Change {
+        switches.change(&LogChange {
             info: Some(options.log_info),
             warning: Some(options.log_warning),
             error: Some(options.log_error),
@@ -89,8 +89,8 @@ impl Switches {
         all.into_iter().find(|it| *it as u8 == number).unwrap_or_default()
     }
 
-    pub(super) fn change(&self, change: &Change) {
-        let Change { info, warning, error, verbose, format } = change;
+    pub(super) fn change(&self, change: &LogChange) {
+        let LogChange { info, warning, error, verbose, format } = change;
         for (switch, value) in [(&self.info, info), (&self.warning, warning), (&self.error, error)]
         {
             if let Some(value) = value {
@@ -126,17 +126,17 @@ mod tests {
     fn what_is_not_given_stays() {
         let switches = Switches::default();
         let before = switches.settings();
-        switches.change(&Change { warning: Some(false), ..Change::default() });
+        switches.change(&LogChange { warning: Some(false), ..LogChange::default() });
         assert_eq!(switches.settings(), Settings { warning: false, ..before.clone() });
-        switches.change(&Change {
+        switches.change(&LogChange {
             verbose: Some(3),
             format: Some(LogFormat::Json),
-            ..Change::default()
+            ..LogChange::default()
         });
         let expected =
             Settings { warning: false, verbose: 3, format: LogFormat::Json, ..before.clone() };
         assert_eq!(switches.settings(), expected);
-        switches.change(&Change::default());
+        switches.change(&LogChange::default());
         assert_eq!(switches.settings(), expected);
     }
 }

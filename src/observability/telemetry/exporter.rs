@@ -20,7 +20,7 @@ use super::{
     collector::Collector,
     spans::{self, Spans},
 };
-use troupe_base::trace::{Finished, Sink};
+use troupe_base::trace::{FinishedTrace, TraceSink};
 
 /// What is lost is said no more often than that.
 const SAID_EVERY: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ pub(super) struct Exporter {
 
 #[derive(Default)]
 struct Queue {
-    finished: Vec<Arc<Finished>>,
+    finished: Vec<Arc<FinishedTrace>>,
     spans: usize,
     dropped: usize,
     /// Told once all that waits is sent.
@@ -79,8 +79,8 @@ impl Exporter {
     }
 }
 
-impl Sink for Exporter {
-    fn take(&self, finished: Arc<Finished>) {
+impl TraceSink for Exporter {
+    fn take(&self, finished: Arc<FinishedTrace>) {
         let more = spans::count(&finished);
         let mut queue = self.queue.lock();
         // One that is larger than the whole queue is taken if nothing else waits.
@@ -134,7 +134,7 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, finished: &[Arc<Finished>]) {
+    async fn send(&mut self, finished: &[Arc<FinishedTrace>]) {
         let mut waiting = Vec::new();
         for one in finished {
             waiting.extend(self.spans.of(one));
@@ -184,16 +184,16 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use troupe_base::trace::{Begin, Carried, Record, Span};
+    use troupe_base::trace::{Span, SpanStart, TraceContext, TraceRecord};
 
     /// The record of a request with so many visits that were not executed.
     fn finish(exporter: &Arc<Exporter>, visits: usize) {
         let begun = Instant::now();
-        let record = Record::new(Carried::default(), begun, vec![exporter.clone()]);
+        let record = TraceRecord::new(TraceContext::default(), begun, vec![exporter.clone()]);
         let root = Span::root(Arc::new(record));
         for _ in 0..visits {
             let (model, request_id) = ("m".into(), String::new());
-            root.begin(Begin { model, version: 1, is_ensemble: false, request_id, at: begun });
+            root.begin(SpanStart { model, version: 1, is_ensemble: false, request_id, at: begun });
         }
     }
 

@@ -17,8 +17,8 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::{schema, setting::Tally};
-use troupe_base::trace::{Finished, Sink};
+use super::{schema, setting::SampleCounter};
+use troupe_base::trace::{FinishedTrace, TraceSink};
 use troupe_options::TraceLevels;
 
 /// Traces that wait to be written, and bytes of the tensors in them; those beyond are dropped.
@@ -36,7 +36,7 @@ pub(super) struct Series {
     /// So many share a file; 0: all of them.
     pub(super) frequency: u32,
     /// How many there will be.
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<SampleCounter>,
 }
 
 /// What waits for the thread.
@@ -48,7 +48,7 @@ pub(super) struct Writer {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(Arc<Finished>, Arc<Numbered>)>,
+    waiting: VecDeque<(Arc<FinishedTrace>, Arc<Numbered>)>,
     bytes: usize,
     dropped: usize,
     end: Option<oneshot::Sender<()>>,
@@ -81,7 +81,7 @@ impl Writer {
     }
 
     /// Where the traces of one series go.
-    pub(super) fn sink(self: &Arc<Self>, series: Series) -> impl Sink + use<> {
+    pub(super) fn sink(self: &Arc<Self>, series: Series) -> impl TraceSink + use<> {
         let number = self.series.fetch_add(1, Relaxed);
         let series = Arc::new(Numbered { series, number, written: AtomicU64::new(0) });
         ToFile { writer: self.clone(), series }
@@ -101,8 +101,8 @@ struct ToFile {
     series: Arc<Numbered>,
 }
 
-impl Sink for ToFile {
-    fn take(&self, finished: Arc<Finished>) {
+impl TraceSink for ToFile {
+    fn take(&self, finished: Arc<FinishedTrace>) {
         let more = bytes(&finished);
         let mut queue = self.writer.queue.lock();
         if MOST_WAITING <= queue.waiting.len() || MOST_BYTES < queue.bytes + more {
@@ -117,8 +117,8 @@ impl Sink for ToFile {
     }
 }
 
-fn bytes(finished: &Finished) -> usize {
-    let tensors = finished.visits.iter().flat_map(|it| it.inputs.iter().chain(&it.outputs));
+fn bytes(finished: &FinishedTrace) -> usize {
+    let tensors = finished.model_spans.iter().flat_map(|it| it.inputs.iter().chain(&it.outputs));
     tensors.map(|(_, it)| it.data().len()).sum()
 }
 
@@ -176,7 +176,7 @@ impl Files {
         true
     }
 
-    fn write(&mut self, finished: &Finished, series: &Numbered) -> io::Result<()> {
+    fn write(&mut self, finished: &FinishedTrace, series: &Numbered) -> io::Result<()> {
         let Numbered { series: Series { levels, frequency, tally }, number, written } = series;
         let text = schema::text(finished, *levels, &mut self.last_id);
         let result = if text.is_empty() {

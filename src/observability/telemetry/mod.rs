@@ -9,6 +9,6 @@ mod spans;
 mod tracer;
 
 pub use self::{
-    setting::{Change, Update},
+    setting::{FieldChange, TraceUpdate},
     tracer::Tracer,
 };

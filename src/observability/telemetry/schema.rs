@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 
 use troupe_base::{
     tensor::{DataType, Tensor},
-    trace::{Finished, Visit},
+    trace::{FinishedTrace, ModelSpan},
 };
 use troupe_options::TraceLevels;
 
 /// The objects of one request, joined by commas; empty if no model has seen it. Requests of models
 /// are numbered from `last` on.
-pub(super) fn text(finished: &Finished, levels: TraceLevels, last: &mut u64) -> String {
+pub(super) fn text(finished: &FinishedTrace, levels: TraceLevels, last: &mut u64) -> String {
     let begin = *last + 1;
-    *last += finished.visits.len() as u64;
-    let visits = || finished.visits.iter().zip(begin..);
-    let numbers: HashMap<u64, u64> = visits().map(|(it, number)| (it.id, number)).collect();
+    *last += finished.model_spans.len() as u64;
+    let spans = || finished.model_spans.iter().zip(begin..);
+    let numbers: HashMap<u64, u64> = spans().map(|(it, number)| (it.id, number)).collect();
     let clock = Clock::now();
     let mut objects = Vec::new();
-    for (visit, id) in visits() {
+    for (visit, id) in spans() {
         objects.push(head(visit, id, numbers.get(&visit.parent)));
         let mut marks = Vec::new();
         if id == begin {
@@ -64,8 +64,8 @@ impl Clock {
     }
 }
 
-fn head(visit: &Visit, id: u64, above: Option<&u64>) -> Value {
-    let begin = &visit.begin;
+fn head(visit: &ModelSpan, id: u64, above: Option<&u64>) -> Value {
+    let begin = &visit.start;
     let mut head = json!({"id": id, "model_name": *begin.model, "model_version": begin.version});
     if !begin.request_id.is_empty() {
         head["request_id"] = begin.request_id.as_str().into();
@@ -76,8 +76,8 @@ fn head(visit: &Visit, id: u64, above: Option<&u64>) -> Value {
     head
 }
 
-fn moments(visit: &Visit) -> Vec<(&'static str, Instant)> {
-    let begun = visit.begin.at;
+fn moments(visit: &ModelSpan) -> Vec<(&'static str, Instant)> {
+    let begun = visit.start.at;
     let mut moments = vec![("REQUEST_START", begun), ("QUEUE_START", begun)];
     if let Some(execution) = &visit.execution {
         let [input, infer, output] = execution.moments();
@@ -150,18 +150,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use troupe_base::trace::{Begin, Carried, Open, Record, Sink, Span};
+    use troupe_base::trace::{OpenSpan, Span, SpanStart, TraceContext, TraceRecord, TraceSink};
 
-    struct Kept(parking_lot::Mutex<Vec<Arc<Finished>>>);
+    struct Kept(parking_lot::Mutex<Vec<Arc<FinishedTrace>>>);
 
-    impl Sink for Kept {
-        fn take(&self, finished: Arc<Finished>) {
+    impl TraceSink for Kept {
+        fn take(&self, finished: Arc<FinishedTrace>) {
             self.0.lock().push(finished);
         }
     }
 
-    fn begin(model: &str, request_id: &str) -> Begin {
-        Begin {
+    fn begin(model: &str, request_id: &str) -> SpanStart {
+        SpanStart {
             model: model.into(),
             version: 1,
             is_ensemble: false,
@@ -177,14 +177,15 @@ mod tests {
     }
 
     /// An ensemble with one step.
-    fn finished() -> Arc<Finished> {
+    fn finished() -> Arc<FinishedTrace> {
         let kept = Arc::new(Kept(Default::default()));
-        let mut record = Record::new(Carried::default(), Instant::now(), vec![kept.clone()]);
+        let mut record =
+            TraceRecord::new(TraceContext::default(), Instant::now(), vec![kept.clone()]);
         record.has_tensors = true;
         let record = Arc::new(record);
         record.mark("HTTP_RECV_START", record.begun);
         let outer = Span::root(record).begin(begin("outer", "r")).unwrap();
-        let inner: Open = outer.span().at_step(0).begin(begin("inner", "")).unwrap();
+        let inner: OpenSpan = outer.span().at_step(0).begin(begin("inner", "")).unwrap();
         let inner = inner.with_tensors(vec![floats("x", [1.5, -2.0])], vec!["y".to_owned()]);
         inner.outputs(&[Some(floats("y", [0.0, 3.0]).1)]);
         inner.end(&Ok(&Default::default()), Instant::now());

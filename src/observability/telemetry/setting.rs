@@ -10,13 +10,13 @@ use std::{
 
 use troupe_base::{
     error::{Error, Result},
-    trace::Sink,
+    trace::TraceSink,
 };
 use troupe_options::{TraceConfig, TraceLevels, TraceMode};
 
 /// What becomes of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Change<T> {
+pub enum FieldChange<T> {
     /// It stays as it is.
     #[default]
     Keep,
@@ -29,16 +29,16 @@ pub enum Change<T> {
 /// A change of settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "as in `TraceConfig`")]
-pub struct Update {
-    pub levels: Change<TraceLevels>,
-    pub rate: Change<u32>,
-    pub count: Change<i32>,
-    pub log_frequency: Change<u32>,
+pub struct TraceUpdate {
+    pub levels: FieldChange<TraceLevels>,
+    pub rate: FieldChange<u32>,
+    pub count: FieldChange<i32>,
+    pub log_frequency: FieldChange<u32>,
 }
 
 /// Fields that were set and not cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Given {
+struct ExplicitValues {
     levels: Option<TraceLevels>,
     rate: Option<u32>,
     count: Option<i32>,
@@ -56,7 +56,7 @@ pub(super) struct Values {
 
 /// Counts the requests under one setting.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct SampleCounter {
     /// Requests that came.
     seen: AtomicU64,
     /// Of them, those that were traced by the rate.
@@ -68,10 +68,10 @@ pub(super) struct Tally {
 /// What applies to the requests of some models, until it is changed.
 pub(super) struct Setting {
     pub(super) values: Values,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<SampleCounter>,
     /// Where traces go; `None` if it was not said.
-    pub(super) sink: Option<Arc<dyn Sink>>,
-    given: Given,
+    pub(super) sink: Option<Arc<dyn TraceSink>>,
+    given: ExplicitValues,
 }
 
 /// Everything that is set. Never changed, but replaced.
@@ -86,12 +86,13 @@ pub(super) struct Settings {
 }
 
 /// Makes the end of a way: for all requests under one setting.
-pub(super) type MakeSink<'a> = &'a dyn Fn(&Values, &Arc<Tally>) -> Option<Arc<dyn Sink>>;
+pub(super) type MakeSink<'a> =
+    &'a dyn Fn(&Values, &Arc<SampleCounter>) -> Option<Arc<dyn TraceSink>>;
 
-impl Tally {
-    fn new(count: i32) -> Arc<Tally> {
+impl SampleCounter {
+    fn new(count: i32) -> Arc<SampleCounter> {
         let (seen, taken) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Tally { seen, taken, left: AtomicI32::new(count) })
+        Arc::new(SampleCounter { seen, taken, left: AtomicI32::new(count) })
     }
 
     /// One more request has come: is it one in `rate`, and is there one left?
@@ -115,8 +116,8 @@ impl Tally {
 }
 
 impl Setting {
-    fn new(values: Values, given: Given, make: MakeSink<'_>) -> Arc<Setting> {
-        let tally = Tally::new(values.count);
+    fn new(values: Values, given: ExplicitValues, make: MakeSink<'_>) -> Arc<Setting> {
+        let tally = SampleCounter::new(values.count);
         let sink = make(&values, &tally);
         Arc::new(Setting { values, tally, sink, given })
     }
@@ -132,7 +133,7 @@ impl Settings {
     pub(super) fn new(config: &TraceConfig, make: MakeSink<'_>) -> Settings {
         let TraceConfig { levels, rate, count, log_frequency, .. } = *config;
         let start = Values { levels, rate, count, log_frequency };
-        let global = Setting::new(start, Given::default(), make);
+        let global = Setting::new(start, ExplicitValues::default(), make);
         let has_target = config.mode == TraceMode::OpenTelemetry || !config.file.is_empty();
         Settings { start, mode: config.mode, has_target, global, models: HashMap::new() }
     }
@@ -155,7 +156,7 @@ impl Settings {
     pub(super) fn updated(
         &self,
         model: Option<&str>,
-        update: &Update,
+        update: &TraceUpdate,
         make: MakeSink<'_>,
     ) -> Result<Settings> {
         let mut new = self.clone();
@@ -163,13 +164,14 @@ impl Settings {
             new.global = self.changed(Some(&self.global), self.start, (update, make))?;
             for setting in new.models.values_mut() {
                 let fallback = new.global.now();
-                *setting = self.changed(Some(setting), fallback, (&Update::default(), make))?;
+                *setting =
+                    self.changed(Some(setting), fallback, (&TraceUpdate::default(), make))?;
             }
             return Ok(new);
         };
         let current = self.models.get(model).map(|it| &**it);
         let setting = self.changed(current, self.global.now(), (update, make))?;
-        if setting.given == Given::default() {
+        if setting.given == ExplicitValues::default() {
             new.models.remove(model);
         } else {
             new.models.insert(model.to_owned(), setting);
@@ -181,7 +183,7 @@ impl Settings {
         &self,
         current: Option<&Setting>,
         fallback: Values,
-        (update, make): (&Update, MakeSink<'_>),
+        (update, make): (&TraceUpdate, MakeSink<'_>),
     ) -> Result<Arc<Setting>> {
         let mut given = current.map(|it| it.given).unwrap_or_default();
         // What was used up stays so until it is set anew.
@@ -212,11 +214,11 @@ impl Settings {
     }
 }
 
-fn change<T>(field: &mut Option<T>, change: Change<T>) {
+fn change<T>(field: &mut Option<T>, change: FieldChange<T>) {
     match change {
-        Change::Keep => (),
-        Change::Clear => *field = None,
-        Change::Set(value) => *field = Some(value),
+        FieldChange::Keep => (),
+        FieldChange::Clear => *field = None,
+        FieldChange::Set(value) => *field = Some(value),
     }
 }
 
@@ -226,7 +228,7 @@ mod tests {
 
     const ON: TraceLevels = TraceLevels { timestamps: true, tensors: false };
 
-    fn none(_: &Values, _: &Arc<Tally>) -> Option<Arc<dyn Sink>> {
+    fn none(_: &Values, _: &Arc<SampleCounter>) -> Option<Arc<dyn TraceSink>> {
         None
     }
 
@@ -236,42 +238,42 @@ mod tests {
 
     #[test]
     fn one_in_so_many_until_none_is_left() {
-        let tally = Tally::new(2);
+        let tally = SampleCounter::new(2);
         let taken: Vec<u32> = (1..=10).filter(|_| tally.takes_next(3)).collect();
         assert_eq!(taken, [3, 6]);
         assert_eq!(tally.left.load(Relaxed), 0);
-        assert!(!Tally::new(-1).takes_next(0));
-        let unlimited = Tally::new(-1);
+        assert!(!SampleCounter::new(-1).takes_next(0));
+        let unlimited = SampleCounter::new(-1);
         assert!((0..10).all(|_| unlimited.takes_next(1)));
     }
 
     #[test]
     fn a_models_fields_fall_back_to_the_servers() {
         let settings = start(TraceConfig { levels: ON, ..TraceConfig::default() });
-        let rate = |rate| Update { rate: Change::Set(rate), ..Update::default() };
+        let rate = |rate| TraceUpdate { rate: FieldChange::Set(rate), ..TraceUpdate::default() };
         let settings = settings.updated(Some("m"), &rate(7), &none).unwrap();
-        let more = Update { count: Change::Set(5), ..rate(9) };
+        let more = TraceUpdate { count: FieldChange::Set(5), ..rate(9) };
         let settings = settings.updated(None, &more, &none).unwrap();
         let of = |settings: &Settings, model: &str| {
             let now = settings.of(model).now();
             (now.rate, now.count)
         };
         assert_eq!((of(&settings, "m"), of(&settings, "other")), ((7, 5), (9, 5)));
-        let clear = Update { rate: Change::Clear, ..Update::default() };
+        let clear = TraceUpdate { rate: FieldChange::Clear, ..TraceUpdate::default() };
         let settings = settings.updated(Some("m"), &clear, &none).unwrap();
         assert_eq!(of(&settings, "m"), (9, 5));
         assert!(settings.models.is_empty());
-        let clear = Update { count: Change::Clear, ..clear };
+        let clear = TraceUpdate { count: FieldChange::Clear, ..clear };
         assert_eq!(of(&settings.updated(None, &clear, &none).unwrap(), "m"), (1000, -1));
     }
 
     #[test]
     fn what_was_counted_down_stays_so_when_another_field_changes() {
         let settings = start(TraceConfig { levels: ON, rate: 1, ..TraceConfig::default() });
-        let count = Update { count: Change::Set(3), ..Update::default() };
+        let count = TraceUpdate { count: FieldChange::Set(3), ..TraceUpdate::default() };
         let settings = settings.updated(None, &count, &none).unwrap();
         assert!(settings.of("m").tally.takes_next(1));
-        let rate = Update { rate: Change::Set(2), ..Update::default() };
+        let rate = TraceUpdate { rate: FieldChange::Set(2), ..TraceUpdate::default() };
         let settings = settings.updated(None, &rate, &none).unwrap();
         assert_eq!(settings.of("m").now().count, 2);
     }
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn a_setting_that_would_trace_nothing_is_refused() {
         let settings = start(TraceConfig { levels: ON, ..TraceConfig::default() });
-        let rate = Update { rate: Change::Set(0), ..Update::default() };
+        let rate = TraceUpdate { rate: FieldChange::Set(0), ..TraceUpdate::default() };
         let error = settings.updated(None, &rate, &none).err().unwrap().to_string();
         let text = "Attempting to set invalid trace setting :sample rate must be non-zero";
         assert_eq!(error, text);
@@ -287,7 +289,7 @@ mod tests {
         let collected = TraceConfig { mode, levels: ON, ..TraceConfig::default() };
         assert!(Settings::new(&collected, &none).updated(None, &rate, &none).is_ok());
         let nowhere = Settings::new(&TraceConfig::default(), &none);
-        let on = Update { levels: Change::Set(ON), ..Update::default() };
+        let on = TraceUpdate { levels: FieldChange::Set(ON), ..TraceUpdate::default() };
         let error = nowhere.updated(Some("m"), &on, &none).err().unwrap().to_string();
         assert!(error.ends_with("trace file name is not given"), "{error}");
     }

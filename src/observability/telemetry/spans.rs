@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use troupe_base::{
     error::{Error, ErrorKind},
-    trace::{Execution, Finished, Visit, span_id},
+    trace::{BatchExecution, FinishedTrace, ModelSpan, span_id},
 };
 
 /// Spans of a visit that was executed: its own, those of its parts, and perhaps that of the batch.
@@ -27,8 +27,8 @@ pub(super) struct Spans {
 }
 
 /// How many spans it will be, at most.
-pub(super) fn count(finished: &Finished) -> usize {
-    let visits = finished.visits.iter();
+pub(super) fn count(finished: &FinishedTrace) -> usize {
+    let visits = finished.model_spans.iter();
     1 + visits.map(|it| if it.execution.is_some() { OF_EXECUTED } else { 1 }).sum::<usize>()
 }
 
@@ -42,12 +42,12 @@ impl Spans {
     /// `InferRequest`, under it a span for each model that worked for it, and of those that
     /// executed `queue`, `compute` and its parts. An execution is told of once, as `batch` in the
     /// trace of the first request in it.
-    pub(super) fn of(&mut self, finished: &Finished) -> Vec<SpanData> {
-        let visits = &finished.visits;
+    pub(super) fn of(&mut self, finished: &FinishedTrace) -> Vec<SpanData> {
+        let visits = &finished.model_spans;
         let numbers: HashMap<u64, i64> =
             visits.iter().zip(self.last_number + 1..).map(|(it, number)| (it.id, number)).collect();
         self.last_number += visits.len() as i64;
-        let by_id: HashMap<u64, &Visit> = visits.iter().map(|it| (it.id, it)).collect();
+        let by_id: HashMap<u64, &ModelSpan> = visits.iter().map(|it| (it.id, it)).collect();
         let request = Request { finished, scope: &self.scope, clock: Clock::now(), numbers, by_id };
         let mut spans = vec![request.root()];
         for visit in visits {
@@ -75,21 +75,22 @@ impl Clock {
 
 /// One request on its way to spans.
 struct Request<'a> {
-    finished: &'a Finished,
+    finished: &'a FinishedTrace,
     scope: &'a InstrumentationScope,
     clock: Clock,
     /// Triton numbers the requests of models.
     numbers: HashMap<u64, i64>,
-    by_id: HashMap<u64, &'a Visit>,
+    by_id: HashMap<u64, &'a ModelSpan>,
 }
 
 /// Two moments, the second not before the first.
-type During = (Instant, Instant);
+type Interval = (Instant, Instant);
 
 impl Request<'_> {
     fn root(&self) -> SpanData {
-        let Finished { parent, root, begun, ended, visits, marks, left_out, error, .. } =
-            self.finished;
+        let FinishedTrace {
+            parent, root, begun, ended, model_spans, marks, left_out, error, ..
+        } = self.finished;
         let above = parent.as_ref().map_or(0, |it| it.span_id);
         let mut span = self.span("InferRequest", (*root, above), (*begun, *ended));
         span.parent_span_is_remote = parent.is_some();
@@ -98,17 +99,17 @@ impl Request<'_> {
         if 0 < *left_out {
             span.attributes.push(KeyValue::new("troupe.visits_left_out", *left_out as i64));
         }
-        let first = visits.first().and_then(|it| it.error.as_ref());
+        let first = model_spans.first().and_then(|it| it.error.as_ref());
         if let Some(error) = error.as_ref().or(first) {
             self.fail(&mut span, error, *ended);
         }
         span
     }
 
-    fn visit(&self, visit: &Visit, spans: &mut Vec<SpanData>) {
-        let begun = visit.begin.at;
+    fn visit(&self, visit: &ModelSpan, spans: &mut Vec<SpanData>) {
+        let begun = visit.start.at;
         let ended = visit.ended.unwrap_or(self.finished.ended).max(begun);
-        let name = visit.begin.model.to_string();
+        let name = visit.start.model.to_string();
         let mut span = self.span(name, (visit.id, visit.parent), (begun, ended));
         span.attributes = self.attributes(visit);
         let events = &mut span.events.events;
@@ -126,24 +127,24 @@ impl Request<'_> {
         spans.push(span);
         if let Some(execution) = &visit.execution {
             self.parts(visit, (begun, ended), execution, spans);
-            if execution.is_first_told() {
+            if execution.is_first_export() {
                 spans.push(self.batch(visit, execution));
             }
         }
     }
 
-    fn attributes(&self, visit: &Visit) -> Vec<KeyValue> {
+    fn attributes(&self, visit: &ModelSpan) -> Vec<KeyValue> {
         let number = |id: &u64| self.numbers.get(id).copied();
         let mut all = vec![
-            KeyValue::new("triton.model_name", visit.begin.model.clone()),
-            KeyValue::new("triton.model_version", visit.begin.version),
+            KeyValue::new("triton.model_name", visit.start.model.clone()),
+            KeyValue::new("triton.model_version", visit.start.version),
         ];
         all.extend(number(&visit.id).map(|it| KeyValue::new("triton.trace_id", it)));
         all.extend(number(&visit.parent).map(|it| KeyValue::new("triton.trace_parent_id", it)));
-        if !visit.begin.request_id.is_empty() {
-            all.push(KeyValue::new("triton.request_id", visit.begin.request_id.clone()));
+        if !visit.start.request_id.is_empty() {
+            all.push(KeyValue::new("triton.request_id", visit.start.request_id.clone()));
         }
-        let above = self.by_id.get(&visit.parent).map(|it| it.begin.model.clone());
+        let above = self.by_id.get(&visit.parent).map(|it| it.start.model.clone());
         match (above, visit.step) {
             (Some(ensemble), Some(step)) => {
                 all.push(KeyValue::new("troupe.ensemble", ensemble));
@@ -162,9 +163,9 @@ impl Request<'_> {
     /// not.
     fn parts(
         &self,
-        visit: &Visit,
-        (begun, ended): During,
-        execution: &Execution,
+        visit: &ModelSpan,
+        (begun, ended): Interval,
+        execution: &BatchExecution,
         spans: &mut Vec<SpanData>,
     ) {
         let within = |at: Instant| at.clamp(begun, ended);
@@ -193,15 +194,15 @@ impl Request<'_> {
     }
 
     /// The execution itself, linked to all requests in it.
-    fn batch(&self, visit: &Visit, execution: &Execution) -> SpanData {
+    fn batch(&self, visit: &ModelSpan, execution: &BatchExecution) -> SpanData {
         let (trace_id, above) =
             execution.links.first().copied().unwrap_or((self.finished.trace_id, visit.id));
         let [.., ended] = execution.moments();
         let mut span = self.span("batch", (execution.id, above), (execution.begun, ended));
         span.span_context = self.context(trace_id, execution.id);
         span.attributes = vec![
-            KeyValue::new("triton.model_name", visit.begin.model.clone()),
-            KeyValue::new("triton.model_version", visit.begin.version),
+            KeyValue::new("triton.model_name", visit.start.model.clone()),
+            KeyValue::new("triton.model_version", visit.start.version),
         ];
         span.attributes.extend(of_execution(execution));
         span.links.links.extend(execution.links.iter().map(|(trace, id)| link(*trace, *id)));
@@ -215,7 +216,7 @@ impl Request<'_> {
         &self,
         name: impl Into<Cow<'static, str>>,
         (id, above): (u64, u64),
-        (start, end): During,
+        (start, end): Interval,
     ) -> SpanData {
         SpanData {
             span_context: self.context(self.finished.trace_id, id),
@@ -258,7 +259,7 @@ impl Request<'_> {
     }
 }
 
-fn of_execution(execution: &Execution) -> [KeyValue; 3] {
+fn of_execution(execution: &BatchExecution) -> [KeyValue; 3] {
     [
         KeyValue::new("troupe.instance", execution.instance.clone()),
         KeyValue::new("troupe.batch.requests", execution.requests as i64),

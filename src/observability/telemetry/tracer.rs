@@ -15,11 +15,11 @@ use super::{
     collector::Collector,
     exporter::Exporter,
     file::{self, Writer},
-    setting::{Settings, Tally, Update, Values},
+    setting::{SampleCounter, Settings, TraceUpdate, Values},
 };
 use troupe_base::{
     error::Result,
-    trace::{Carried, Header, Record, Sink},
+    trace::{HeaderReader, TraceContext, TraceRecord, TraceSink},
 };
 use troupe_options::{TraceConfig, TraceMode};
 
@@ -30,12 +30,12 @@ pub struct Tracer {
     settings: ArcSwap<Settings>,
     /// One change at a time.
     changing: Mutex<()>,
-    to: To,
+    to: Destination,
     file: String,
 }
 
 /// Where traces go.
-enum To {
+enum Destination {
     Nowhere,
     File(Arc<Writer>),
     Collector(Arc<Exporter>, Vec<(&'static str, String)>),
@@ -51,15 +51,15 @@ impl Tracer {
                     tracing::warn!("spans hold no tensors: TENSORS has no effect here");
                 }
                 let shown = collector.shown();
-                To::Collector(Exporter::start(collector)?, shown)
+                Destination::Collector(Exporter::start(collector)?, shown)
             }
-            TraceMode::Triton if config.file.is_empty() => To::Nowhere,
-            TraceMode::Triton => To::File(Writer::start(config.file.as_str().into())?),
+            TraceMode::Triton if config.file.is_empty() => Destination::Nowhere,
+            TraceMode::Triton => Destination::File(Writer::start(config.file.as_str().into())?),
         };
         Ok(Tracer::new(config, to))
     }
 
-    fn new(config: &TraceConfig, to: To) -> Tracer {
+    fn new(config: &TraceConfig, to: Destination) -> Tracer {
         let settings = Settings::new(config, &|values, tally| to.sink(values, tally));
         Tracer {
             is_on: AtomicBool::new(settings.is_on()),
@@ -80,9 +80,9 @@ impl Tracer {
     pub fn sample(
         &self,
         model: &str,
-        header: Header<'_>,
+        header: HeaderReader<'_>,
         begun: Option<Instant>,
-    ) -> Option<Arc<Record>> {
+    ) -> Option<Arc<TraceRecord>> {
         if !self.is_on() {
             return None;
         }
@@ -92,27 +92,27 @@ impl Tracer {
     fn sample_some(
         &self,
         model: &str,
-        header: Header<'_>,
+        header: HeaderReader<'_>,
         begun: Option<Instant>,
-    ) -> Option<Arc<Record>> {
+    ) -> Option<Arc<TraceRecord>> {
         let settings = self.settings.load();
         let setting = settings.of(model);
         if setting.values.levels.is_off() {
             return None;
         }
-        let is_known = matches!(self.to, To::Collector(..));
+        let is_known = matches!(self.to, Destination::Collector(..));
         let is_taken = setting.tally.takes_next(setting.values.rate);
         // A client that traces its request has it traced here too.
         let may_be_wanted = is_taken || is_known && header("traceparent").is_some();
         if !may_be_wanted {
             return None;
         }
-        let carried = if is_known { Carried::read(header) } else { Carried::default() };
+        let carried = if is_known { TraceContext::read(header) } else { TraceContext::default() };
         if !is_taken && carried.parent.is_none() {
             return None;
         }
         let begun = begun.unwrap_or_else(Instant::now);
-        let mut record = Record::new(carried, begun, setting.sink.iter().cloned().collect());
+        let mut record = TraceRecord::new(carried, begun, setting.sink.iter().cloned().collect());
         record.is_known = is_known;
         record.has_tensors = setting.values.levels.tensors && !is_known;
         Some(Arc::new(record))
@@ -129,8 +129,8 @@ impl Tracer {
             ("trace_count", vec![now.count.to_string()]),
         ];
         let (mode, more) = match &self.to {
-            To::Collector(_, more) => ("opentelemetry", more.clone()),
-            To::Nowhere | To::File(_) => (
+            Destination::Collector(_, more) => ("opentelemetry", more.clone()),
+            Destination::Nowhere | Destination::File(_) => (
                 "triton",
                 vec![
                     ("log_frequency", now.log_frequency.to_string()),
@@ -144,9 +144,9 @@ impl Tracer {
     }
 
     /// Changes the settings of a model, or of the server.
-    pub fn update(&self, model: Option<&str>, update: &Update) -> Result<()> {
+    pub fn update(&self, model: Option<&str>, update: &TraceUpdate) -> Result<()> {
         let _alone = self.changing.lock();
-        let make = |values: &Values, tally: &Arc<Tally>| self.to.sink(values, tally);
+        let make = |values: &Values, tally: &Arc<SampleCounter>| self.to.sink(values, tally);
         let settings = self.settings.load().updated(model, update, &make)?;
         self.is_on.store(settings.is_on(), Relaxed);
         self.settings.store(Arc::new(settings));
@@ -156,9 +156,9 @@ impl Tracer {
     /// Has everything that waits written or sent.
     pub async fn end(&self) {
         let done = match &self.to {
-            To::Nowhere => return,
-            To::File(writer) => writer.end(),
-            To::Collector(exporter, _) => exporter.end(),
+            Destination::Nowhere => return,
+            Destination::File(writer) => writer.end(),
+            Destination::Collector(exporter, _) => exporter.end(),
         };
         // An error means that its thread has ended.
         let _ = done.await;
@@ -168,20 +168,20 @@ impl Tracer {
 impl Default for Tracer {
     /// Traces nothing, and has nowhere to write.
     fn default() -> Tracer {
-        Tracer::new(&TraceConfig::default(), To::Nowhere)
+        Tracer::new(&TraceConfig::default(), Destination::Nowhere)
     }
 }
 
-impl To {
-    fn sink(&self, values: &Values, tally: &Arc<Tally>) -> Option<Arc<dyn Sink>> {
+impl Destination {
+    fn sink(&self, values: &Values, tally: &Arc<SampleCounter>) -> Option<Arc<dyn TraceSink>> {
         match self {
-            To::Nowhere => None,
-            To::File(writer) => {
+            Destination::Nowhere => None,
+            Destination::File(writer) => {
                 let (levels, frequency) = (values.levels, values.log_frequency);
                 let series = file::Series { levels, frequency, tally: tally.clone() };
                 Some(Arc::new(writer.sink(series)))
             }
-            To::Collector(exporter, _) => Some(exporter.clone()),
+            Destination::Collector(exporter, _) => Some(exporter.clone()),
         }
     }
 }

@@ -25,7 +25,7 @@ use super::{
 use troupe_base::{
     config::Draft,
     error::{Error, Result},
-    model::{Infer, Model, Parts},
+    model::{Infer, Model, ModelParts},
     request::{Reply, Request},
 };
 use troupe_engine::ensemble;
@@ -77,7 +77,7 @@ impl Open for Fake {
     fn ensemble(
         &self,
         _: Arc<Definition>,
-        parts: Parts,
+        parts: ModelParts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let configs: Vec<_> = parts.steps.iter().map(|it| Some(&*it.config)).collect();

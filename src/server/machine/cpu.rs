@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use troupe_base::metrics::Cpu;
+use troupe_base::metrics::CpuUsage;
 
 /// Remembers the last look: utilization is what happened since; at first, since the machine began.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct Ticks {
 
 impl CpuWatch {
     /// `None` where the kernel does not tell.
-    pub(super) fn look(&mut self) -> Option<Cpu> {
+    pub(super) fn look(&mut self) -> Option<CpuUsage> {
         let looked = self.try_look();
         if looked.is_none() && !self.has_complained {
             self.has_complained = true;
@@ -28,12 +28,12 @@ impl CpuWatch {
         looked
     }
 
-    fn try_look(&mut self) -> Option<Cpu> {
+    fn try_look(&mut self) -> Option<CpuUsage> {
         let ticks = ticks(&fs::read_to_string("/proc/stat").ok()?)?;
         let (memory_total, memory_used) = memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
         let utilization = utilization(self.last, ticks);
         self.last = ticks;
-        Some(Cpu { utilization, memory_total, memory_used })
+        Some(CpuUsage { utilization, memory_total, memory_used })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 
 use troupe_backends::gpus;
-use troupe_base::metrics::Gpu;
+use troupe_base::metrics::GpuUsage;
 
 /// The driver's library, and what GPUs had used when the server started.
 pub(super) struct GpuWatch {
@@ -29,7 +29,7 @@ impl GpuWatch {
     }
 
     /// What a GPU does not tell is left out.
-    pub(super) fn look(&mut self) -> BTreeMap<String, Gpu> {
+    pub(super) fn look(&mut self) -> BTreeMap<String, GpuUsage> {
         let look = |(uuid, begin): &(String, Option<u64>)| {
             let device = self.nvml.device_by_uuid(&**uuid).ok()?;
             Some((uuid.clone(), told(&device, *begin)))
@@ -50,12 +50,12 @@ fn visible(nvml: &Nvml) -> Vec<String> {
     (0..nvml.device_count().unwrap_or(0)).filter_map(by_index).collect()
 }
 
-fn told(device: &Device<'_>, begin: Option<u64>) -> Gpu {
+fn told(device: &Device<'_>, begin: Option<u64>) -> GpuUsage {
     let watts = |it: Result<u32, NvmlError>| it.ok().map(|it| f64::from(it) / 1000.0);
     let memory = device.memory_info().ok();
     let energy = device.total_energy_consumption().ok();
     let since_begin = |(now, begin): (u64, u64)| now.saturating_sub(begin) as f64 / 1000.0;
-    Gpu {
+    GpuUsage {
         utilization: device.utilization_rates().ok().map(|it| f64::from(it.gpu) / 100.0),
         memory_total: memory.as_ref().map(|it| it.total),
         memory_used: memory.as_ref().map(|it| it.used),

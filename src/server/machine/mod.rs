@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::{task::spawn_blocking, time::MissedTickBehavior};
 
 use self::{cpu::CpuWatch, gpu::GpuWatch};
-use troupe_base::metrics::{Latencies, Machine, Metrics};
+use troupe_base::metrics::{LatencyMetrics, MachineUsage, Metrics};
 use troupe_options::Serve;
 
 /// The metrics that the command line asks for; the machine is watched from now on if they are to be
 /// shown. To be called on a runtime.
 pub(super) fn metrics(options: &Serve) -> Metrics {
-    let (latencies, skipped) = Latencies::read(&options.metrics.metrics_config);
+    let (latencies, skipped) = LatencyMetrics::read(&options.metrics.metrics_config);
     for text in skipped {
         tracing::error!("{text}");
     }
@@ -36,9 +36,9 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&mut self) -> Machine {
+    fn look(&mut self) -> MachineUsage {
         let cpu = self.cpu.as_mut().and_then(CpuWatch::look);
-        Machine { cpu, gpus: self.gpu.as_mut().map(GpuWatch::look).unwrap_or_default() }
+        MachineUsage { cpu, gpus: self.gpu.as_mut().map(GpuWatch::look).unwrap_or_default() }
     }
 }
 

@@ -63,8 +63,8 @@ impl Models {
     /// Asks the model of a step with these inputs, by the names of the model.
     pub(super) async fn ask(
         &mut self,
-        step: &manifest::Step,
-        request: &manifest::Request,
+        step: &manifest::ManifestStep,
+        request: &manifest::ManifestRequest,
         inputs: Vec<(String, Value)>,
     ) -> Result<Answer, Failure> {
         let config = self.config(step).await?;
@@ -95,7 +95,7 @@ impl Models {
         Ok(Answer { responses: outputs.into_iter().map(named).collect(), version })
     }
 
-    async fn config(&mut self, step: &manifest::Step) -> Result<ModelConfig, Failure> {
+    async fn config(&mut self, step: &manifest::ManifestStep) -> Result<ModelConfig, Failure> {
         let key = (step.model.clone(), step.model_version);
         if let Some(known) = self.configs.get(&key) {
             return Ok(known.clone());
@@ -145,8 +145,8 @@ impl Models {
     /// As many rows at once as the model takes.
     async fn parts(
         &mut self,
-        step: &manifest::Step,
-        request: &manifest::Request,
+        step: &manifest::ManifestStep,
+        request: &manifest::ManifestRequest,
         (mut inputs, most): (Named, usize),
     ) -> Result<(String, Vec<Named>), Failure> {
         let rows = inputs.first().map_or(0, |it| it.1.rows());
@@ -189,13 +189,13 @@ fn unasked(url: &str, status: &Status) -> Failure {
     Failure::Unasked(status.message().to_owned(), told(url, status))
 }
 
-fn version(step: &manifest::Step) -> String {
+fn version(step: &manifest::ManifestStep) -> String {
     if step.model_version < 0 { String::new() } else { step.model_version.to_string() }
 }
 
 fn message(
-    step: &manifest::Step,
-    request: &manifest::Request,
+    step: &manifest::ManifestStep,
+    request: &manifest::ManifestRequest,
     inputs: &[(String, Tensor)],
 ) -> ModelInferRequest {
     let input = |(name, tensor): &(String, Tensor)| InferInputTensor {
@@ -238,7 +238,7 @@ fn tensors(answer: &ModelInferResponse, url: &str) -> Result<Named, Failure> {
 }
 
 /// What stands for the answer to no rows; where a dimension varies it is 0.
-fn empty(step: &manifest::Step, config: &ModelConfig) -> Result<Named, Failure> {
+fn empty(step: &manifest::ManifestStep, config: &ModelConfig) -> Result<Named, Failure> {
     let of_step = |name: &str| step.outputs.iter().any(|it| it.0 == name);
     let outputs = config.output.iter().filter(|it| of_step(&it.name)).map(|output| {
         let dims = output.dims.iter().map(|it| (*it).max(0));

@@ -51,8 +51,8 @@ fn parse(file: &Bytes) -> Result<Capture, String> {
     if manifest.steps.iter().enumerate().any(|(index, it)| it.step != index) {
         return Err("the steps in its manifest.json are not in their order".to_owned());
     }
-    let values = |it: &manifest::Request| {
-        let value = |it: &manifest::Tensor| {
+    let values = |it: &manifest::ManifestRequest| {
+        let value = |it: &manifest::ManifestTensor| {
             let array = files.get(&format!("{}.npy", it.array)).ok_or("it is missing".to_owned());
             let tensor = array.and_then(|array| tensor(it, array));
             let tensor = tensor.map_err(|why| format!("array `{}` in it: {why}", it.array))?;
@@ -64,7 +64,7 @@ fn parse(file: &Bytes) -> Result<Capture, String> {
     Ok(Capture { manifest, values })
 }
 
-fn tensor(told: &manifest::Tensor, file: &Bytes) -> Result<Tensor, String> {
+fn tensor(told: &manifest::ManifestTensor, file: &Bytes) -> Result<Tensor, String> {
     let unknown = || format!("it is of the unknown type `{}`", told.datatype);
     let dtype = DataType::parse(&told.datatype).ok_or_else(unknown)?;
     let array = npy::read(file)?;

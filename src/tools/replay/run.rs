@@ -9,12 +9,12 @@ use super::{
     report::{Row, Verdict, kinds},
     steps::{self, Place},
 };
-use troupe_base::tap::manifest::{Manifest, Request, Step};
+use troupe_base::tap::manifest::{Manifest, ManifestRequest, ManifestStep};
 
 /// A request that runs again.
 pub(super) struct Again<'a> {
     pub(super) manifest: &'a Manifest,
-    pub(super) request: &'a Request,
+    pub(super) request: &'a ManifestRequest,
     pub(super) values: &'a Values,
     /// In the order they run.
     pub(super) places: &'a [Place],
@@ -98,7 +98,7 @@ impl Again<'_> {
 
     fn inputs(
         &self,
-        step: &Step,
+        step: &ManifestStep,
         number: Option<u64>,
         iteration: &Iteration,
     ) -> Result<Inputs, String> {
@@ -140,7 +140,7 @@ impl Again<'_> {
 
     /// It came to its end without a failure while it was captured.
     fn is_whole(&self) -> bool {
-        let Request { ended, errors, more_errors, .. } = self.request;
+        let ManifestRequest { ended, errors, more_errors, .. } = self.request;
         *ended && errors.is_empty() && *more_errors == 0
     }
 
@@ -151,13 +151,13 @@ impl Again<'_> {
     /// What a step answered, if it did not fail; its failure is compared here.
     fn check(
         &mut self,
-        step: &Step,
+        step: &ManifestStep,
         number: Option<u64>,
         answer: Result<Answer, Failure>,
     ) -> Result<Option<Answer>, String> {
         // A decoupled step's own failures do not say which of its requests failed.
         let is_here = |it: &&_| -> bool {
-            let it: &troupe_base::tap::manifest::Failure = it;
+            let it: &troupe_base::tap::manifest::ManifestFailure = it;
             it.step == step.step && (step.decoupled || it.iteration == number)
         };
         let was: Vec<&str> =
@@ -189,7 +189,7 @@ impl Again<'_> {
     /// One row for each tensor of a response.
     fn compare(
         &mut self,
-        step: &Step,
+        step: &ManifestStep,
         number: Option<u64>,
         (response, version): (&HashMap<String, Value>, &str),
     ) {
@@ -216,7 +216,7 @@ impl Again<'_> {
     }
 
     /// A step that cannot run.
-    fn skip(&mut self, step: &Step, number: Option<u64>, why: Inputs) {
+    fn skip(&mut self, step: &ManifestStep, number: Option<u64>, why: Inputs) {
         for (_, tensor) in &step.outputs {
             // The responses of a decoupled step are looked at when it has run for all.
             let Some(was) = self.values.get(&(tensor.clone(), number)) else { continue };
@@ -229,7 +229,7 @@ impl Again<'_> {
     }
 
     /// Responses that were captured and do not come any more, the first of which would be `next`.
-    fn missing_responses(&mut self, step: &Step, next: u64) {
+    fn missing_responses(&mut self, step: &ManifestStep, next: u64) {
         let of_step = |it: &&(String, Option<u64>)| {
             it.1.is_some_and(|it| next <= it) && step.outputs.iter().any(|(_, to)| *to == it.0)
         };
@@ -256,7 +256,7 @@ impl Again<'_> {
 
     fn row(
         &mut self,
-        step: &Step,
+        step: &ManifestStep,
         iteration: Option<u64>,
         (tensor, verdict): (&str, Verdict),
     ) -> &mut Row {
@@ -280,12 +280,12 @@ const MAX_RESPONSES: u64 = 1 << 20;
 /// What stands for a tensor's name where a step failed.
 const FAILURE: &str = "(failure)";
 
-fn now(step: &Step, mut response: HashMap<String, Value>) -> Iteration {
+fn now(step: &ManifestStep, mut response: HashMap<String, Value>) -> Iteration {
     let now =
         |(_, to): &(String, String)| (to.clone(), response.remove(to).map_or(Now::Absent, Now::Is));
     step.outputs.iter().map(now).collect()
 }
 
-fn unmade(step: &Step, iteration: &mut Iteration) {
+fn unmade(step: &ManifestStep, iteration: &mut Iteration) {
     iteration.extend(step.outputs.iter().map(|(_, to)| (to.clone(), Now::Unmade)));
 }

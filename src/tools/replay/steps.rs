@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use troupe_base::tap::manifest::{Manifest, Request, Step};
+use troupe_base::tap::manifest::{Manifest, ManifestRequest, ManifestStep};
 
 /// A step in its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub(super) fn places(manifest: &Manifest, from: usize) -> Result<Vec<Place>, Str
 
 /// The step that `name` means: an index, or the name of one model.
 pub(super) fn find(manifest: &Manifest, name: &str) -> Result<usize, String> {
-    let told = |steps: &mut dyn Iterator<Item = &Step>| {
+    let told = |steps: &mut dyn Iterator<Item = &ManifestStep>| {
         let all: Vec<_> = steps.map(|it| format!("{} ({})", it.step, it.model)).collect();
         all.join(", ")
     };
@@ -70,7 +70,7 @@ pub(super) fn find(manifest: &Manifest, name: &str) -> Result<usize, String> {
 }
 
 /// For each step: do the outputs that this request asked for need it?
-pub(super) fn live(manifest: &Manifest, request: &Request) -> Vec<bool> {
+pub(super) fn live(manifest: &Manifest, request: &ManifestRequest) -> Vec<bool> {
     let steps = &manifest.steps;
     let writers = writers(steps);
     let mut is_live = vec![false; steps.len()];
@@ -85,14 +85,14 @@ pub(super) fn live(manifest: &Manifest, request: &Request) -> Vec<bool> {
 }
 
 /// The step that writes each tensor.
-pub(super) fn writers(steps: &[Step]) -> HashMap<&str, usize> {
+pub(super) fn writers(steps: &[ManifestStep]) -> HashMap<&str, usize> {
     let pairs = steps.iter().flat_map(|step| step.outputs.iter().map(move |it| (step, it)));
     pairs.map(|(step, (_, to))| (&**to, step.step)).collect()
 }
 
 /// Steps whose tensors this one reads.
 fn before<'a>(
-    step: &'a Step,
+    step: &'a ManifestStep,
     writers: &'a HashMap<&str, usize>,
 ) -> impl Iterator<Item = usize> + 'a {
     step.inputs.iter().filter_map(|(_, from)| writers.get(&**from).copied())

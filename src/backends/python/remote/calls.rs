@@ -27,7 +27,7 @@ use crate::python::{
 use troupe_base::{
     error::{Error, Result},
     model::Model,
-    request::{Answer, Caller, Context, Credit, Part, Reply, Request, Response},
+    request::{Answer, CallChain, Context, Credit, Part, Reply, Request, Response},
     statistics::Timing,
     trace::Span,
 };
@@ -130,19 +130,19 @@ impl Calls {
     }
 
     /// The call that the worker's main thread waits for, and since when.
-    pub(super) fn blocking(&self) -> Option<(Arc<Caller>, Instant)> {
+    pub(super) fn blocking(&self) -> Option<(Arc<CallChain>, Instant)> {
         let waits = |it: &&Call| it.blocks && it.waiting.is_empty() && it.copying == Copying::No;
         let call = self.open.values().find(waits)?;
-        Some((call.context.caller.clone()?, call.since))
+        Some((call.context.call_chain.clone()?, call.since))
     }
 
     /// The number of a call and what it is about.
     pub(super) fn made_as(
         &self,
-        caller: &Arc<Caller>,
+        caller: &Arc<CallChain>,
     ) -> Option<(u64, Arc<Context>, Option<Arc<Model>>)> {
         let is_it =
-            |it: &Call| it.context.caller.as_ref().is_some_and(|it| Arc::ptr_eq(it, caller));
+            |it: &Call| it.context.call_chain.as_ref().is_some_and(|it| Arc::ptr_eq(it, caller));
         let (number, call) = self.open.iter().find(|(_, it)| is_it(it))?;
         Some((*number, call.context.clone(), call.model.clone()))
     }
@@ -198,9 +198,9 @@ impl Link {
         let room = if group.is_some() { room } else { usize::MAX };
         let name = self.fixed.config.name.clone();
         let caller = |model: &Model| {
-            let mut caller = Caller::new(name, self.fixed.version, model.name().clone());
-            caller.room = room;
-            caller.executing(group.unwrap_or_default())
+            let mut caller = CallChain::new(name, self.fixed.version, model.name().clone());
+            caller.concurrency = room;
+            caller.on_behalf_of(group.unwrap_or_default())
         };
         let found = self.find(&asked, head.takes_many);
         let found = found.and_then(|model| {

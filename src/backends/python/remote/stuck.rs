@@ -6,7 +6,7 @@ use super::{Link, State, calls::refused};
 use crate::python::replies::Said;
 use troupe_base::{
     error::Error,
-    request::{Caller, deadlock::BlockedInstance},
+    request::{CallChain, deadlock::BlockedInstance},
 };
 
 impl Link {
@@ -24,7 +24,7 @@ impl Link {
                 for (index, request) in requests {
                     let key = (flight.sequence, group as u32, index as u32);
                     // What was detached may be answered by another thread of the worker.
-                    if let Some(caller) = request.context.caller.as_ref()
+                    if let Some(caller) = request.context.call_chain.as_ref()
                         && !self.open.has(key)
                     {
                         holds.push((caller.clone(), flight.begun));
@@ -36,7 +36,7 @@ impl Link {
     }
 
     /// Answers a call in the place of the model that was called.
-    pub(super) fn refuse(&mut self, caller: &Arc<Caller>, error: &Error) {
+    pub(super) fn refuse(&mut self, caller: &Arc<CallChain>, error: &Error) {
         let Some((number, context, model)) = self.calls.made_as(caller) else { return };
         context.cancel();
         let error = model.map_or_else(|| error.clone(), |it| refused(&it, error));

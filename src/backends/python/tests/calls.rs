@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::*;
 use troupe_base::{
     error::Error,
-    model::{self, Infer, LoadTarget, Lookup, Overrides, Parts},
+    model::{self, Infer, LoadTarget, Lookup, ModelParts, Overrides},
     request::Reply,
     tensor::Lease,
 };
@@ -73,7 +73,7 @@ pub(super) fn calling(body: &str, other: impl Fn(Request, Reply) + Send + Sync +
          true } input { name: 'OUT0' data_type: TYPE_FP32 dims: -1 optional: true } output { name: \
          'OUT0' data_type: TYPE_FP32 dims: -1 }",
     );
-    let parts = Parts {
+    let parts = ModelParts {
         config: Arc::new(config),
         version: 1,
         stats: Arc::default(),
@@ -223,8 +223,8 @@ async fn who_calls_is_known_to_the_one_that_is_called() {
     let callers: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = callers.clone();
     let other = move |request: Request, reply: Reply| {
-        let caller = request.context.caller.as_ref().unwrap();
-        let found = ["m", "first"].map(|it| caller.objection(it, 1));
+        let caller = request.context.call_chain.as_ref().unwrap();
+        let found = ["m", "first"].map(|it| caller.check_recursion(it, 1).err());
         heard.lock().push(format!("{found:?}"));
         reply.answer(Ok(response(fp32(&[1], &[0.0]))));
     };
@@ -237,8 +237,8 @@ async fn who_calls_is_known_to_the_one_that_is_called() {
         return [out(np.zeros(1, 'f4'))]";
     let model = calling(body, other);
     let mut remote = model.open();
-    let first = troupe_base::request::Caller::new("first".into(), 1, "m".into());
-    let context = Context { caller: Some(Arc::new(first)), ..Context::default() };
+    let first = troupe_base::request::CallChain::new("first".into(), 1, "m".into());
+    let context = Context { call_chain: Some(Arc::new(first)), ..Context::default() };
     let input = Request { context: Arc::new(context), ..request(vec![fp32(&[1], &[0.0])]) };
     output(&mut *remote, input).await;
     let expected = r#"[Some("model 'm' would wait for itself: 'm' calls 'other', which runs 'm'"), Some("model 'first' would wait for itself: 'first' calls 'm', which calls 'other', which runs 'first'")]"#;

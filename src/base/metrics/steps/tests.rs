@@ -23,7 +23,7 @@ fn a_step_counts_what_it_did() {
     let step = metrics.step("e", 1, "m");
     let now = Instant::now();
     let [first, second, _] = [0, 1, 2].map(|_| step.started(now));
-    step.finished(first, &Spent { queue: us(20), compute: us(150), edge: us(30) });
+    step.finished(first, &StepDurations { queue: us(20), compute: us(150), edge: us(30) });
     step.failed(second);
     let waits = step.waits();
     assert_eq!(metrics.waiting("e", 1, "m"), 1);
@@ -65,9 +65,9 @@ fn an_ensemble_counts_its_requests_and_what_it_costs_itself() {
 #[test]
 fn what_is_known_of_a_step_is_never_more_than_its_time() {
     let check = |whole, queue, compute, expected: (u64, u64, u64)| {
-        let spent = Spent::of(us(whole), us(queue), us(compute));
+        let spent = StepDurations::of(us(whole), us(queue), us(compute));
         let expected =
-            Spent { queue: us(expected.0), compute: us(expected.1), edge: us(expected.2) };
+            StepDurations { queue: us(expected.0), compute: us(expected.1), edge: us(expected.2) };
         assert_eq!(spent, expected, "{queue} + {compute} of {whole}");
         assert_eq!(spent.whole(), us(whole));
     };
@@ -112,7 +112,7 @@ fn nothing_is_counted_when_metrics_are_off() {
     let metrics = Metrics::off();
     let (step, ensemble) = (metrics.step("e", 0, "m"), metrics.ensemble("e"));
     assert_eq!(step.started(Instant::now()), None);
-    step.finished(None, &Spent::default());
+    step.finished(None, &StepDurations::default());
     ensemble.answered(us(1));
     assert!(!step.is_on() && !ensemble.is_on());
     assert_eq!(text(&metrics), "");

@@ -23,17 +23,17 @@ fn config(rest: &str) -> ModelConfig {
 }
 
 /// Samples of a model that is batched by four, with these files.
-fn made(warmup: &str, files: &[(&str, &[u8])]) -> Result<Vec<Sample>, Vec<String>> {
+fn made(warmup: &str, files: &[(&str, &[u8])]) -> Result<Vec<WarmupSample>, Vec<String>> {
     of(&format!("backend: 'native' max_batch_size: 4 {INPUTS}\n{warmup}"), files)
 }
 
-fn of(rest: &str, files: &[(&str, &[u8])]) -> Result<Vec<Sample>, Vec<String>> {
+fn of(rest: &str, files: &[(&str, &[u8])]) -> Result<Vec<WarmupSample>, Vec<String>> {
     let files: BTreeMap<_, _> = files.iter().copied().collect();
-    let read = |file: &str, size: Size| {
+    let read = |file: &str, size: ReadLimit| {
         let bytes = files.get(file).ok_or(format!("no {file}"))?;
         let length = match size {
-            Size::Exactly(length) => length,
-            Size::AtMost(limit) => bytes.len().min(limit),
+            ReadLimit::Exactly(length) => length,
+            ReadLimit::AtMost(limit) => bytes.len().min(limit),
         };
         Ok(Bytes::copy_from_slice(&bytes[..length]))
     };

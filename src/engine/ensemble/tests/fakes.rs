@@ -152,7 +152,8 @@ impl Stage {
         );
         let (sender, asked) = unbounded_channel();
         let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
-        let parts = Parts { config: config(&text), version: 1, stats, health, steps: Vec::new() };
+        let parts =
+            ModelParts { config: config(&text), version: 1, stats, health, steps: Vec::new() };
         self.models.insert(name.into(), Arc::new(Model::new(parts, Arc::new(Fake(sender)))));
         Asked(asked)
     }

@@ -27,7 +27,7 @@ use crate::{
 use troupe_base::{
     config::{ServerFeatures, read_text},
     error::{Error, Result},
-    model::{Infer, Model, Parts},
+    model::{Infer, Model, ModelParts},
     request::{Parameter, Pending, Reply, Request, Response},
 };
 use troupe_proto::inference::{
@@ -165,7 +165,7 @@ fn catalog(hold: mpsc::UnboundedSender<Pending>) -> Catalog {
             .and_then(|it| it.finish(&ServerFeatures::default()))
             .unwrap();
         config.decoupled = name == "many";
-        let parts = Parts {
+        let parts = ModelParts {
             config: Arc::new(config),
             version: 3,
             stats: Arc::default(),

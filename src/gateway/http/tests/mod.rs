@@ -31,7 +31,7 @@ use crate::{
 use troupe_base::{
     config,
     error::{Error, Result},
-    model::{Infer, Model, Parts},
+    model::{Infer, Model, ModelParts},
     request::{Reply, Request, Response},
     tensor::SegmentPool,
 };
@@ -107,7 +107,7 @@ fn model(text: &str, answers: Arc<dyn Infer>) -> Arc<Model> {
     let config = config::read_text(text, "config.pbtxt")
         .and_then(|draft| draft.finish(&config::ServerFeatures::default()))
         .unwrap_or_else(|problems| panic!("{text}\n{problems:#?}"));
-    let parts = Parts {
+    let parts = ModelParts {
         config: Arc::new(config),
         version: 1,
         stats: Arc::default(),

@@ -1,19 +1,19 @@
 //! The names of an output's classes, one per line of a file.
 
-/// Labels by class, in the bytes of the file they came from.
+/// ClassLabels by class, in the bytes of the file they came from.
 #[derive(Debug)]
-pub struct Labels {
+pub struct ClassLabels {
     text: Vec<u8>,
     /// Where each line begins.
     starts: Vec<usize>,
 }
 
-impl Labels {
+impl ClassLabels {
     /// Line `n` names class `n`; the ends of lines are those of Unix or of Windows.
-    pub fn new(text: Vec<u8>) -> Labels {
+    pub fn new(text: Vec<u8>) -> ClassLabels {
         let breaks = text.iter().enumerate().filter(|it| *it.1 == b'\n');
         let starts = std::iter::once(0).chain(breaks.map(|it| it.0 + 1)).collect();
-        Labels { text, starts }
+        ClassLabels { text, starts }
     }
 
     /// The label of a class; none for an empty line and behind the last one.
@@ -32,11 +32,11 @@ mod tests {
     #[test]
     fn a_line_is_the_label_of_its_number() {
         for text in ["cat\n\nbig dog\n", "cat\r\n\r\nbig dog", "cat\n\nbig dog\n\n"] {
-            let labels = Labels::new(text.into());
+            let labels = ClassLabels::new(text.into());
             let all: Vec<_> = (0..5).map(|it| labels.get(it)).collect();
             assert_eq!(all, [Some(&b"cat"[..]), None, Some(b"big dog"), None, None], "{text:?}");
         }
-        assert_eq!(Labels::new(Vec::new()).get(0), None);
-        assert_eq!(Labels::new(b"gr\xfcn".to_vec()).get(0), Some(&b"gr\xfcn"[..]));
+        assert_eq!(ClassLabels::new(Vec::new()).get(0), None);
+        assert_eq!(ClassLabels::new(b"gr\xfcn".to_vec()).get(0), Some(&b"gr\xfcn"[..]));
     }
 }

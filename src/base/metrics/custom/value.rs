@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 
 /// What a family counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Grows, shrinks and is set.
@@ -17,7 +17,7 @@ pub enum Kind {
 
 /// What happens to a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
+pub enum MetricChange {
     /// For counters, where it must not be negative, and for gauges.
     Add(f64),
     /// For gauges.
@@ -38,12 +38,12 @@ pub(super) enum Value {
     },
 }
 
-impl Kind {
+impl MetricKind {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 
@@ -54,12 +54,12 @@ impl Kind {
 }
 
 impl Value {
-    pub(super) fn new(kind: Kind, buckets: Option<&[f64]>) -> Result<Value> {
+    pub(super) fn new(kind: MetricKind, buckets: Option<&[f64]>) -> Result<Value> {
         match (kind, buckets) {
-            (Kind::Histogram, None) => {
+            (MetricKind::Histogram, None) => {
                 Err(Error::invalid("Failed to create metric. Missing required buckets."))
             }
-            (Kind::Histogram, Some(buckets)) => {
+            (MetricKind::Histogram, Some(buckets)) => {
                 let is_rising = buckets.is_sorted_by(|a, b| a < b);
                 if !is_rising || buckets.iter().any(|it| it.is_nan()) {
                     return Err(Error::invalid("Bucket Boundaries must be strictly sorted"));
@@ -75,30 +75,32 @@ impl Value {
         }
     }
 
-    pub(super) fn change(&mut self, kind: Kind, change: Change) -> Result<()> {
+    pub(super) fn change(&mut self, kind: MetricKind, change: MetricChange) -> Result<()> {
         match (self, change) {
-            (Value::Number(_), Change::Add(more))
-                if kind == Kind::Counter && (more < 0.0 || more.is_nan()) =>
+            (Value::Number(_), MetricChange::Add(more))
+                if kind == MetricKind::Counter && (more < 0.0 || more.is_nan()) =>
             {
                 return Err(Error::invalid(
                     "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by \
                      non-negative values.",
                 ));
             }
-            (Value::Number(value), Change::Add(more)) => *value += more,
-            (Value::Number(value), Change::Set(new)) if kind == Kind::Gauge => *value = new,
-            (Value::Histogram { bounds, counts, sum }, Change::Observe(seen)) => {
+            (Value::Number(value), MetricChange::Add(more)) => *value += more,
+            (Value::Number(value), MetricChange::Set(new)) if kind == MetricKind::Gauge => {
+                *value = new
+            }
+            (Value::Histogram { bounds, counts, sum }, MetricChange::Observe(seen)) => {
                 counts[bounds.partition_point(|it| *it < seen)] += 1;
                 *sum += seen;
             }
-            (_, Change::Add(_)) => return Err(kind.does_not_support("Increment")),
-            (_, Change::Set(_)) => return Err(kind.does_not_support("Set")),
-            (_, Change::Observe(_)) => return Err(kind.does_not_support("Observe")),
+            (_, MetricChange::Add(_)) => return Err(kind.does_not_support("Increment")),
+            (_, MetricChange::Set(_)) => return Err(kind.does_not_support("Set")),
+            (_, MetricChange::Observe(_)) => return Err(kind.does_not_support("Observe")),
         }
         Ok(())
     }
 
-    pub(super) fn number(&self, kind: Kind) -> Result<f64> {
+    pub(super) fn number(&self, kind: MetricKind) -> Result<f64> {
         match self {
             Value::Number(value) => Ok(*value),
             Value::Histogram { .. } => Err(kind.does_not_support("Value")),
@@ -106,9 +108,9 @@ impl Value {
     }
 
     /// As it is shown.
-    pub(super) fn metric(&self, kind: Kind, mut metric: Metric) -> Metric {
+    pub(super) fn metric(&self, kind: MetricKind, mut metric: Metric) -> Metric {
         match self {
-            Value::Number(value) if kind == Kind::Counter => {
+            Value::Number(value) if kind == MetricKind::Counter => {
                 let mut counter = Counter::default();
                 counter.set_value(*value);
                 metric.set_counter(counter);

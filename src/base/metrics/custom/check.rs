@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{Entry, Kind, Labels};
+use super::{Entry, MetricKind, MetricLabels};
 use crate::error::{Error, Result};
 
 /// Bytes of the longest value of a label: what clients send must not fill the memory.
@@ -24,13 +24,18 @@ pub(super) fn name(name: &str) -> Result<()> {
 }
 
 /// A histogram writes lines of three more names than its own.
-pub(super) fn clash(families: &BTreeMap<Arc<str>, Entry>, name: &str, kind: Kind) -> Result<()> {
+pub(super) fn clash(
+    families: &BTreeMap<Arc<str>, Entry>,
+    name: &str,
+    kind: MetricKind,
+) -> Result<()> {
     for suffix in ["_bucket", "_count", "_sum"] {
         let is_histogram =
-            |it: &&str| families.get(*it).is_some_and(|it| it.kind == Kind::Histogram);
+            |it: &&str| families.get(*it).is_some_and(|it| it.kind == MetricKind::Histogram);
         let parent = name.strip_suffix(suffix).filter(is_histogram);
         let child = format!("{name}{suffix}");
-        let child = (kind == Kind::Histogram && families.contains_key(&*child)).then_some(child);
+        let child =
+            (kind == MetricKind::Histogram && families.contains_key(&*child)).then_some(child);
         let (line, histogram) = match (parent, &child) {
             (Some(parent), _) => (name, parent),
             (None, Some(child)) => (&**child, name),
@@ -44,9 +49,9 @@ pub(super) fn clash(families: &BTreeMap<Arc<str>, Entry>, name: &str, kind: Kind
     Ok(())
 }
 
-pub(super) fn labels(labels: &Labels, kind: Kind) -> Result<()> {
+pub(super) fn labels(labels: &MetricLabels, kind: MetricKind) -> Result<()> {
     for (name, value) in labels {
-        let is_reserved = name.starts_with("__") || kind == Kind::Histogram && name == "le";
+        let is_reserved = name.starts_with("__") || kind == MetricKind::Histogram && name == "le";
         if is_reserved || !is_word(name, '_') {
             return Err(Error::invalid(format!(
                 "Invalid label name: '{name}' must consist of letters, digits and '_', and not \

@@ -9,26 +9,26 @@ use std::{
 use crate::{
     error::Error,
     statistics::{
-        Recent,
-        ring::{self, Ring},
+        RecentStatistics,
+        sliding_window::{self, SlidingWindow},
     },
 };
 
-/// Counters of an ensemble from its load to its end.
+/// StepCounts of an ensemble from its load to its end.
 #[derive(Debug)]
-pub struct Live {
+pub struct EnsembleActivity {
     /// By position in the config.
-    pub steps: Vec<StepLive>,
+    pub steps: Vec<StepActivity>,
     /// By slot.
-    tensors: Vec<TensorLive>,
+    tensors: Vec<TensorActivity>,
     slots: HashMap<String, usize>,
 }
 
 /// One step.
 #[derive(Debug, Default)]
-pub struct StepLive {
+pub struct StepActivity {
     /// The last minute.
-    pub recent: Recent,
+    pub recent: RecentStatistics,
     begun: AtomicU64,
     ended: AtomicU64,
     errors: AtomicU64,
@@ -38,7 +38,7 @@ pub struct StepLive {
 
 /// A step's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Counters {
+pub struct StepCounts {
     /// Answered, good or not.
     pub requests: u64,
     /// Of these, failures; cancelled requests are none.
@@ -53,18 +53,22 @@ pub struct Counters {
 
 /// A tensor that is handed on, all its requests together.
 #[derive(Debug, Default)]
-pub struct TensorLive {
+pub struct TensorActivity {
     count: AtomicU64,
     bytes: AtomicU64,
-    recent: Ring<AtomicU64>,
+    recent: SlidingWindow<AtomicU64>,
 }
 
-impl Live {
+impl EnsembleActivity {
     /// For so many steps, and tensors in these slots.
-    pub fn new(steps: usize, slots: HashMap<String, usize>) -> Live {
-        let steps = (0..steps).map(|_| StepLive::default()).collect();
+    pub fn new(steps: usize, slots: HashMap<String, usize>) -> EnsembleActivity {
+        let steps = (0..steps).map(|_| StepActivity::default()).collect();
         let count = slots.values().map(|it| it + 1).max().unwrap_or(0);
-        Live { steps, tensors: (0..count).map(|_| TensorLive::default()).collect(), slots }
+        EnsembleActivity {
+            steps,
+            tensors: (0..count).map(|_| TensorActivity::default()).collect(),
+            slots,
+        }
     }
 
     /// How many slots there are.
@@ -73,19 +77,19 @@ impl Live {
     }
 
     /// A tensor of `bytes` was laid in a slot.
-    pub fn laid(&self, slot: usize, bytes: usize, now: Instant) {
+    pub fn record_tensor(&self, slot: usize, bytes: usize, now: Instant) {
         self.tensors[slot].add(bytes as u64, now);
     }
 
     /// An ensemble's tensor by its name.
-    pub fn tensor(&self, name: &str) -> Option<&TensorLive> {
+    pub fn tensor(&self, name: &str) -> Option<&TensorActivity> {
         self.tensors.get(*self.slots.get(name)?)
     }
 }
 
-impl StepLive {
+impl StepActivity {
     /// A request was handed to the step's model.
-    pub fn began(&self) {
+    pub fn request_started(&self) {
         self.begun.fetch_add(1, Relaxed);
     }
 
@@ -101,15 +105,15 @@ impl StepLive {
     }
 
     /// So many wait for room in the window.
-    pub fn holds_back(&self, waiting: usize) {
+    pub fn set_waiting(&self, waiting: usize) {
         self.waiting.store(waiting as u64, Relaxed);
     }
 
     /// Everything counted.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> StepCounts {
         // What ended is read first: in flight may be told too high for a moment, never too low.
         let requests = self.ended.load(Relaxed);
-        Counters {
+        StepCounts {
             requests,
             errors: self.errors.load(Relaxed),
             cancelled: self.cancelled.load(Relaxed),
@@ -119,7 +123,7 @@ impl StepLive {
     }
 }
 
-impl TensorLive {
+impl TensorActivity {
     fn add(&self, bytes: u64, now: Instant) {
         self.count.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
@@ -133,7 +137,7 @@ impl TensorLive {
 
     /// Bytes per second, of the last ten seconds or a little more.
     pub fn per_second(&self, now: Instant) -> f64 {
-        ring::per_second(&self.recent, now)
+        sliding_window::per_second(&self.recent, now)
     }
 }
 
@@ -147,15 +151,16 @@ mod tests {
 
     #[test]
     fn a_step_knows_its_requests_and_its_last_error() {
-        let step = StepLive::default();
+        let step = StepActivity::default();
         let now = Instant::now();
-        (0..5).for_each(|_| step.began());
+        (0..5).for_each(|_| step.request_started());
         step.ended(None, Duration::from_millis(10), now);
         step.ended(Some(&Error::internal("first")), Duration::from_secs(1), now);
         step.ended(Some(&Error::internal("second")), Duration::from_secs(1), now);
         step.ended(Some(&Error::cancelled()), Duration::ZERO, now);
-        step.holds_back(7);
-        let expected = Counters { requests: 4, errors: 2, cancelled: 1, in_flight: 1, waiting: 7 };
+        step.set_waiting(7);
+        let expected =
+            StepCounts { requests: 4, errors: 2, cancelled: 1, in_flight: 1, waiting: 7 };
         assert_eq!(step.counters(), expected);
         let minute = step.recent.minute(now);
         assert_eq!((minute.requests, minute.errors), (3, 2));
@@ -165,11 +170,11 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_where_a_tensor_lies() {
-        let live = Live::new(1, [("a".to_owned(), 0), ("b".to_owned(), 1)].into());
+        let live = EnsembleActivity::new(1, [("a".to_owned(), 0), ("b".to_owned(), 1)].into());
         let now = Instant::now();
-        live.laid(1, 300, now);
-        live.laid(1, 200, now);
-        let total = |name| live.tensor(name).map(TensorLive::total);
+        live.record_tensor(1, 300, now);
+        live.record_tensor(1, 200, now);
+        let total = |name| live.tensor(name).map(TensorActivity::total);
         assert_eq!([total("a"), total("b"), total("c")], [Some((0, 0)), Some((2, 500)), None]);
         assert_eq!(live.tensor("b").unwrap().per_second(now), 500.0);
     }

@@ -15,7 +15,7 @@ const THREADS: usize = 32;
 
 /// A row of numbers, all 0 at first.
 #[derive(Debug)]
-pub struct Shards {
+pub struct ShardedCounters {
     length: usize,
     own: Box<[OnceLock<Cells>]>,
     shared: OnceLock<Cells>,
@@ -24,26 +24,26 @@ pub struct Shards {
 type Cells = Box<[AtomicU64]>;
 
 /// The numbers that the current thread adds to, and that it cannot hand on.
-pub struct Mine<'a> {
+pub struct ThreadShard<'a> {
     cells: &'a [AtomicU64],
     is_own: bool,
     _of_this_thread: PhantomData<*const ()>,
 }
 
-impl Shards {
+impl ShardedCounters {
     /// So many numbers.
-    pub fn new(length: usize) -> Shards {
+    pub fn new(length: usize) -> ShardedCounters {
         let own = (0..THREADS).map(|_| OnceLock::new()).collect();
-        Shards { length, own, shared: OnceLock::new() }
+        ShardedCounters { length, own, shared: OnceLock::new() }
     }
 
     /// For several additions at a time.
-    pub fn mine(&self) -> Mine<'_> {
+    pub fn this_thread(&self) -> ThreadShard<'_> {
         let place = self.own.get(thread());
         let cells = place
             .unwrap_or(&self.shared)
             .get_or_init(|| (0..self.length).map(|_| AtomicU64::new(0)).collect());
-        Mine { cells, is_own: place.is_some(), _of_this_thread: PhantomData }
+        ThreadShard { cells, is_own: place.is_some(), _of_this_thread: PhantomData }
     }
 
     /// The numbers, those of all threads together.
@@ -58,7 +58,7 @@ impl Shards {
     }
 }
 
-impl Mine<'_> {
+impl ThreadShard<'_> {
     /// Adds to one of the numbers.
     pub fn add(&self, place: usize, more: u64) {
         let cell = &self.cells[place];
@@ -112,14 +112,14 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_however_many_threads_add() {
-        let shards = Shards::new(2);
+        let shards = ShardedCounters::new(2);
         // More at once than have numbers of their own, and more one after the other.
         for _ in 0..3 {
             thread::scope(|scope| {
                 for _ in 0..2 * THREADS {
                     scope.spawn(|| {
                         for _ in 0..1000 {
-                            let mine = shards.mine();
+                            let mine = shards.this_thread();
                             mine.add(0, 3);
                             mine.subtract(1, 1);
                         }

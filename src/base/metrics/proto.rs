@@ -5,7 +5,7 @@ use prometheus::proto::{
     Summary,
 };
 
-use crate::statistics::Snapshot;
+use crate::statistics::HistogramSnapshot;
 
 /// A label as a family holds it.
 pub fn label(name: &str, value: &str) -> LabelPair {
@@ -39,7 +39,7 @@ pub fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
 }
 
 /// Counts by size; the encoder adds the infinite bound.
-pub fn histogram(labels: Vec<LabelPair>, snapshot: &Snapshot) -> Metric {
+pub fn histogram(labels: Vec<LabelPair>, snapshot: &HistogramSnapshot) -> Metric {
     let bucket = |(bound, count): &(f64, u64)| {
         let mut bucket = Bucket::default();
         bucket.set_upper_bound(*bound);

@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
-use super::{Execution, Record};
+use super::{BatchExecution, TraceRecord};
 use crate::{error::Error, statistics::Timing, tensor::Tensor};
 
 /// Where a traced request is: in the record of its client's request, under one of its visits.
 #[derive(Clone, Debug)]
 pub struct Span {
-    record: Arc<Record>,
+    record: Arc<TraceRecord>,
     id: u64,
     /// Position in the record; `None` under the client's request itself.
     visit: Option<usize>,
@@ -18,7 +18,7 @@ pub struct Span {
 
 /// What is known when a model is asked.
 #[derive(Clone, Debug)]
-pub struct Begin {
+pub struct SpanStart {
     /// The model's name.
     pub model: Arc<str>,
     /// Its version.
@@ -33,7 +33,7 @@ pub struct Begin {
 
 /// A model's work on a request, from the question to the last response.
 #[derive(Clone, Debug)]
-pub struct Visit {
+pub struct ModelSpan {
     /// Its span's identifier.
     pub id: u64,
     /// The span above it.
@@ -41,7 +41,7 @@ pub struct Visit {
     /// The step of the ensemble above, by position; `None` for what a client or a model asked.
     pub step: Option<usize>,
     /// What was known when it began.
-    pub begin: Begin,
+    pub start: SpanStart,
     /// When it was answered; `None` while it is not, and for ever if its answer got lost.
     pub ended: Option<Instant>,
     /// Where the time went, if it was answered well; of an ensemble the sum of its steps.
@@ -49,7 +49,7 @@ pub struct Visit {
     /// Why it failed.
     pub error: Option<Error>,
     /// The execution it was part of, the last one if it was queued anew.
-    pub execution: Option<Arc<Execution>>,
+    pub execution: Option<Arc<BatchExecution>>,
     /// When responses before the last were given, the first of them.
     pub responses: Vec<Instant>,
     /// What went in and came out, by name; only if the record wants tensors.
@@ -60,7 +60,7 @@ pub struct Visit {
 
 /// A visit that goes on, until it is told its end.
 #[derive(Debug)]
-pub struct Open {
+pub struct OpenSpan {
     span: Span,
     /// Names of the outputs; empty unless the record wants tensors.
     outputs: Vec<String>,
@@ -71,8 +71,11 @@ const MAX_RESPONSES: usize = 1024;
 
 /// Visits below `root`, in the order they began, each with its way: the visits from the one right
 /// below what the client asked down to itself; empty for that one.
-pub fn ways(root: u64, visits: &[Visit]) -> impl Iterator<Item = (&Visit, Vec<&Visit>)> {
-    let mut ways: HashMap<u64, Vec<&Visit>> = HashMap::new();
+pub fn span_paths(
+    root: u64,
+    visits: &[ModelSpan],
+) -> impl Iterator<Item = (&ModelSpan, Vec<&ModelSpan>)> {
+    let mut ways: HashMap<u64, Vec<&ModelSpan>> = HashMap::new();
     visits.iter().filter_map(move |visit| {
         let mut way = Vec::new();
         if visit.parent != root {
@@ -86,12 +89,12 @@ pub fn ways(root: u64, visits: &[Visit]) -> impl Iterator<Item = (&Visit, Vec<&V
 
 impl Span {
     /// Right under the client's request.
-    pub fn root(record: Arc<Record>) -> Span {
+    pub fn root(record: Arc<TraceRecord>) -> Span {
         Span { id: record.root, record, visit: None, step: None }
     }
 
     /// The record of the client's request.
-    pub fn record(&self) -> &Arc<Record> {
+    pub fn record(&self) -> &Arc<TraceRecord> {
         &self.record
     }
 
@@ -111,34 +114,34 @@ impl Span {
     }
 
     /// A model is asked. `None` once the record is full.
-    pub fn begin(&self, begin: Begin) -> Option<Open> {
+    pub fn begin(&self, begin: SpanStart) -> Option<OpenSpan> {
         let (id, visit) = self.record.begin(self.id, self.step, begin)?;
         let span = Span { record: self.record.clone(), id, visit: Some(visit), step: None };
-        Some(Open { span, outputs: Vec::new() })
+        Some(OpenSpan { span, outputs: Vec::new() })
     }
 
     /// The model it is under took part in an execution.
-    pub fn executed(&self, execution: Arc<Execution>) {
+    pub fn executed(&self, execution: Arc<BatchExecution>) {
         self.change(|it| it.execution = Some(execution));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Visit)) {
+    fn change(&self, change: impl FnOnce(&mut ModelSpan)) {
         if let Some(visit) = self.visit {
             self.record.change(visit, change);
         }
     }
 }
 
-impl Open {
+impl OpenSpan {
     /// What its model asks or executes is under this.
     pub fn span(&self) -> &Span {
         &self.span
     }
 
     /// Keeps the inputs now, and the outputs of these names once they come.
-    pub fn with_tensors(self, inputs: Vec<(String, Tensor)>, outputs: Vec<String>) -> Open {
+    pub fn with_tensors(self, inputs: Vec<(String, Tensor)>, outputs: Vec<String>) -> OpenSpan {
         self.span.change(|it| it.inputs = inputs);
-        Open { outputs, ..self }
+        OpenSpan { outputs, ..self }
     }
 
     /// What came out, one place per output of the config; kept only if that is wanted.

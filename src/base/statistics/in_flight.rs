@@ -10,34 +10,34 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Fate, Statistics};
+use super::{ResponseOutcome, Statistics};
 use crate::error::Error;
 
 /// Spans of time told apart.
-const SPANS: usize = 8;
+const SLOTS: usize = 8;
 
 /// How many requests are under way, by the span of time in which each of them last moved: came, or
 /// gave a response that is not its last.
 ///
 /// Whoever watches divides time into spans, by `turn`. A request costs two additions.
 #[derive(Debug, Default)]
-pub struct UnderWay {
-    counts: [AtomicU64; SPANS],
+pub struct InFlight {
+    counts: [AtomicU64; SLOTS],
     current: AtomicUsize,
     /// When each began; `None` if that was before the first turn.
-    begins: Mutex<[Option<Instant>; SPANS]>,
+    begins: Mutex<[Option<Instant>; SLOTS]>,
 }
 
 /// What is known of the requests under way.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Oldest {
+pub struct OldestInFlight {
     /// The oldest of them has not moved since then, or longer.
     pub since: Instant,
     /// How many there are.
     pub count: u64,
 }
 
-impl UnderWay {
+impl InFlight {
     fn enter(&self) -> usize {
         let span = self.current.load(Relaxed);
         self.counts[span].fetch_add(1, Relaxed);
@@ -50,22 +50,22 @@ impl UnderWay {
     }
 
     /// Begins another span, and says what is older; `None` if nothing is under way.
-    pub fn turn(&self, now: Instant) -> Option<Oldest> {
+    pub fn turn(&self, now: Instant) -> Option<OldestInFlight> {
         let mut begins = self.begins.lock();
         let is_used = |span: &usize| self.counts[*span].load(Relaxed) != 0;
-        let used = (0..SPANS).filter(is_used);
+        let used = (0..SLOTS).filter(is_used);
         let since = used.map(|span| *begins[span].get_or_insert(now)).min();
         // Without a free one, what comes is taken for older than it is: the rest is stuck anyway.
-        if let Some(free) = (0..SPANS).find(|it| !is_used(it)) {
+        if let Some(free) = (0..SLOTS).find(|it| !is_used(it)) {
             begins[free] = Some(now);
             self.current.store(free, Relaxed);
         }
-        since.map(|since| Oldest { since, count: self.count() })
+        since.map(|since| OldestInFlight { since, count: self.count() })
     }
 }
 
 /// Counts one request as under way until it is dropped, and its responses.
-pub struct Ticket {
+pub struct RequestGuard {
     stats: Arc<Statistics>,
     span: usize,
     /// Responses so far.
@@ -74,14 +74,14 @@ pub struct Ticket {
     begun: Instant,
 }
 
-impl Ticket {
+impl RequestGuard {
     /// For a request that came at `since`.
-    pub fn new(stats: Arc<Statistics>, since: Instant) -> Ticket {
-        let span = stats.under_way.enter();
-        Ticket { stats, span, responses: 0, begun: since }
+    pub fn new(stats: Arc<Statistics>, since: Instant) -> RequestGuard {
+        let span = stats.in_flight.enter();
+        RequestGuard { stats, span, responses: 0, begun: since }
     }
 
-    /// Work on the request began only then.
+    /// SlotCounters on the request began only then.
     pub fn begun(&mut self, now: Instant) {
         self.begun = now;
     }
@@ -107,9 +107,11 @@ impl Ticket {
         if let Some(responses) = &extra.responses {
             let whole = now.saturating_duration_since(self.begun);
             let (fate, output) = match result {
-                Ok(output) => (Fate::Success, output.min(whole)),
-                Err(error) if error.kind().is_abandoned() => (Fate::Cancel, Duration::ZERO),
-                Err(_) => (Fate::Fail, Duration::ZERO),
+                Ok(output) => (ResponseOutcome::Success, output.min(whole)),
+                Err(error) if error.kind().is_abandoned() => {
+                    (ResponseOutcome::Cancel, Duration::ZERO)
+                }
+                Err(_) => (ResponseOutcome::Fail, Duration::ZERO),
             };
             responses.add(self.responses, fate, (whole - output, output));
             self.begun = now;
@@ -121,23 +123,23 @@ impl Ticket {
     pub fn ended(&self, now: Instant) {
         if let Some(responses) = &self.stats.extra.responses {
             let whole = now.saturating_duration_since(self.begun);
-            responses.add(self.responses, Fate::Empty, (whole, Duration::ZERO));
+            responses.add(self.responses, ResponseOutcome::Empty, (whole, Duration::ZERO));
         }
     }
 
     /// The request has given a response, and goes on.
     pub fn moved(&mut self) {
-        let under_way = &self.stats.under_way;
-        if self.span != under_way.current.load(Relaxed) {
-            let left = std::mem::replace(&mut self.span, under_way.enter());
-            under_way.counts[left].fetch_sub(1, Relaxed);
+        let in_flight = &self.stats.in_flight;
+        if self.span != in_flight.current.load(Relaxed) {
+            let left = std::mem::replace(&mut self.span, in_flight.enter());
+            in_flight.counts[left].fetch_sub(1, Relaxed);
         }
     }
 }
 
-impl Drop for Ticket {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.stats.under_way.counts[self.span].fetch_sub(1, Relaxed);
+        self.stats.in_flight.counts[self.span].fetch_sub(1, Relaxed);
     }
 }
 
@@ -153,14 +155,15 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let check = |seconds: u64, expected: Option<(u64, u64)>| {
-            let expected = expected.map(|(since, count)| Oldest { since: at(since), count });
-            assert_eq!(stats.under_way.turn(at(seconds)), expected, "after {seconds} s");
+            let expected =
+                expected.map(|(since, count)| OldestInFlight { since: at(since), count });
+            assert_eq!(stats.in_flight.turn(at(seconds)), expected, "after {seconds} s");
         };
         check(0, None);
-        let first = Ticket::new(stats.clone(), begin);
+        let first = RequestGuard::new(stats.clone(), begin);
         check(1, Some((0, 1)));
-        let mut second = Ticket::new(stats.clone(), begin);
-        let third = Ticket::new(stats.clone(), begin);
+        let mut second = RequestGuard::new(stats.clone(), begin);
+        let third = RequestGuard::new(stats.clone(), begin);
         check(2, Some((0, 3)));
         drop(first);
         check(3, Some((1, 2)));
@@ -178,12 +181,12 @@ mod tests {
         let begin = Instant::now();
         let mut stuck = Vec::new();
         for second in 0..40 {
-            stats.under_way.turn(begin + Duration::from_secs(second));
-            stuck.push(Ticket::new(stats.clone(), begin));
+            stats.in_flight.turn(begin + Duration::from_secs(second));
+            stuck.push(RequestGuard::new(stats.clone(), begin));
         }
-        let oldest = stats.under_way.turn(begin + Duration::from_secs(40));
-        assert_eq!(oldest, Some(Oldest { since: begin, count: 40 }));
+        let oldest = stats.in_flight.turn(begin + Duration::from_secs(40));
+        assert_eq!(oldest, Some(OldestInFlight { since: begin, count: 40 }));
         drop(stuck);
-        assert_eq!(stats.under_way.turn(begin + Duration::from_secs(41)), None);
+        assert_eq!(stats.in_flight.turn(begin + Duration::from_secs(41)), None);
     }
 }

@@ -7,10 +7,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{shards::Shards, since_begin};
+use super::{sharded_counters::ShardedCounters, since_begin};
 
 /// Spans of time told apart.
-const SPANS: usize = 64;
+const SLOTS: usize = 64;
 /// The shortest span; ages are known to about this, or to an eighth of the oldest.
 const GRAIN: Duration = Duration::from_millis(10);
 
@@ -19,23 +19,23 @@ const GRAIN: Duration = Duration::from_millis(10);
 /// Whoever comes begins another span when the last one has been long enough. When all are in use,
 /// the newest goes on: the oldest thing is known all the same.
 #[derive(Debug)]
-pub struct Ages {
+pub struct AgeTracker {
     /// Things by span.
-    counts: Shards,
+    counts: ShardedCounters,
     /// Nanoseconds.
-    begins: [AtomicU64; SPANS],
+    begins: [AtomicU64; SLOTS],
     current: AtomicUsize,
     turning: Mutex<()>,
 }
 
 /// Where a thing was counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Came(usize);
+pub struct AgeToken(usize);
 
-impl Default for Ages {
-    fn default() -> Ages {
-        Ages {
-            counts: Shards::new(SPANS),
+impl Default for AgeTracker {
+    fn default() -> AgeTracker {
+        AgeTracker {
+            counts: ShardedCounters::new(SLOTS),
             begins: std::array::from_fn(|_| AtomicU64::new(0)),
             current: AtomicUsize::new(0),
             turning: Mutex::new(()),
@@ -43,22 +43,22 @@ impl Default for Ages {
     }
 }
 
-impl Ages {
+impl AgeTracker {
     /// A thing comes; `leave` is to be told of it once.
-    pub fn enter(&self, now: Instant) -> Came {
+    pub fn enter(&self, now: Instant) -> AgeToken {
         let now = nanoseconds(now);
         let current = self.current.load(Relaxed);
         if GRAIN.as_nanos() as u64 <= now.saturating_sub(self.begins[current].load(Relaxed)) {
             self.turn(now);
         }
         let current = self.current.load(Relaxed);
-        self.counts.mine().add(current, 1);
-        Came(current)
+        self.counts.this_thread().add(current, 1);
+        AgeToken(current)
     }
 
     /// It has gone.
-    pub fn leave(&self, came: Came) {
-        self.counts.mine().subtract(came.0, 1);
+    pub fn leave(&self, came: AgeToken) {
+        self.counts.this_thread().subtract(came.0, 1);
     }
 
     /// How many are there.
@@ -88,7 +88,7 @@ impl Ages {
         if !is_free(&current) && age < oldest / 8 {
             return;
         }
-        let Some(free) = (current..SPANS).chain(0..current).find(is_free) else { return };
+        let Some(free) = (current..SLOTS).chain(0..current).find(is_free) else { return };
         self.begins[free].store(now, Relaxed);
         self.current.store(free, Relaxed);
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_known() {
-        let (ages, begin) = (Ages::default(), Instant::now());
+        let (ages, begin) = (AgeTracker::default(), Instant::now());
         let at = |ms| begin + Duration::from_millis(ms);
         assert_eq!((ages.count(), ages.oldest(at(5))), (0, Duration::ZERO));
         let first = ages.enter(at(100));
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn ages_stay_about_right_however_many_there_are() {
-        let (ages, begin) = (Ages::default(), Instant::now());
+        let (ages, begin) = (AgeTracker::default(), Instant::now());
         let mut there = std::collections::VecDeque::new();
         // One every millisecond, each of which stays for a second.
         for ms in 0..10_000 {

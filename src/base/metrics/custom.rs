@@ -1,4 +1,4 @@
-//! Families of metrics made at run time: counters, gauges and histograms under any labels.
+//! CustomFamilies of metrics made at run time: counters, gauges and histograms under any labels.
 
 mod check;
 mod value;
@@ -12,51 +12,51 @@ use parking_lot::Mutex;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 
 use self::value::Value;
-pub use self::value::{Change, Kind};
-use super::page::label;
+pub use self::value::{MetricChange, MetricKind};
+use super::proto::label;
 use crate::error::{Error, Result};
 
 /// Metrics a family may have: labels taken from what clients send must not fill the memory.
 const MOST_SERIES: usize = 10_000;
 
-/// Labels of one metric, by name.
-pub type Labels = BTreeMap<String, String>;
+/// MetricLabels of one metric, by name.
+pub type MetricLabels = BTreeMap<String, String>;
 
 /// All families; clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Families(Arc<Mutex<BTreeMap<Arc<str>, Entry>>>);
+pub(super) struct CustomFamilies(Arc<Mutex<BTreeMap<Arc<str>, Entry>>>);
 
 struct Entry {
-    kind: Kind,
+    kind: MetricKind,
     help: String,
-    /// Invariant: counts the `Family` values; the last one takes the entry away.
+    /// Invariant: counts the `CustomFamily` values; the last one takes the entry away.
     users: usize,
-    series: BTreeMap<Labels, Kept>,
+    series: BTreeMap<MetricLabels, Kept>,
 }
 
 struct Kept {
-    /// Invariant: counts the `Series` values; the last one takes this away.
+    /// Invariant: counts the `CustomSeries` values; the last one takes this away.
     users: usize,
     value: Arc<Mutex<Value>>,
 }
 
 /// The use of a family. It is shown while anybody uses it and it has metrics.
-pub struct Family {
+pub struct CustomFamily {
     name: Arc<str>,
-    kind: Kind,
-    of: Families,
+    kind: MetricKind,
+    of: CustomFamilies,
 }
 
 /// The use of one metric of a family; others who asked for the same labels share its value.
-pub struct Series {
-    labels: Labels,
+pub struct CustomSeries {
+    labels: MetricLabels,
     value: Arc<Mutex<Value>>,
-    family: Family,
+    family: CustomFamily,
 }
 
-impl Families {
+impl CustomFamilies {
     /// The family of that name: the first one there was keeps its help.
-    pub(super) fn open(&self, name: &str, help: &str, kind: Kind) -> Result<Family> {
+    pub(super) fn open(&self, name: &str, help: &str, kind: MetricKind) -> Result<CustomFamily> {
         let mut families = self.0.lock();
         check::name(name)?;
         check::clash(&families, name, kind)?;
@@ -65,14 +65,14 @@ impl Families {
         let entry = families.entry(name.clone()).or_insert_with(new);
         if entry.kind != kind {
             return Err(Error::invalid(format!(
-                "Family name already exists with different type: '{name}' is a {}, asked for as \
+                "CustomFamily name already exists with different type: '{name}' is a {}, asked for as \
                  a {}",
                 entry.kind.name(),
                 kind.name()
             )));
         }
         entry.users += 1;
-        Ok(Family { name, kind, of: self.clone() })
+        Ok(CustomFamily { name, kind, of: self.clone() })
     }
 
     /// Those that have metrics, at this moment.
@@ -84,11 +84,11 @@ impl Families {
             family.set_name(name.to_string());
             family.set_help(entry.help.clone());
             family.set_field_type(match entry.kind {
-                Kind::Counter => MetricType::COUNTER,
-                Kind::Gauge => MetricType::GAUGE,
-                Kind::Histogram => MetricType::HISTOGRAM,
+                MetricKind::Counter => MetricType::COUNTER,
+                MetricKind::Gauge => MetricType::GAUGE,
+                MetricKind::Histogram => MetricType::HISTOGRAM,
             });
-            let metric = |(labels, kept): (&Labels, &Kept)| {
+            let metric = |(labels, kept): (&MetricLabels, &Kept)| {
                 let labels = labels.iter().map(|(name, value)| label(name, value)).collect();
                 kept.value.lock().metric(entry.kind, Metric::from_label(labels))
             };
@@ -99,15 +99,15 @@ impl Families {
     }
 }
 
-impl Family {
+impl CustomFamily {
     /// What it counts.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> MetricKind {
         self.kind
     }
 
     /// The metric under these labels, which begins at zero unless there is one. Histograms need
     /// `buckets`, upper bounds in rising order, of which the first metric's hold.
-    pub fn series(&self, labels: Labels, buckets: Option<&[f64]>) -> Result<Series> {
+    pub fn series(&self, labels: MetricLabels, buckets: Option<&[f64]>) -> Result<CustomSeries> {
         check::labels(&labels, self.kind)?;
         let new = Value::new(self.kind, buckets)?;
         let mut families = self.of.0.lock();
@@ -129,11 +129,11 @@ impl Family {
         let value = kept.value.clone();
         entry.users += 1;
         let (name, kind, of) = (self.name.clone(), self.kind, self.of.clone());
-        Ok(Series { labels, value, family: Family { name, kind, of } })
+        Ok(CustomSeries { labels, value, family: CustomFamily { name, kind, of } })
     }
 }
 
-impl Drop for Family {
+impl Drop for CustomFamily {
     fn drop(&mut self) {
         let mut families = self.of.0.lock();
         let Some(entry) = families.get_mut(&self.name) else { return };
@@ -144,9 +144,9 @@ impl Drop for Family {
     }
 }
 
-impl Series {
+impl CustomSeries {
     /// Counts. An error if metrics of this kind do not do this.
-    pub fn change(&self, change: Change) -> Result<()> {
+    pub fn change(&self, change: MetricChange) -> Result<()> {
         self.value.lock().change(self.family.kind, change)
     }
 
@@ -156,7 +156,7 @@ impl Series {
     }
 }
 
-impl Drop for Series {
+impl Drop for CustomSeries {
     fn drop(&mut self) {
         let mut families = self.family.of.0.lock();
         // The family goes when its own field is dropped.
