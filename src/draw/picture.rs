@@ -12,7 +12,7 @@ use troupe_base::{
     config::{EnsembleConfig, ModelConfig, StepConfig},
     tensor::{DataType, shape_text},
 };
-use troupe_engine::ensemble::graph::build;
+use troupe_engine::ensemble::build_graph;
 
 /// Everything to draw; ports and nodes are numbers from here on.
 pub(super) struct Picture {
@@ -157,7 +157,7 @@ fn only(config: &ModelConfig) -> EnsembleConfig {
 fn columns(ensemble: &EnsembleConfig) -> Vec<usize> {
     let mut columns = vec![1; ensemble.steps.len()];
     // A step that waits for itself is reported when the config is checked; here it has no column.
-    let Ok(graph) = build(ensemble) else { return columns };
+    let Ok(graph) = build_graph(ensemble) else { return columns };
     for node in toposort(&graph, None).unwrap_or_default() {
         for reader in graph.neighbors(node) {
             let (from, to) = (graph[node], graph[reader]);

@@ -7,12 +7,12 @@ use petgraph::{algo::toposort, graph::DiGraph};
 use troupe_base::config::EnsembleConfig;
 
 /// Node weights are positions of steps in the config, edge weights the tensors' names.
-pub type Graph = DiGraph<usize, String>;
+pub(super) type Graph = DiGraph<usize, String>;
 
 /// The graph, or the position of a step that waits for itself.
 ///
 /// The config has been checked: every tensor has one producer, a step or the client.
-pub fn build(config: &EnsembleConfig) -> Result<Graph, usize> {
+pub fn build(config: &EnsembleConfig) -> Result<DiGraph<usize, String>, usize> {
     let mut graph = Graph::new();
     let nodes: Vec<_> = (0..config.steps.len()).map(|step| graph.add_node(step)).collect();
     let mut producers = HashMap::new();

@@ -1,18 +1,18 @@
 //! Answers requests by running other models: config → petgraph → plan → step actors.
 
-mod batch;
-mod blame;
+mod batch_dim;
 mod check;
 mod flow;
-pub mod graph;
+mod graph;
 mod labels;
 mod level;
 mod levels;
+mod missing;
 mod order;
-mod parts;
 mod plan;
 mod run;
 mod sequence;
+mod split;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -26,10 +26,11 @@ use actix::Actor;
 use tokio::sync::oneshot;
 
 pub use self::{
-    batch::adapt,
+    batch_dim::adapt_batch_dim,
     check::check,
+    graph::build as build_graph,
     labels::labels,
-    parts::{Fit, fit},
+    split::{BatchFit, batch_fit},
 };
 use self::{
     flow::Flow,

@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    batch, blame,
+    batch_dim,
     flow::Iteration,
     level::Made,
+    missing,
     plan::{Plan, Route, Slot},
     sequence,
     step::Team,
@@ -174,14 +175,14 @@ impl Run {
                 // When several producers say something, the first counts.
                 sequence = sequence.take().or(said);
                 let dims = &config.inputs[position].dims;
-                batch::adapt(tensor, batch, 0 < config.max_batch_size, dims)
+                batch_dim::adapt_batch_dim(tensor, batch, 0 < config.max_batch_size, dims)
             }));
         }
         let wanted = step.wanted.clone();
         let context = sequence.unwrap_or_else(|| self.context.clone());
         let mut request = Request { context, inputs, wanted, batch: 0 };
         if let Some((maker, source)) =
-            missing.and_then(|it| blame::input(&self.plan, (index, it), &mut request))
+            missing.and_then(|it| missing::input(&self.plan, (index, it), &mut request))
         {
             self.fail(&mut state, maker, (source, Instant::now()));
             return None;
@@ -292,7 +293,7 @@ impl Run {
     fn finish(&self, state: &mut State, busy: Duration, now: Instant) {
         if let Some(To::Client(_)) = &state.to
             && let Some((maker, source)) =
-                blame::outputs(&self.plan, &state.wanted, |slot| state.slots[slot].is_some())
+                missing::outputs(&self.plan, &state.wanted, |slot| state.slots[slot].is_some())
         {
             return self.fail(state, maker, (source, now));
         }
@@ -309,7 +310,12 @@ impl Run {
             let held = held?;
             sequence = sequence.take().or(held.sequence);
             let dims = output.reshape.as_ref().unwrap_or(&output.dims);
-            Some(batch::adapt(held.tensor, held.batch, 0 < config.max_batch_size, dims))
+            Some(batch_dim::adapt_batch_dim(
+                held.tensor,
+                held.batch,
+                0 < config.max_batch_size,
+                dims,
+            ))
         });
         let outputs = outputs.collect();
         let parameters = sequence::parameters(sequence.as_deref().unwrap_or(&self.context));

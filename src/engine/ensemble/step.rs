@@ -10,9 +10,9 @@ use actix::{Actor, Addr, Context, Handler, Message};
 
 use super::{
     flow::Flow,
-    parts::{self, Fit},
     plan::Plan,
     run::{Ready, Run},
+    split::{self, BatchFit},
     turn::Turn,
 };
 use troupe_base::{
@@ -114,9 +114,9 @@ impl Step {
             run.step_done(self.index, spent, (Err(error), Instant::now()));
             return;
         }
-        let (fit, batch) = parts::fit(step.model.config.max_batch_size, &request);
-        if fit == Fit::Nothing {
-            let empty = parts::empty(&step.model.config);
+        let (fit, batch) = split::batch_fit(step.model.config.max_batch_size, &request);
+        if fit == BatchFit::Empty {
+            let empty = split::empty(&step.model.config);
             let now = Instant::now();
             let ready = run.step_done(self.index, (batch, Duration::ZERO), (empty, now));
             return start(&run, ready, now);
@@ -133,7 +133,7 @@ impl Step {
         stay.begin(&run.plan, since);
         let reply = Reply::new_at(StepAnswer { stay, batch, run: run.clone() }, since);
         match fit {
-            Fit::Parts => parts::infer(&step.model, request, reply),
+            BatchFit::Split => split::infer(&step.model, request, reply),
             _ => step.model.infer(request, reply),
         }
     }

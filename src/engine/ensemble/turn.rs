@@ -8,8 +8,8 @@ use std::{
 use super::{
     flow::Flow,
     level::Made,
-    parts::{self, Fit},
     sequence,
+    split::{self, BatchFit},
     step::Stay,
 };
 use troupe_base::{
@@ -46,7 +46,7 @@ impl Turn {
         }
         let model = flow.plan.steps[index].model.clone();
         let most = model.config.max_batch_size;
-        let (fit, batch) = parts::fit(most, &request);
+        let (fit, batch) = split::batch_fit(most, &request);
         let is_measured = !flow.context.is_warmup;
         let stay = Stay { index, ready, waited, has_window, is_measured, came: None };
         let stopped = flow.context.stopped();
@@ -56,15 +56,15 @@ impl Turn {
             return false;
         }
         match fit {
-            Fit::Whole => {
+            BatchFit::Fits => {
                 let now = Instant::now();
                 told.stay.begin(&told.flow.plan, now);
                 model.infer(request, Reply::new_at(told, now));
                 return true;
             }
             // No rows have no responses.
-            Fit::Nothing => told.close((Timing::default(), Instant::now())),
-            Fit::Parts => told.refuse(Error::invalid(format!(
+            BatchFit::Empty => told.close((Timing::default(), Instant::now())),
+            BatchFit::Split => told.refuse(Error::invalid(format!(
                 "a batch of {batch} rows for model '{}', which takes up to {most} rows at once; as \
                  it is decoupled, what it responds to parts of a batch cannot be put together",
                 model.name()

@@ -13,7 +13,7 @@ use troupe_base::{
     tap::manifest,
     tensor::{DataType, Shape, Tensor},
 };
-use troupe_engine::ensemble::{Fit, adapt, fit};
+use troupe_engine::ensemble::{BatchFit, adapt_batch_dim, batch_fit};
 use troupe_options::Replay;
 use troupe_proto::inference::{
     InferParameter, ModelConfig, ModelConfigRequest, ModelInferRequest, ModelInferResponse,
@@ -72,18 +72,18 @@ impl Models {
         let fitted = |(name, value): (String, Value)| {
             let Value { tensor, batch } = value;
             let dims = dims(&name).unwrap_or_default();
-            let tensor = adapt(tensor, batch, 0 < config.max_batch_size, dims);
+            let tensor = adapt_batch_dim(tensor, batch, 0 < config.max_batch_size, dims);
             (name, tensor)
         };
         let inputs: Named = inputs.into_iter().map(fitted).collect();
         let most = u32::try_from(config.max_batch_size).unwrap_or(0);
         let all = inputs.iter().map(|(_, it)| Some(it.clone())).collect();
-        let (fit, batch) = fit(most, &Request { inputs: all, ..Request::default() });
+        let (fit, batch) = batch_fit(most, &Request { inputs: all, ..Request::default() });
         let (version, outputs) = match fit {
-            Fit::Nothing => (String::new(), vec![empty(step, &config)?]),
+            BatchFit::Empty => (String::new(), vec![empty(step, &config)?]),
             _ if step.decoupled => self.stream(message(step, request, &inputs)).await?,
-            Fit::Whole => self.unary(message(step, request, &inputs)).await?,
-            Fit::Parts => self.parts(step, request, (inputs, most as usize)).await?,
+            BatchFit::Fits => self.unary(message(step, request, &inputs)).await?,
+            BatchFit::Split => self.parts(step, request, (inputs, most as usize)).await?,
         };
         let named = |it: Named| {
             let tensor = |(output, tensor): (String, Tensor)| {

@@ -4,7 +4,7 @@ use troupe_base::tensor::{Shape, Tensor};
 
 /// Adds or takes the batch dimension where producer and reader disagree about it; `dims` are the
 /// reader's, without a batch. What does not fit is passed on as it is: the reader will say why.
-pub fn adapt(tensor: Tensor, batch: u32, reader_batches: bool, dims: &[i64]) -> Tensor {
+pub fn adapt_batch_dim(tensor: Tensor, batch: u32, reader_batches: bool, dims: &[i64]) -> Tensor {
     let is_batched = batch != 0;
     if is_batched == reader_batches {
         return tensor;
@@ -29,7 +29,7 @@ mod tests {
     fn check(shape: &[i64], batch: u32, reader: (bool, &[i64]), expected: &[i64]) {
         let bytes = vec![0u8; shape.iter().product::<i64>() as usize];
         let tensor = Tensor::new(DataType::Uint8, shape.into(), bytes.into()).unwrap();
-        assert_eq!(adapt(tensor, batch, reader.0, reader.1).shape(), expected);
+        assert_eq!(adapt_batch_dim(tensor, batch, reader.0, reader.1).shape(), expected);
     }
 
     #[test]

@@ -18,32 +18,32 @@ const MAX_PARTS: usize = 1 << 14;
 
 /// How a step's request fits the batches of its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum BatchFit {
     /// As it is.
-    Whole,
+    Fits,
     /// It has more rows than the model takes at once.
-    Parts,
+    Split,
     /// It has no rows.
-    Nothing,
+    Empty,
 }
 
 /// How it fits, and how many rows it has; 0 for a model that does not batch (`most` is 0).
-pub fn fit(most: u32, request: &Request) -> (Fit, u32) {
+pub fn batch_fit(most: u32, request: &Request) -> (BatchFit, u32) {
     if most == 0 {
-        return (Fit::Whole, 0);
+        return (BatchFit::Fits, 0);
     }
     let first = request.inputs.iter().flatten().next();
     let rows = first.map_or(1, |it| u32::try_from(it.rows()).unwrap_or(u32::MAX));
     if (1..=most).contains(&rows) {
-        return (Fit::Whole, rows);
+        return (BatchFit::Fits, rows);
     }
     // Inputs that do not have their rows alike are for the model to refuse.
     let lead = first.and_then(|it| it.shape().first());
     let is_alike = request.inputs.iter().flatten().all(|it| it.shape().first() == lead);
     match rows {
-        _ if lead.is_none() || !is_alike => (Fit::Whole, rows),
-        0 => (Fit::Nothing, 0),
-        _ => (Fit::Parts, rows),
+        _ if lead.is_none() || !is_alike => (BatchFit::Fits, rows),
+        0 => (BatchFit::Empty, 0),
+        _ => (BatchFit::Split, rows),
     }
 }
 
@@ -222,28 +222,28 @@ mod tests {
         Some(Tensor::new(DataType::Uint8, shape.into(), bytes.into()).unwrap())
     }
 
-    fn check(most: u32, shapes: &[&[i64]], expected: (Fit, u32)) {
+    fn check(most: u32, shapes: &[&[i64]], expected: (BatchFit, u32)) {
         let inputs = shapes.iter().map(|it| tensor(it)).chain([None]).collect();
         let request = Request { inputs, ..Request::default() };
-        assert_eq!(fit(most, &request), expected, "{shapes:?} of at most {most}");
+        assert_eq!(batch_fit(most, &request), expected, "{shapes:?} of at most {most}");
     }
 
     #[test]
     fn only_what_does_not_fit_is_treated_otherwise() {
-        check(4, &[&[4, 1], &[4, 2]], (Fit::Whole, 4));
-        check(4, &[&[5, 1], &[5, 2]], (Fit::Parts, 5));
-        check(4, &[&[0, 1], &[0, 2]], (Fit::Nothing, 0));
-        check(4, &[], (Fit::Whole, 1));
-        check(0, &[&[5, 1]], (Fit::Whole, 0));
-        check(0, &[&[0, 1]], (Fit::Whole, 0));
-        check(4, &[&[1 << 40, 0]], (Fit::Parts, u32::MAX));
+        check(4, &[&[4, 1], &[4, 2]], (BatchFit::Fits, 4));
+        check(4, &[&[5, 1], &[5, 2]], (BatchFit::Split, 5));
+        check(4, &[&[0, 1], &[0, 2]], (BatchFit::Empty, 0));
+        check(4, &[], (BatchFit::Fits, 1));
+        check(0, &[&[5, 1]], (BatchFit::Fits, 0));
+        check(0, &[&[0, 1]], (BatchFit::Fits, 0));
+        check(4, &[&[1 << 40, 0]], (BatchFit::Split, u32::MAX));
     }
 
     #[test]
     fn what_no_model_would_take_is_left_to_it() {
-        check(4, &[&[5, 1], &[1, 2]], (Fit::Whole, 5));
-        check(4, &[&[0, 1], &[1, 2]], (Fit::Whole, 0));
-        check(4, &[&[]], (Fit::Whole, 0));
+        check(4, &[&[5, 1], &[1, 2]], (BatchFit::Fits, 5));
+        check(4, &[&[0, 1], &[1, 2]], (BatchFit::Fits, 0));
+        check(4, &[&[]], (BatchFit::Fits, 0));
     }
 
     #[test]
