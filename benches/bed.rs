@@ -8,8 +8,9 @@ use std::{
 use actix_rt::{Arbiter, System, SystemRunner};
 use bytes::Bytes;
 use futures_util::future::join_all;
+use troupe_backends::Backends;
 use troupe_base::{
-    backend::{Place, Settings},
+    backend::{ModelFiles, Settings},
     config::{self, ModelConfig},
     metrics::Metrics,
     model::{Health, Infer, Model, ModelParts},
@@ -35,13 +36,14 @@ impl Bed {
     /// A model with `backend: "native"`.
     pub(crate) fn native(&self, config: &str) -> Arc<Model> {
         let parts = parts(config, Vec::new());
-        let place = Place {
+        let files = ModelFiles {
             name: parts.config.name.to_string(),
             model_dir: Default::default(),
             version: parts.version,
         };
-        let native = troupe_backends::kind("native").expect("native ops are built in");
-        let backend = (native.prepare)(&Settings::default(), &place, parts.config.clone());
+        let backends = Backends::new();
+        let native = backends.find("native").expect("native ops are built in");
+        let backend = native.prepare(&Settings::default(), &files, parts.config.clone());
         let setup = batcher::Setup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),

@@ -6,37 +6,98 @@ pub mod onnx;
 mod provision;
 pub mod python;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use troupe_base::{
-    backend::{
-        Backend, Batch, Executor, InstanceName, OpenLocal, OpenRemote, Place, Placement, Remote,
-        Settings, StartRemote, Tensors,
-    },
+    backend::{Backend, ModelFiles, Settings},
     config::ModelConfig,
     error::Result,
 };
 
 /// One kind of model, by its name in `backend:`.
-pub struct Kind {
+struct Kind {
     /// As configs spell it.
-    pub name: &'static str,
-    /// Fills in what a config lacks: ModelConfig JSON in, completed JSON out, `None` for no change.
-    /// Called on a loading thread; may block.
-    pub complete: fn(&Settings, &Place, &str) -> Result<Option<String>>,
-    /// Checks the finished config and prepares to open instances. Called on a loading thread.
-    pub prepare: fn(&Settings, &Place, Arc<ModelConfig>) -> Result<Backend>,
+    name: &'static str,
+    complete: fn(&Backends, &Settings, &ModelFiles, &str) -> Result<Option<String>>,
+    prepare: fn(&Backends, &Settings, &ModelFiles, Arc<ModelConfig>) -> Result<Backend>,
 }
 
 const KINDS: &[Kind] = &[
-    Kind { name: "native", complete: |_, _, _| Ok(None), prepare: native::prepare },
-    Kind { name: "onnxruntime", complete: onnx::complete, prepare: onnx::prepare },
-    Kind { name: "python", complete: python::complete, prepare: python::prepare },
+    Kind {
+        name: "native",
+        complete: |_, _, _, _| Ok(None),
+        prepare: |_, _, _, config| native::prepare(config),
+    },
+    Kind {
+        name: "onnxruntime",
+        complete: |_, settings, files, config| onnx::complete(settings, files, config),
+        prepare: |_, settings, files, config| onnx::prepare(settings, files, config),
+    },
+    Kind {
+        name: "python",
+        complete: |all, settings, files, config| {
+            python::complete(&all.python, settings, files, config)
+        },
+        prepare: |all, settings, files, config| {
+            python::prepare(&all.python, settings, files, config)
+        },
+    },
 ];
 
-/// The kind called `name`.
-pub fn kind(name: &str) -> Option<&'static Kind> {
-    KINDS.iter().find(|it| it.name == name)
+/// The backends of one server, with what their models share: the processes of Python models.
+/// Clones are handles of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Backends {
+    python: Arc<python::Runtime>,
+}
+
+impl Backends {
+    /// Starts nothing before a model needs it.
+    pub fn new() -> Backends {
+        Backends::default()
+    }
+
+    /// The backend called `name`.
+    pub fn find(&self, name: &str) -> Option<BackendKind<'_>> {
+        let kind = KINDS.iter().find(|kind| kind.name == name)?;
+        Some(BackendKind { all: self, kind })
+    }
+
+    /// Waits until no worker process is left; kills what is left at the deadline. No worker can be
+    /// started after this was called. Blocks.
+    pub fn wait_for_workers(&self, deadline: Instant) {
+        self.python.wait_for_workers(deadline);
+    }
+}
+
+/// One backend of a server.
+pub struct BackendKind<'a> {
+    all: &'a Backends,
+    kind: &'static Kind,
+}
+
+impl BackendKind<'_> {
+    /// Fills in what a config lacks: ModelConfig JSON in, completed JSON out, `None` for no change.
+    /// Called on a loading thread; may block.
+    pub fn complete(
+        &self,
+        settings: &Settings,
+        files: &ModelFiles,
+        config: &str,
+    ) -> Result<Option<String>> {
+        (self.kind.complete)(self.all, settings, files, config)
+    }
+
+    /// Checks the finished config and prepares to open instances. Called on a loading thread; may
+    /// block.
+    pub fn prepare(
+        &self,
+        settings: &Settings,
+        files: &ModelFiles,
+        config: Arc<ModelConfig>,
+    ) -> Result<Backend> {
+        (self.kind.prepare)(self.all, settings, files, config)
+    }
 }
 
 /// The settings that backends look at, as `(backend, key)`.
@@ -52,7 +113,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("python", "shm-max-byte-size"),
 ];
 
-/// What configs may name, for messages.
+/// The backends that configs may name.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().map(|it| it.name)
+    KINDS.iter().map(|kind| kind.name)
 }

@@ -13,8 +13,10 @@ use std::{
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::Settings;
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    backend::Settings,
+    error::{Error, Result},
+};
 
 /// What an interpreter without pip says.
 pub(super) const NO_PIP: &str = "No module named pip";

@@ -183,7 +183,7 @@ pub trait Completion {
 
 /// Where a model's files are.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ModelFiles {
     /// The model's name.
     pub name: String,
     /// The model's folder.

@@ -66,7 +66,7 @@ impl Model {
             Content::Ensemble(config, _) => self.config = Some(config.clone()),
             Content::Single(draft) => match Draft::clone(draft).finish(&settings.config) {
                 Ok(config) => {
-                    if troupe_backends::kind(&config.backend).is_none() {
+                    if settings.backends.find(&config.backend).is_none() {
                         let text = super::load::unknown_backend(&config.backend);
                         problems.push(config.source_map.problem("backend", text.to_string()));
                     }

@@ -11,7 +11,7 @@ use super::{
     labels, warmup,
 };
 use troupe_base::{
-    backend::{Backend, Place},
+    backend::{Backend, ModelFiles},
     config::{self, Draft, ModelConfig, json},
     error::{Error, Result},
     metrics::Metrics,
@@ -143,15 +143,15 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
         return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
     };
     let mut draft = Draft::clone(draft);
-    let place = Place {
+    let files = ModelFiles {
         name: definition.name.to_string(),
         model_dir: definition.model_dir.clone(),
         version,
     };
-    let kind = troupe_backends::kind(&draft.proto.backend);
-    if let (Some(kind), true) = (kind, settings.auto_complete) {
+    let kind = settings.backends.find(&draft.proto.backend);
+    if let (Some(kind), true) = (&kind, settings.auto_complete) {
         let written = json::print(&draft.proto);
-        if let Some(completed) = (kind.complete)(&settings.backend, &place, &written)? {
+        if let Some(completed) = kind.complete(&settings.backend, &files, &written)? {
             merge(&mut draft, &completed)?;
         }
     }
@@ -162,7 +162,7 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let samples = warmup::samples(&config, &definition.model_dir);
     let samples = samples.map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let config = Arc::new(config);
-    let backend = (kind.prepare)(&settings.backend, &place, config.clone())?;
+    let backend = kind.prepare(&settings.backend, &files, config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {
         return Err(Error::unsupported(format!(
             "model '{}' is decoupled, which only Python models can be: backend '{}' answers once",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use troupe_backends::Backends;
 use troupe_base::{backend, config};
 use troupe_options::ControlMode;
 
@@ -24,7 +25,9 @@ pub struct Settings {
     pub retry_count: u32,
     /// Where the files of load requests are kept while their models live.
     pub scratch: PathBuf,
-    /// For the backends.
+    /// What runs models.
+    pub backends: Backends,
+    /// What backends are told of the command line.
     pub backend: backend::Settings,
     /// What the server has that a config may ask for.
     pub config: config::ServerFeatures,
@@ -41,6 +44,7 @@ impl Default for Settings {
             threads: 4,
             retry_count: 0,
             scratch: std::env::temp_dir(),
+            backends: Backends::new(),
             backend: backend::Settings::default(),
             config: config::ServerFeatures::default(),
         }

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::doors::Doors;
-use troupe_backends::python;
+use troupe_backends::Backends;
 use troupe_gateway::Gate;
 
 /// What worker processes have at the end, a little more than one has to finalize its model.
@@ -22,7 +22,7 @@ const TRACES_GRACE: Duration = Duration::from_secs(5);
 pub(super) const LAST_GRACE: Duration = Duration::from_millis(200);
 
 /// Refuses new requests, lets accepted ones finish all their steps, ends workers.
-pub(super) async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
+pub(super) async fn end(gate: Gate, backends: Backends, doors: Doors, grace: Duration) -> ExitCode {
     let deadline = Instant::now() + grace;
     gate.lifecycle.exit();
     tracing::info!("Waiting for in-flight requests to complete.");
@@ -36,7 +36,7 @@ pub(super) async fn end(gate: Gate, doors: Doors, grace: Duration) -> ExitCode {
     drop(gate);
     let grace = if is_finished { WORKERS_GRACE } else { Duration::ZERO };
     let workers_until = deadline.min(Instant::now() + grace);
-    let _ = spawn_blocking(move || python::wait_for_workers(workers_until)).await;
+    let _ = spawn_blocking(move || backends.wait_for_workers(workers_until)).await;
     // The HTTP gateway's threads are the engine's, so it goes last. Answers that are ready are
     // still written; idle connections are not waited for.
     doors.close(if is_finished { LAST_GRACE } else { Duration::ZERO }).await;

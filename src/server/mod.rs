@@ -70,6 +70,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     let sizes = python::sizes(&settings_of_models.backend).map_err(|error| error.to_string())?;
     let segments = SegmentPool::of_server(sizes);
     settings_of_models.backend.segments = segments.clone();
+    let backends = settings_of_models.backends.clone();
     actix_rt::spawn(trim(Arc::downgrade(&segments)));
     let metrics = machine::metrics(&options);
     settings_of_models.backend.metrics = metrics.clone();
@@ -104,7 +105,7 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     let loaded = tokio::select! {
         summary = started.initial => loaded(&summary, &options, &log),
         () = told.wait() => {
-            python::wait_for_workers(Instant::now());
+            backends.wait_for_workers(Instant::now());
             return Ok(ExitCode::SUCCESS);
         }
     };
@@ -112,16 +113,16 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     gate.lifecycle.started(settings(&options).repositories.iter().any(|it| it.is_dir()));
     if !loaded && options.exit_on_error {
         tracing::error!("error: creating server: Internal - failed to load all models");
-        python::wait_for_workers(Instant::now() + LAST_GRACE);
+        backends.wait_for_workers(Instant::now() + LAST_GRACE);
         return Ok(ExitCode::FAILURE);
     }
 
     told.wait().await;
     tokio::select! {
-        code = end(gate, doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
+        code = end(gate, backends.clone(), doors, Duration::from_secs(options.exit_timeout_secs)) => Ok(code),
         () = told.wait() => {
             tracing::warn!("told to end again: not waiting any longer");
-            python::wait_for_workers(Instant::now());
+            backends.wait_for_workers(Instant::now());
             Ok(ExitCode::FAILURE)
         }
     }

@@ -1,9 +1,8 @@
 //! `add_sub`: two inputs of one type and shape; their sum and their difference.
 
 use super::{
-    Op,
     elements::{self, Arithmetic, TYPES},
-    expect,
+    op::{Op, expect},
 };
 use troupe_base::{config::ModelConfig, error::Result};
 

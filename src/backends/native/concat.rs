@@ -2,9 +2,9 @@
 
 use bytes::BytesMut;
 
-use super::{super::Placement, Op, expect};
+use super::op::{Op, expect};
 use troupe_base::{
-    backend::Tensors,
+    backend::{Placement, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     tensor::{Shape, Tensor, shape_text},

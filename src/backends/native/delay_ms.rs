@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{super::Placement, Op, expect, identity};
-use troupe_base::{config::ModelConfig, error::Result};
+use super::{
+    identity,
+    op::{Op, expect},
+};
+use troupe_base::{backend::Placement, config::ModelConfig, error::Result};
 
 /// Nobody means to wait longer.
 const LONGEST: f64 = 600_000.0;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::super::Placement;
 use troupe_base::{
+    backend::Placement,
     config::ModelConfig,
     error::{Error, Result},
     tensor::{DataType, Tensor},

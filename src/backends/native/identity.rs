@@ -1,8 +1,8 @@
 //! `identity`: every output is the input of the same position, its bytes shared; batch inputs come
 //! after the other inputs.
 
-use super::{super::Placement, Op, expect};
-use troupe_base::{config::ModelConfig, error::Result};
+use super::op::{Op, expect};
+use troupe_base::{backend::Placement, config::ModelConfig, error::Result};
 
 pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     let inputs = config.executor_inputs().map(|(_, dtype)| dtype);

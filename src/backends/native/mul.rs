@@ -1,9 +1,8 @@
 //! `mul`: two inputs of one type and shape; their product.
 
 use super::{
-    Op,
     elements::{self, Arithmetic, TYPES},
-    expect,
+    op::{Op, expect},
 };
 use troupe_base::{config::ModelConfig, error::Result};
 

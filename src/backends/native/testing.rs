@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::Op;
+use super::op::Op;
 use troupe_base::{
     backend::Tensors,
     config::{ModelConfig, ServerFeatures, read_text},

@@ -16,21 +16,21 @@ mod value;
 use std::sync::Arc;
 
 use self::{options::Options, run::Runner, session::ModelFile};
-use super::{Backend, Executor, InstanceName, OpenLocal, Place, Placement, Settings};
 use troupe_base::{
+    backend::{Backend, Executor, InstanceName, ModelFiles, OpenLocal, Placement, Settings},
     config::{self, ModelConfig, Problem, json},
     error::{Error, Result},
 };
 
 /// Reads names, types, dims and whether the model batches off its file.
-pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Option<String>> {
+pub fn complete(settings: &Settings, files: &ModelFiles, config: &str) -> Result<Option<String>> {
     let reason = |it: Vec<Problem>| Error::internal(config::join_messages(&it));
     let mut draft = config::read_json(config, "config").map_err(reason)?;
     if complete::is_complete(&draft.proto) {
         return Ok(None);
     }
-    let file = session::find(place, &draft.proto.default_model_filename)?;
-    let environment = library::environment(settings, &place.name)?;
+    let file = session::find(files, &draft.proto.default_model_filename)?;
+    let environment = library::environment(settings, &files.name)?;
     let graph = graph::read(&file.look(environment)?);
     let found = complete::found(settings, &draft.proto, &graph)?;
     draft.auto_complete(found).map_err(reason)?;
@@ -38,12 +38,16 @@ pub fn complete(settings: &Settings, place: &Place, config: &str) -> Result<Opti
 }
 
 /// Checks everything that needs no session, and loads the library.
-pub fn prepare(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Backend> {
+pub fn prepare(
+    settings: &Settings,
+    files: &ModelFiles,
+    config: Arc<ModelConfig>,
+) -> Result<Backend> {
     refuse_global_threadpool(settings)?;
     let options =
         options::read(&config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
-    let file = session::find(place, &config.default_model_filename)?;
-    library::environment(settings, &place.name)?;
+    let file = session::find(files, &config.default_model_filename)?;
+    library::environment(settings, &files.name)?;
     Ok(Backend::Local(Arc::new(Opener { settings: settings.clone(), config, options, file })))
 }
 

@@ -14,7 +14,7 @@ use ort::{
 
 use super::{options::Options, value::told};
 use troupe_base::{
-    backend::{InstanceName, Place},
+    backend::{InstanceName, ModelFiles},
     error::{Error, Result},
 };
 
@@ -29,7 +29,7 @@ pub(super) struct ModelFile {
 }
 
 /// Finds the file of a version, or the one inside a folder of that name.
-pub(super) fn find(place: &Place, name: &str) -> Result<ModelFile> {
+pub(super) fn find(place: &ModelFiles, name: &str) -> Result<ModelFile> {
     let name = if name.is_empty() { MODEL_FILE } else { name };
     let mut path = place.model_dir.join(place.version.to_string()).join(name);
     if path.is_dir() {

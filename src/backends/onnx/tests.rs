@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{complete, prepare};
 use troupe_base::{
-    backend::{Backend, Executor, InstanceName, Place, Settings, Tensors},
+    backend::{Backend, Executor, InstanceName, ModelFiles, Settings, Tensors},
     config::{self, ModelConfig, read_text},
     error::Result,
     tensor::{DataType, Tensor},
@@ -60,9 +60,9 @@ fn settings() -> Settings {
 }
 
 /// One of the models beside the integration tests, served as `m`.
-fn place(model: &str) -> Place {
+fn place(model: &str) -> ModelFiles {
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/models/onnx");
-    Place { name: "m".into(), model_dir: home.join(model), version: 1 }
+    ModelFiles { name: "m".into(), model_dir: home.join(model), version: 1 }
 }
 
 fn draft(text: &str) -> config::Draft {
@@ -86,7 +86,11 @@ fn opened(model: &str, text: &str) -> Result<(Arc<ModelConfig>, Box<dyn Executor
     Ok((config.clone(), open(&settings, &place, config)?))
 }
 
-fn open(settings: &Settings, place: &Place, config: Arc<ModelConfig>) -> Result<Box<dyn Executor>> {
+fn open(
+    settings: &Settings,
+    place: &ModelFiles,
+    config: Arc<ModelConfig>,
+) -> Result<Box<dyn Executor>> {
     let Backend::Local(opener) = prepare(settings, place, config)? else {
         panic!("an ONNX model runs in this process");
     };

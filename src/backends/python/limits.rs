@@ -8,29 +8,29 @@ use troupe_base::{
 };
 
 /// The parameter that limits one `execute`.
-pub(super) const EXECUTE_TIMEOUT: &str = "EXECUTE_TIMEOUT_MS";
+pub(crate) const EXECUTE_TIMEOUT: &str = "EXECUTE_TIMEOUT_MS";
 /// The parameter that limits one start of a worker, `initialize` included.
-pub(super) const INITIALIZE_TIMEOUT: &str = "INITIALIZE_TIMEOUT_MS";
+pub(crate) const INITIALIZE_TIMEOUT: &str = "INITIALIZE_TIMEOUT_MS";
 /// The parameter that limits a worker's address space.
-pub(super) const MEMORY_LIMIT: &str = "MEMORY_LIMIT_BYTES";
+pub(crate) const MEMORY_LIMIT: &str = "MEMORY_LIMIT_BYTES";
 const PRELOAD: &str = "PRELOAD";
 
 /// What a model may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Of one `execute`; longer ones end their worker.
-    pub(super) execute: Option<Duration>,
+    pub(crate) execute: Option<Duration>,
     /// Until a worker is ready; one that takes longer is ended.
-    pub(super) initialize: Option<Duration>,
+    pub(crate) initialize: Option<Duration>,
     /// Bytes of address space of each worker.
-    pub(super) memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Import the model once and fork all instances.
-    pub(super) preload: bool,
+    pub(crate) preload: bool,
 }
 
 impl Limits {
     /// Refuses what cannot be meant.
-    pub(super) fn of(config: &ModelConfig) -> Result<Limits> {
+    pub(crate) fn of(config: &ModelConfig) -> Result<Limits> {
         let value = |key: &str| config.parameters.get(key).map(String::as_str);
         let wrong = |key: &str, expected: &str| {
             let got = value(key).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Limits {
 }
 
 /// `None` where it is not positive.
-pub(super) fn milliseconds(text: &str) -> Option<Duration> {
+pub(crate) fn milliseconds(text: &str) -> Option<Duration> {
     text.trim().parse().ok().filter(|it| 0 < *it).map(Duration::from_millis)
 }
 

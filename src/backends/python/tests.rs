@@ -14,9 +14,9 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{complete, prepare};
+use super::{Runtime, complete, prepare};
 use troupe_base::{
-    backend::{Backend, Completion, Executed, InstanceName, Outcome, Place, Remote, Settings},
+    backend::{Backend, Completion, Executed, InstanceName, ModelFiles, Outcome, Remote, Settings},
     config::{ModelConfig, read_text},
     error::{Error, ErrorKind, Result},
     model::Health,
@@ -37,14 +37,14 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A model's folder, removed in the end.
 struct Model {
-    place: Place,
+    files: ModelFiles,
     settings: Settings,
     config: ModelConfig,
 }
 
 impl Drop for Model {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.place.model_dir);
+        let _ = fs::remove_dir_all(&self.files.model_dir);
     }
 }
 
@@ -74,8 +74,8 @@ fn model(source: &str, inputs: &[(DataType, &[i64])], outputs: &[(DataType, &[i6
         }
     }
     let config = configured(&text);
-    let place = Place { name: "m".into(), model_dir: folder, version: 1 };
-    Model { place, settings: settings(), config }
+    let files = ModelFiles { name: "m".into(), model_dir: folder, version: 1 };
+    Model { files, settings: settings(), config }
 }
 
 fn configured(text: &str) -> ModelConfig {
@@ -89,10 +89,15 @@ fn dedent(source: &str) -> String {
     lines.map(|it| it.get(indent..).unwrap_or_default().to_owned() + "\n").collect()
 }
 
+fn runtime() -> Arc<Runtime> {
+    Arc::new(Runtime::default())
+}
+
 impl Model {
     fn open_with(&self, health: &Arc<Health>) -> Result<Box<dyn Remote>> {
         let config = Arc::new(self.config.clone());
-        let Backend::Remote(opener) = prepare(&self.settings, &self.place, config)? else {
+        let Backend::Remote(opener) = prepare(&runtime(), &self.settings, &self.files, config)?
+        else {
             panic!("a Python model runs elsewhere");
         };
         let instance = InstanceName {
@@ -118,7 +123,7 @@ impl Model {
     }
 
     fn file(&self, path: &str, text: &str) {
-        fs::write(self.place.model_dir.join(path), text).unwrap();
+        fs::write(self.files.model_dir.join(path), text).unwrap();
     }
 }
 
@@ -132,19 +137,19 @@ struct Collect {
 
 impl Completion for Collect {
     fn executed(&self, executed: Executed) {
-        let place = &mut self.groups.borrow_mut()[executed.group];
-        assert!(place.is_none(), "a group was answered twice");
+        let slot = &mut self.groups.borrow_mut()[executed.group];
+        assert!(slot.is_none(), "a group was answered twice");
         let now = |outcome| match outcome {
             Outcome::Answered(result) => result,
             _ => panic!("it should answer at once"),
         };
-        *place = Some(executed.results.map(|it| it.into_iter().map(now).collect()));
+        *slot = Some(executed.results.map(|it| it.into_iter().map(now).collect()));
     }
 
     fn not_started(&self, group: usize, _: Vec<Request>) {
-        let place = &mut self.groups.borrow_mut()[group];
-        assert!(place.is_none(), "a group was answered twice");
-        *place = Some(Err(Error::unavailable("not started")));
+        let slot = &mut self.groups.borrow_mut()[group];
+        assert!(slot.is_none(), "a group was answered twice");
+        *slot = Some(Err(Error::unavailable("not started")));
     }
 
     fn detach(&self, _: usize, _: usize) -> Option<Reply> {

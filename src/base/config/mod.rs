@@ -4,6 +4,7 @@
 
 mod auto_complete;
 mod backend;
+mod backend_traits;
 mod bytes;
 mod check;
 mod draft;
@@ -20,6 +21,7 @@ use crate::tensor::DataType;
 use troupe_proto::inference;
 
 pub use auto_complete::{AutoComplete, CompletionSource};
+pub use backend_traits::BackendTraits;
 pub use bytes::parse_bytes;
 pub use check::{MINIMUM_CAPABILITY, ServerFeatures};
 pub use draft::{Draft, read_json, read_text};

@@ -1,18 +1,13 @@
 //! Fills in the defaults, so that nobody after this needs to know them.
 
 use super::backend;
+use super::backend_traits::BackendTraits;
 use super::check::ServerFeatures;
 use troupe_proto::inference::model_config::SchedulingChoice;
 use troupe_proto::inference::model_instance_group::Kind;
 use troupe_proto::inference::model_optimization_policy::PinnedMemoryBuffer;
 use troupe_proto::inference::model_version_policy::{Latest, PolicyChoice};
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolicy};
-
-/// Backends that get two instances per group on a CPU when the group does not say.
-const TWO_ON_CPU: [&str; 2] = ["onnxruntime", "tensorflow"];
-
-/// Backends whose models cannot use a GPU.
-pub(super) const CPU_ONLY: [&str; 1] = ["native"];
 
 /// Fills in what was left open; what was written stays. Answers the positions of instance groups
 /// whose kind was open.
@@ -51,8 +46,8 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &ServerFeatures) -> V
 }
 
 fn instance_groups(config: &mut ModelConfig, options: &ServerFeatures) -> Vec<usize> {
-    let has_gpus = !CPU_ONLY.contains(&config.backend.as_str());
-    let gpus = || if has_gpus { (options.gpus)().unwrap_or_default() } else { &[] };
+    let traits = BackendTraits::of(&config.backend);
+    let gpus = || if traits.can_use_gpus { (options.gpus)().unwrap_or_default() } else { &[] };
     let mut auto = Vec::new();
     if config.instance_group.is_empty() {
         let name = config.name.clone();
@@ -72,8 +67,8 @@ fn instance_groups(config: &mut ModelConfig, options: &ServerFeatures) -> Vec<us
             group.gpus = gpus().to_vec();
         }
         if group.count < 1 {
-            let two = group.kind() == Kind::Cpu && TWO_ON_CPU.contains(&config.backend.as_str());
-            group.count = if two { 2 } else { 1 };
+            let is_on_cpu = group.kind() == Kind::Cpu;
+            group.count = if is_on_cpu { traits.default_cpu_count } else { 1 };
         }
     }
     auto

@@ -15,7 +15,6 @@ use super::*;
 use crate::batcher;
 use troupe_backends::native;
 use troupe_base::{
-    backend::{Place, Settings},
     config::{ServerFeatures, read_text},
     error::{Error, Result as Answered},
     model::{Health, ModelParts},
@@ -57,8 +56,7 @@ impl Stage {
         );
         let config = config(&text);
         let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
-        let place = Place { name: name.into(), model_dir: "".into(), version: 1 };
-        let backend = native::prepare(&Settings::default(), &place, config.clone()).unwrap();
+        let backend = native::prepare(config.clone()).unwrap();
         let setup = batcher::Setup {
             config: config.clone(),
             stats: stats.clone(),

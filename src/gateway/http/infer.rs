@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{Gate, access::Access, ask::ask};
 use troupe_base::{
+    config::BackendTraits,
     error::{Error, Result},
     model::Model,
     request::{Context, Response, Wanted},
@@ -148,7 +149,8 @@ async fn receive(
 
 /// Does a worker process read what clients send to this model?
 fn runs_in_processes(model: &Model) -> bool {
-    model.config.backend == "python" || model.steps.iter().any(|it| runs_in_processes(it))
+    BackendTraits::of(&model.config.backend).shares_memory
+        || model.steps.iter().any(|it| runs_in_processes(it))
 }
 
 fn body_too_big(size: usize, limit: usize) -> Error {

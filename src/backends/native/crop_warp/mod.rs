@@ -16,13 +16,12 @@ use bytes::Bytes;
 
 use self::{patch::Patch, picture::Picture};
 use super::{
-    super::Placement,
-    Op, expect,
+    op::{Op, expect},
     parameters::Parameters,
     tensors::{Floats, reads, take, writes, written},
 };
 use troupe_base::{
-    backend::Tensors,
+    backend::{Placement, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor},

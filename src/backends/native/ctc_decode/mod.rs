@@ -11,13 +11,12 @@ mod tests;
 use bytes::Bytes;
 
 use super::{
-    super::Placement,
-    Op, expect,
+    op::{Op, expect},
     parameters::Parameters,
     tensors::{Floats, floats, reads, take, writes, written},
 };
 use troupe_base::{
-    backend::Tensors,
+    backend::{Placement, Tensors},
     config::{ModelConfig, Output},
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor, shape_text},

@@ -15,13 +15,12 @@ mod tests;
 
 use self::{cells::Candidate, rectangle::Rectangle, suppress::Limits};
 use super::{
-    super::Placement,
-    Op, expect,
+    op::{Op, expect},
     parameters::Parameters,
     tensors::{Floats, floats, reads, take, writes},
 };
 use troupe_base::{
-    backend::Tensors,
+    backend::{Placement, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     tensor::{DataType, Tensor},

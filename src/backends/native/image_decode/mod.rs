@@ -25,9 +25,12 @@ use self::{
     file::Limits,
     picture::{Format, Picture},
 };
-use super::{super::Placement, Op, expect, parameters::Parameters};
+use super::{
+    op::{Op, expect},
+    parameters::Parameters,
+};
 use troupe_base::{
-    backend::Tensors,
+    backend::{Placement, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor},

@@ -42,9 +42,13 @@ use self::{
     fit::{Fit, Placed, Size},
     normalize::{Layout, Normalize},
 };
-use super::{super::Placement, Op, elements, expect, image_decode, parameters::Parameters};
+use super::{
+    elements, image_decode,
+    op::{Op, expect},
+    parameters::Parameters,
+};
 use troupe_base::{
-    backend::Tensors,
+    backend::{Placement, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor, shape_text},

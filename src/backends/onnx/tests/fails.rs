@@ -9,7 +9,7 @@ fn a_broken_file_is_named_with_the_librarys_reason() {
     let home = env::current_exe().unwrap().parent().unwrap().join("onnx-tests");
     let home = home.join(format!("broken-{}", std::process::id()));
     fs::create_dir_all(home.join("1")).unwrap();
-    let place = Place { name: "m".into(), model_dir: home.clone(), version: 1 };
+    let place = ModelFiles { name: "m".into(), model_dir: home.clone(), version: 1 };
     let path = home.join("1/model.onnx");
     let config = config::json::print(&draft("").proto);
     for contents in [&b"garbage"[..], &whole[..whole.len() / 2], b""] {
@@ -48,7 +48,7 @@ fn a_missing_file_is_named() {
     }
 }
 
-fn opened_at(place: &Place, draft: config::Draft) -> Result<()> {
+fn opened_at(place: &ModelFiles, draft: config::Draft) -> Result<()> {
     complete(&settings(), place, &config::json::print(&draft.proto))?;
     open(&settings(), place, finish(draft)).map(drop)
 }

@@ -80,11 +80,11 @@ async fn a_maker_that_waits_for_each_small_response_is_not_kept_waiting() {
 }
 
 /// A request that nobody answers.
-type Asked = (Arc<Context>, Reply);
+type ModelCall = (Arc<Context>, Reply);
 
 #[actix_rt::test]
 async fn a_call_that_is_let_go_of_is_cancelled_and_so_is_that_of_a_worker_that_dies() {
-    let contexts: Arc<Mutex<Vec<Asked>>> = Arc::default();
+    let contexts: Arc<Mutex<Vec<ModelCall>>> = Arc::default();
     let asked = contexts.clone();
     let other = move |request: Request, reply: Reply| {
         asked.lock().push((request.context.clone(), reply));
@@ -111,7 +111,7 @@ async fn a_call_that_is_let_go_of_is_cancelled_and_so_is_that_of_a_worker_that_d
     ] {
         let answer = ask(&mut *remote, request(vec![fp32(&[1], &[what as f32])])).await;
         assert_eq!(answer.is_ok(), what != 3);
-        let is_cancelled = |it: &Asked| it.0.is_stopped();
+        let is_cancelled = |it: &ModelCall| it.0.is_stopped();
         assert_eq!(contexts.lock().iter().map(is_cancelled).collect::<Vec<_>>(), cancelled);
     }
     // An answer to the dead worker's call is none to the next one's.

@@ -88,7 +88,7 @@ async fn a_worker_that_cannot_come_back_says_why() {
     assert_eq!(second.kind(), ErrorKind::Unavailable);
     assert!(text.contains("is not healthy. Model 'm': RuntimeError: only once"), "{text}");
     assert!(text.contains("Next attempt within"), "{text}");
-    fs::remove_file(model.place.model_dir.join("once")).unwrap();
+    fs::remove_file(model.files.model_dir.join("once")).unwrap();
     while !health.is_ready() {
         tokio::task::yield_now().await;
     }
@@ -133,7 +133,7 @@ async fn finalize_runs_when_the_model_goes() {
     let model = model(&source, &[one], &[one]);
     let remote = model.open();
     drop(remote);
-    while !model.place.model_dir.join("gone").exists() {
+    while !model.files.model_dir.join("gone").exists() {
         tokio::task::yield_now().await;
     }
 }

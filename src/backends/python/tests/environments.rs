@@ -56,7 +56,7 @@ async fn environment(folder: &Path) {
 
 impl Model {
     fn own_cache(&mut self) -> PathBuf {
-        let cache = self.place.model_dir.join("cache");
+        let cache = self.files.model_dir.join("cache");
         let name = ("python".to_owned(), "cache".to_owned());
         self.settings.options.insert(name, cache.display().to_string());
         cache
@@ -71,9 +71,9 @@ impl Model {
 async fn an_environment_may_be_a_folder_an_interpreter_or_an_archive() {
     let mut model = teller();
     let cache = model.own_cache();
-    let folder = model.place.model_dir.join("env");
+    let folder = model.files.model_dir.join("env");
     environment(&folder).await;
-    let archive = File::create(model.place.model_dir.join("packed.tar.gz")).unwrap();
+    let archive = File::create(model.files.model_dir.join("packed.tar.gz")).unwrap();
     let mut archive = tar::Builder::new(GzEncoder::new(archive, Compression::fast()));
     archive.follow_symlinks(false);
     let base = fs::canonicalize(folder.join("bin/python3")).unwrap();
@@ -118,7 +118,7 @@ async fn an_archive_writes_nothing_outside_of_its_folder() {
     use tar::EntryType::{Link, Regular, Symlink};
     let mut model = teller();
     let cache = model.own_cache();
-    let outside = model.place.model_dir.join("outside");
+    let outside = model.files.model_dir.join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret"), "kept").unwrap();
     let there = outside.display().to_string();
@@ -132,7 +132,7 @@ async fn an_archive_writes_nothing_outside_of_its_folder() {
     ];
     for (name, entries) in rows {
         let path = format!("{name}.tar.gz");
-        let file = File::create(model.place.model_dir.join(&path)).unwrap();
+        let file = File::create(model.files.model_dir.join(&path)).unwrap();
         let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::fast()));
         for header in entries {
             archive.append(&header, &b"evil"[..header.size().unwrap() as usize]).unwrap();
@@ -169,7 +169,7 @@ with zipfile.ZipFile(sys.argv[1], 'w') as wheel:
 async fn requirements_are_installed_once() {
     let mut model = teller();
     let cache = model.own_cache();
-    let wheel = model.place.model_dir.join("troupe_test_package-1.0-py3-none-any.whl");
+    let wheel = model.files.model_dir.join("troupe_test_package-1.0-py3-none-any.whl");
     python(&["-c", WHEEL, wheel.to_str().unwrap()]);
     model.file("1/requirements.txt", &format!("# Of our own.\n{}\n", wheel.display()));
     let first = told(&mut *model.open()).await;
@@ -187,7 +187,7 @@ async fn requirements_are_installed_once() {
 async fn a_fork_server_that_is_killed_is_replaced_with_its_workers() {
     let mut model = teller();
     // An interpreter that no other test uses.
-    environment(&model.place.model_dir.join("env")).await;
+    environment(&model.files.model_dir.join("env")).await;
     model.execution_env("env");
     let health = Arc::new(Health::default());
     (0..2).for_each(|_| health.join());

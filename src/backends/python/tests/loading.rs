@@ -6,7 +6,7 @@ const ONE: (DataType, &[i64]) = (FP32, &[1]);
 
 fn check(source: &str, expected: &str) {
     let model = model(source, &[ONE], &[ONE]);
-    let path = model.place.model_dir.join("1/model.py").display().to_string();
+    let path = model.files.model_dir.join("1/model.py").display().to_string();
     let expected = expected.replace("{path}", &path);
     let text = model.open_error();
     assert!(text.starts_with(&expected), "got      {text}\nexpected {expected}");
@@ -86,7 +86,7 @@ async fn the_file_must_be_there_and_be_python() {
     let text = "Model name must end with '.py'. Model name is \"model.txt\".";
     assert_eq!(model.open_error(), text);
     model.config.default_model_filename = "other.py".into();
-    let path = model.place.model_dir.join("1/other.py").display().to_string();
+    let path = model.files.model_dir.join("1/other.py").display().to_string();
     assert_eq!(model.open_error(), format!("Python model file not found in '{path}'"));
 }
 
@@ -133,7 +133,7 @@ fn completed(config: &str, body: &str) -> Result<Option<String>> {
         body.replace('\n', "\n        ")
     );
     let model = model(&source, &[ONE], &[ONE]);
-    complete(&model.settings, &model.place, config)
+    complete(&runtime(), &model.settings, &model.files, config)
 }
 
 #[actix_rt::test]
@@ -154,7 +154,10 @@ return config";
     });
     assert_eq!(got, expected);
     let plain = model(IDENTITY, &[ONE], &[ONE]);
-    assert_eq!(complete(&plain.settings, &plain.place, r#"{"name": "m"}"#).unwrap(), None);
+    assert_eq!(
+        complete(&runtime(), &plain.settings, &plain.files, r#"{"name": "m"}"#).unwrap(),
+        None
+    );
 }
 
 #[actix_rt::test]
@@ -188,7 +191,7 @@ async fn auto_complete_config_must_not_contradict_the_configuration() {
 async fn what_is_missing_is_installed_once_or_named() {
     let source = IDENTITY.replace("class", "import troupe_test_package\n    class");
     let mut model = model(&source, &[ONE], &[ONE]);
-    let package = model.place.model_dir.join("package");
+    let package = model.files.model_dir.join("package");
     fs::create_dir_all(&package).unwrap();
     model.file("requirements.txt", "no-such-package @ file:///nowhere\n");
     model.settings.provision = false;
@@ -217,7 +220,7 @@ async fn an_interpreter_that_is_not_there_is_named() {
         .config
         .parameters
         .insert("EXECUTION_ENV_PATH".into(), "$$TRITON_MODEL_DIRECTORY/env".into());
-    let folder = model.place.model_dir.join("env");
+    let folder = model.files.model_dir.join("env");
     let expected = format!("EXECUTION_ENV_PATH '{}' of model 'm' does not exist", folder.display());
     assert_eq!(model.open_error(), expected);
     fs::create_dir(&folder).unwrap();

@@ -1,7 +1,10 @@
 //! Large tensors: never copied between workers, reused when free, never while somebody looks.
 
 use super::*;
-use crate::python::{encode, process::FRAME_LIMIT, segments::Segments};
+use crate::python::{
+    memory::segments::Segments,
+    protocol::{encode, frames::FRAME_LIMIT},
+};
 use troupe_base::metrics::Metrics;
 
 const ANY: (DataType, &[i64]) = (FP32, &[-1]);

@@ -1,7 +1,7 @@
 //! Checks the instance groups of a model.
 
 use super::{MINIMUM_CAPABILITY, Report, ServerFeatures};
-use crate::config::{InstanceGroup, InstanceKind, normalise::CPU_ONLY};
+use crate::config::{BackendTraits, InstanceGroup, InstanceKind};
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
 
 /// The checked groups; `KIND_AUTO` has been resolved before.
@@ -40,7 +40,7 @@ fn problems(
 ) -> Vec<(&'static str, String)> {
     let has_gpus = "specifies one or more GPUs";
     match group.kind() {
-        Kind::Gpu if CPU_ONLY.contains(&backend) => {
+        Kind::Gpu if !BackendTraits::of(backend).can_use_gpus => {
             let text =
                 format!("has kind KIND_GPU but models of backend '{backend}' run on the CPU only");
             vec![("kind", text)]

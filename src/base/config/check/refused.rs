@@ -1,7 +1,7 @@
 //! Refuses what a configuration may ask for but the server cannot do yet.
 
 use super::Report;
-use crate::config::backend;
+use crate::config::{BackendTraits, backend};
 use troupe_proto::inference::{
     ModelConfig, ModelDynamicBatching, ModelOptimizationPolicy, model_config::SchedulingChoice,
 };
@@ -28,7 +28,7 @@ pub(super) fn fields(config: &ModelConfig, report: &mut Report<'_>) {
         return;
     }
     if let Some(optimization) = &config.optimization {
-        hints(optimization, config.backend == "onnxruntime", report);
+        hints(optimization, BackendTraits::of(&config.backend).reads_optimization, report);
     }
     for (index, group) in config.instance_group.iter().enumerate() {
         let asked = [
@@ -53,13 +53,13 @@ fn dynamic_batching(batching: &ModelDynamicBatching, report: &mut Report<'_>) {
 
 /// Memory hints, priority and eager batching change no result, so they are accepted and ignored.
 ///
-/// The ONNX backend looks at graph and accelerators itself.
-fn hints(optimization: &ModelOptimizationPolicy, is_onnx: bool, report: &mut Report<'_>) {
+/// Graph and accelerators are the backend's matter if it reads them.
+fn hints(optimization: &ModelOptimizationPolicy, are_read: bool, report: &mut Report<'_>) {
     let accelerators = optimization.execution_accelerators.as_ref();
     let asked = [
-        ("graph", asks(optimization.graph.as_ref()) && !is_onnx),
+        ("graph", asks(optimization.graph.as_ref()) && !are_read),
         ("cuda", asks(optimization.cuda.as_ref())),
-        ("execution_accelerators", asks(accelerators) && !is_onnx),
+        ("execution_accelerators", asks(accelerators) && !are_read),
     ];
     refuse("optimization.", &asked, report);
 }

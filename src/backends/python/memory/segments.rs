@@ -1,0 +1,172 @@
+//! The shared memory of one worker: what it has been shown, and what it made for its outputs.
+
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{Arc, Weak},
+};
+
+use parking_lot::Mutex;
+
+use crate::python::memory::fd_passing::receive_descriptor;
+use crate::python::memory::fd_passing::send_descriptor;
+use troupe_base::{
+    metrics::CopiedBytes,
+    tensor::{Home, Lease, Segment, SegmentPool, Tensor},
+};
+
+/// Freed segments are looked for once so many are known.
+const SWEEP: usize = 64;
+
+/// Segments by the worker's names and by ours.
+pub(crate) struct Segments {
+    passing: OwnedFd,
+    /// Where copies are put, and what all segments are counted in.
+    pub(crate) pool: Arc<SegmentPool>,
+    /// What the worker has mapped of ours, and whether it still exists.
+    known: HashMap<u64, Weak<()>>,
+    sweep_at: usize,
+    /// Sent since the last frame: id and size.
+    pub(crate) new: Vec<(u64, u64)>,
+    /// Freed since the last frame.
+    pub(crate) forgotten: Vec<u64>,
+    /// Counts what had to be copied.
+    pub(crate) copied: Arc<CopiedBytes>,
+    shelf: Arc<Shelf>,
+    /// What replies to calls brought the worker and it may still look at, by number.
+    holds: HashMap<u64, Tensor>,
+    next_hold: u64,
+}
+
+/// Where the worker's own segments come back to.
+#[derive(Default)]
+struct Shelf(Mutex<Shelved>);
+
+#[derive(Default)]
+struct Shelved {
+    /// The worker's number of a segment, by ours.
+    numbers: HashMap<u64, u64>,
+    /// In nobody's use, by the worker's number.
+    parked: HashMap<u64, Segment>,
+    /// Came back since the last frame.
+    released: Vec<u64>,
+}
+
+impl Home for Shelf {
+    fn give_back(&self, segment: Segment) {
+        let mut shelved = self.0.lock();
+        if let Some(number) = shelved.numbers.get(&segment.id()).copied() {
+            shelved.released.push(number);
+            shelved.parked.insert(number, segment);
+        }
+    }
+}
+
+impl Segments {
+    /// For a new worker.
+    pub(crate) fn new(
+        passing: OwnedFd,
+        pool: Arc<SegmentPool>,
+        copied: Arc<CopiedBytes>,
+    ) -> Segments {
+        Segments {
+            passing,
+            pool,
+            known: HashMap::new(),
+            sweep_at: SWEEP,
+            new: Vec::new(),
+            forgotten: Vec::new(),
+            copied,
+            shelf: Arc::default(),
+            holds: HashMap::new(),
+            next_hold: 0,
+        }
+    }
+
+    /// Shows the worker a segment unless it knows it; false if that is not possible now.
+    pub(crate) fn show(&mut self, segment: &Segment) -> bool {
+        if self.known.contains_key(&segment.id()) {
+            return true;
+        }
+        if !send_descriptor(&self.passing, segment.fd()) {
+            return false;
+        }
+        self.known.insert(segment.id(), segment.alive());
+        self.new.push((segment.id(), segment.size() as u64));
+        if self.sweep_at < self.known.len() {
+            self.sweep();
+        }
+        true
+    }
+
+    /// Finds what was freed, so that the worker unmaps it.
+    pub(crate) fn sweep(&mut self) {
+        self.known.retain(|id, alive| {
+            let is_alive = 0 < alive.strong_count();
+            if !is_alive {
+                self.forgotten.push(*id);
+            }
+            is_alive
+        });
+        self.sweep_at = SWEEP.max(2 * self.known.len());
+    }
+
+    /// The worker's own segments that came back since the last call.
+    pub(crate) fn released(&self) -> Vec<u64> {
+        std::mem::take(&mut self.shelf.0.lock().released)
+    }
+
+    /// Anything to tell?
+    pub(crate) fn has_news(&self) -> bool {
+        !self.new.is_empty()
+            || !self.forgotten.is_empty()
+            || !self.shelf.0.lock().released.is_empty()
+    }
+
+    /// The worker made segment `number` of `size` bytes and sent it.
+    pub(crate) fn adopt(&mut self, number: u64, size: u64) -> Result<(), String> {
+        let fd = receive_descriptor(&self.passing).ok_or("a segment without its descriptor")?;
+        let segment = self.pool.adopt(fd).map_err(|error| error.to_string())?;
+        if segment.size() as u64 != size {
+            return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
+        }
+        let mut shelved = self.shelf.0.lock();
+        shelved.numbers.insert(segment.id(), number);
+        if shelved.parked.insert(number, segment).is_some() {
+            return Err(format!("two segments of number {number}"));
+        }
+        Ok(())
+    }
+
+    /// The worker put an output into its segment `number`.
+    pub(crate) fn lease(&mut self, number: u64) -> Option<Arc<Lease>> {
+        let segment = self.shelf.0.lock().parked.remove(&number)?;
+        let home: Arc<dyn Home> = self.shelf.clone();
+        Some(segment.lease(Arc::downgrade(&home)))
+    }
+
+    /// Keeps a tensor until the worker lets go of it. Its number is unique among the worker's.
+    pub(crate) fn hold(&mut self, tensor: Tensor) -> u64 {
+        self.next_hold += 1;
+        self.holds.insert(self.next_hold, tensor);
+        self.next_hold
+    }
+
+    /// A tensor the worker has not let go of.
+    pub(crate) fn held(&self, number: u64) -> Option<&Tensor> {
+        self.holds.get(&number)
+    }
+
+    /// The worker does not look at it any more.
+    pub(crate) fn let_go(&mut self, number: u64) {
+        self.holds.remove(&number);
+    }
+
+    /// The worker freed its segment `number`.
+    pub(crate) fn drop_own(&mut self, number: u64) {
+        let mut shelved = self.shelf.0.lock();
+        if let Some(segment) = shelved.parked.remove(&number) {
+            shelved.numbers.remove(&segment.id());
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The processes that one parent forks on order: workers, or the instances of a preloaded model.
+
+use std::{
+    collections::HashMap,
+    io::IoSlice,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::{
+        AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+        SocketType, sendmsg, socketpair,
+    },
+};
+use tokio::{
+    net::{UnixStream, unix::pipe},
+    sync::watch,
+};
+
+use crate::python::process::progress::Progress;
+use crate::python::process::reaper::reaper;
+use crate::python::process::stdio_log;
+use crate::python::process::stdio_log::OutputSource;
+use crate::python::process::stdio_log::StderrTail;
+use crate::python::protocol::messages::receive;
+use troupe_base::error::{Error, Result};
+
+/// Orders; `forks.py` has the same.
+const SPAWN: u8 = b'S';
+const KILL: u8 = b'K';
+const ABORT: u8 = b'A';
+/// What it tells of a worker's end.
+const EXITED: u8 = b'X';
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Exit {
+    /// By itself, with a status.
+    Status(i64),
+    /// By a signal.
+    Signal(i64),
+    /// With its parent, which ended as told.
+    Lost(Arc<str>),
+}
+
+/// Something that forks workers. It lives as long as they do.
+pub(crate) trait Parent: Send + Sync {
+    /// Its children.
+    fn children(&self) -> &Children;
+}
+
+/// The server's end of a parent's control socket, and who lives.
+pub(crate) struct Children {
+    control: OwnedFd,
+    workers: SharedWorkers,
+    next: AtomicU64,
+}
+
+/// Shared with the task that hears of their ends.
+pub(crate) type SharedWorkers = Arc<Mutex<LivingWorkers>>;
+
+/// The workers that were not reaped, and where their ends are told.
+#[derive(Default)]
+pub(crate) struct LivingWorkers {
+    exits: HashMap<u64, watch::Sender<Option<Exit>>>,
+    is_gone: bool,
+}
+
+/// A worker that was just forked.
+pub(crate) struct Forked {
+    /// Names it to its parent.
+    pub(crate) number: u64,
+    /// Frames.
+    pub(crate) stream: OwnedFd,
+    /// Descriptors of segments.
+    pub(crate) passing: OwnedFd,
+    /// Which groups it has begun.
+    pub(crate) progress: Progress,
+    /// Set once it is reaped.
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    /// The last lines on its stderr.
+    pub(crate) tail: StderrTail,
+}
+
+impl Children {
+    /// Children of whoever reads the other end of `control`.
+    pub(crate) fn new(control: OwnedFd) -> Children {
+        Children { control, workers: Arc::default(), next: AtomicU64::new(1) }
+    }
+
+    /// For `listen`.
+    pub(crate) fn workers(&self) -> SharedWorkers {
+        self.workers.clone()
+    }
+
+    /// For `messages_of`.
+    pub(crate) fn control(&self) -> &OwnedFd {
+        &self.control
+    }
+
+    /// Has the parent ended?
+    pub(crate) fn is_gone(&self) -> bool {
+        self.workers.lock().is_gone
+    }
+
+    /// Forks a worker whose output is logged as `model`'s. Blocks for a moment.
+    pub(crate) fn fork(&self, model: &Arc<str>, instance: &Arc<str>) -> Result<Forked> {
+        let failed = |error: Errno| {
+            Error::internal(format!("cannot start a worker for '{instance}': {error}"))
+        };
+        if reaper().is_closing() {
+            return Err(Error::unavailable("the server is stopping"));
+        }
+        let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (stream, their_stream) = pair(SocketType::STREAM).map_err(failed)?;
+        let (passing, their_passing) = pair(SocketType::SEQPACKET).map_err(failed)?;
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed);
+        let ((stdout, their_stdout), (stderr, their_stderr)) = (pipe()?, pipe()?);
+        let progress = Progress::new().map_err(failed)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, exit) = watch::channel(None);
+        {
+            let mut workers = self.workers.lock();
+            if workers.is_gone {
+                return Err(Error::unavailable("the process that forks workers has ended"));
+            }
+            workers.exits.insert(number, sender);
+            reaper().started();
+        }
+        let pipes = [their_stdout.as_fd(), their_stderr.as_fd()];
+        let fds = [their_stream.as_fd(), their_passing.as_fd(), pipes[0], pipes[1], progress.fd()];
+        if let Err(error) = self.send(&order(SPAWN, number), &fds) {
+            if self.workers.lock().exits.remove(&number).is_some() {
+                reaper().reaped(1);
+            }
+            return Err(failed(error));
+        }
+        let tail = StderrTail::default();
+        let source = |stream, tail| OutputSource {
+            model: model.clone(),
+            instance: instance.clone(),
+            stream,
+            tail,
+        };
+        follow(stdout, source("stdout", StderrTail::default()));
+        follow(stderr, source("stderr", tail.clone()));
+        Ok(Forked { number, stream, passing, progress, exit, tail })
+    }
+
+    /// Waits while the parent is behind.
+    fn send(&self, order: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() {
+                ancillary.push(SendAncillaryMessage::ScmRights(fds));
+            }
+            let order = [IoSlice::new(order)];
+            match sendmsg(&self.control, &order, &mut ancillary, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    let mut ready = [PollFd::new(&self.control, PollFlags::OUT)];
+                    // Whatever it says, the next attempt finds out.
+                    let _ = poll(&mut ready, None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Ends a worker at once. Its parent has not reaped it, so it cannot hit another process.
+    pub(crate) fn kill(&self, number: u64) {
+        // A parent that has ended took its workers along.
+        let _ = self.send(&order(KILL, number), &[]);
+    }
+
+    /// Ends a worker so that it says on its stderr where it is.
+    pub(crate) fn abort(&self, number: u64) {
+        // As above.
+        let _ = self.send(&order(ABORT, number), &[]);
+    }
+
+    /// Has the parent kill them all and end. The listening task holds the socket too, so that to drop it is not
+    /// enough.
+    pub(crate) fn close(&self) {
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+    }
+}
+
+fn order(kind: u8, number: u64) -> [u8; 9] {
+    let mut order = [kind; 9];
+    order[1..].copy_from_slice(&number.to_le_bytes());
+    order
+}
+
+/// Tells the ends of workers until their parent ends.
+pub(crate) async fn listen(messages: UnixStream, workers: &SharedWorkers) {
+    while let Some(message) = receive(&messages).await {
+        let number = |at: usize| {
+            let bytes = message.get(at..at + 8)?;
+            bytes.try_into().ok().map(i64::from_le_bytes)
+        };
+        let (Some(&EXITED), Some(worker), Some(status)) = (message.first(), number(1), number(17))
+        else {
+            continue;
+        };
+        let sender = workers.lock().exits.remove(&(worker as u64));
+        if let Some(sender) = sender {
+            let exit = match status & 0x7f {
+                0 => Exit::Status(status >> 8 & 0xff),
+                signal => Exit::Signal(signal),
+            };
+            sender.send_replace(Some(exit));
+            reaper().reaped(1);
+        }
+    }
+    workers.lock().is_gone = true;
+}
+
+/// Tells that all workers ended with their parent.
+pub(crate) fn lose(workers: &SharedWorkers, how: &str) {
+    let exits = std::mem::take(&mut workers.lock().exits);
+    reaper().reaped(exits.len());
+    let how: Arc<str> = how.into();
+    for sender in exits.into_values() {
+        sender.send_replace(Some(Exit::Lost(how.clone())));
+    }
+}
+
+/// Logs what comes out of a pipe, on the keeper's thread.
+pub(crate) fn follow(pipe: OwnedFd, source: OutputSource) {
+    let end = (source.stream == "stderr").then(|| source.tail.begin());
+    reaper().spawn(async move {
+        if let Ok(receiver) = pipe::Receiver::from_owned_fd(pipe) {
+            stdio_log::follow(receiver, source).await;
+        }
+        drop(end);
+    });
+}

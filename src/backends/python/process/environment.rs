@@ -1,0 +1,235 @@
+//! Which interpreter runs a model; makes an environment once if what the model needs is missing.
+
+use std::{
+    fs::{self, File},
+    io::BufReader,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use crate::provision::{NO_PIP, base, cache, failed, key, once, run, told};
+use crate::python::process::fork_server::ForkServer;
+use crate::python::process::fork_server::InterpreterInfo;
+use crate::python::process::fork_server::NoForkServer;
+use crate::python::process::fork_server::acquire;
+use crate::python::process::reaper::reaper;
+use troupe_base::{
+    backend::{ModelFiles, Settings},
+    error::{Error, Result},
+};
+
+/// What decides about the interpreter.
+pub(crate) struct InterpreterChoice<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) files: &'a ModelFiles,
+    /// The `EXECUTION_ENV_PATH` parameter.
+    pub(crate) execution_env: Option<&'a str>,
+}
+
+/// The fork server of the model's environment, which is made if need be. Blocks.
+pub(crate) fn host(choice: &InterpreterChoice<'_>) -> Result<Arc<ForkServer>> {
+    if let Some(path) = choice.execution_env {
+        let interpreter = execution_env(choice, path)?;
+        return acquire(&interpreter).map_err(|it| no_host(it, &interpreter, choice));
+    }
+    let base = base(choice.settings);
+    let requirements = requirements(choice.files);
+    if requirements.is_none() && choice.settings.provision {
+        warm_up(choice, &base);
+    }
+    if requirements.is_none() || !choice.settings.provision {
+        match acquire(&base) {
+            Ok(host) => return Ok(host),
+            Err(NoForkServer::NoNumpy(_)) if choice.settings.provision => (),
+            Err(error) => return Err(no_host(error, &base, choice)),
+        }
+    }
+    let text = match &requirements {
+        Some(path) => fs::read_to_string(path)
+            .map_err(|error| failed(&format!("cannot read {}", path.display()), &error))?,
+        None => String::new(),
+    };
+    let interpreter = provide(choice, &base, &text, requirements.as_deref())?;
+    if requirements.is_none() {
+        // Without it the next start is a little slower.
+        let _ = fs::write(usual(choice, &base)?, interpreter.as_os_str().as_encoded_bytes());
+    }
+    acquire(&interpreter).map_err(|it| no_host(it, &interpreter, choice))
+}
+
+/// Where it is written which environment the interpreter needed last time.
+fn usual(choice: &InterpreterChoice<'_>, base: &Path) -> Result<PathBuf> {
+    let name = format!("usual-{}", key(&[&base.display()]));
+    Ok(cache(choice.settings)?.join("environments").join(name))
+}
+
+/// Starts what was needed last time while the interpreter is asked whether it still is.
+fn warm_up(choice: &InterpreterChoice<'_>, base: &Path) {
+    let Ok(text) = usual(choice, base).and_then(|path| {
+        fs::read_to_string(path).map_err(|error| failed("not used before", &error))
+    }) else {
+        return;
+    };
+    let interpreter = PathBuf::from(text);
+    if interpreter.exists() {
+        reaper().spawn_blocking(move || acquire(&interpreter).map(drop));
+    }
+}
+
+/// What to do about a module that is missing.
+pub(crate) fn advice(choice: &InterpreterChoice<'_>) -> String {
+    let python = base(choice.settings).display().to_string();
+    match requirements(choice.files) {
+        _ if choice.execution_env.is_some() => {
+            "install it into the environment of EXECUTION_ENV_PATH".into()
+        }
+        Some(path) if !choice.settings.provision => format!(
+            "run `{python} -m pip install numpy -r {}`, or start without --provision=never",
+            path.display()
+        ),
+        Some(path) => format!("add it to {}", path.display()),
+        None => format!(
+            "list it in a requirements.txt beside the model's file, or install it with \
+             `{python} -m pip install …`"
+        ),
+    }
+}
+
+fn no_host(error: NoForkServer, interpreter: &Path, choice: &InterpreterChoice<'_>) -> Error {
+    let hello = match error {
+        NoForkServer::Broken(error) => return error,
+        NoForkServer::NoNumpy(hello) => hello,
+    };
+    let text = hello.error.as_deref().unwrap_or_default();
+    let hint = if choice.execution_env.is_none() && !choice.settings.provision {
+        ", or start without --provision=never"
+    } else {
+        ""
+    };
+    Error::internal(format!(
+        "Python interpreter '{}' cannot run models: {text}; run `{} -m pip install numpy`{hint}",
+        interpreter.display(),
+        hello.executable
+    ))
+}
+
+fn requirements(files: &ModelFiles) -> Option<PathBuf> {
+    let version = files.model_dir.join(files.version.to_string());
+    [version, files.model_dir.clone()]
+        .map(|it| it.join("requirements.txt"))
+        .into_iter()
+        .find(|it| it.is_file())
+}
+
+/// The interpreter of a virtual environment, of a packed one, or the one named.
+fn execution_env(choice: &InterpreterChoice<'_>, path: &str) -> Result<PathBuf> {
+    let model_dir = std::path::absolute(&choice.files.model_dir)
+        .unwrap_or_else(|_| choice.files.model_dir.clone());
+    let text = path.replace("$$TRITON_MODEL_DIRECTORY", &model_dir.display().to_string());
+    let path = model_dir.join(&text);
+    let path = if path.exists() { path } else { PathBuf::from(&text) };
+    if path.is_dir() {
+        return interpreter_in(&path);
+    }
+    if !path.is_file() {
+        return Err(Error::invalid(format!(
+            "EXECUTION_ENV_PATH '{}' of model '{}' does not exist",
+            path.display(),
+            choice.files.name
+        )));
+    }
+    if text.ends_with(".tar.gz") || text.ends_with(".tgz") {
+        return unpacked(choice, &path);
+    }
+    Ok(path)
+}
+
+fn interpreter_in(folder: &Path) -> Result<PathBuf> {
+    let found = ["bin/python3", "bin/python"].map(|it| folder.join(it));
+    found.into_iter().find(|it| it.exists()).ok_or_else(|| {
+        Error::invalid(format!("no bin/python3 or bin/python in '{}'", folder.display()))
+    })
+}
+
+/// Unpacks an archive once per path, size and time of change.
+fn unpacked(choice: &InterpreterChoice<'_>, archive: &Path) -> Result<PathBuf> {
+    let what = format!("cannot unpack '{}'", archive.display());
+    let about = fs::metadata(archive).map_err(|error| failed(&what, &error))?;
+    let changed = about.modified().ok();
+    let key = key(&[&archive.display(), &about.len(), &format!("{changed:?}")]);
+    let folder = cache(choice.settings)?.join("packed").join(key);
+    once(&folder, || {
+        tracing::info!(target: "troupe::python", "unpacking {} …", archive.display());
+        let file = File::open(archive).map_err(|error| failed(&what, &error))?;
+        let mut entries =
+            tar::Archive::new(flate2::read::MultiGzDecoder::new(BufReader::new(file)));
+        for entry in entries.entries().map_err(|error| failed(&what, &error))? {
+            let mut entry = entry.map_err(|error| failed(&what, &error))?;
+            if !entry.unpack_in(&folder).map_err(|error| failed(&what, &error))? {
+                let path = entry.path().map(|it| it.display().to_string()).unwrap_or_default();
+                return Err(failed(&what, &format!("'{path}' would lie outside of it")));
+            }
+        }
+        Ok(())
+    })?;
+    interpreter_in(&folder)
+}
+
+/// The interpreter of an environment with numpy and `requirements`, made on first use.
+fn provide(
+    choice: &InterpreterChoice<'_>,
+    base: &Path,
+    requirements: &str,
+    file: Option<&Path>,
+) -> Result<PathBuf> {
+    let about = probe(base)?;
+    let key = key(&[&about, &requirements]);
+    let folder = cache(choice.settings)?.join("environments").join(key);
+    let python = folder.join("bin/python");
+    once(&folder, || {
+        let needs = file.map_or("numpy".to_owned(), |it| format!("numpy and {}", it.display()));
+        let what = format!("{} for model '{}' ({needs})", folder.display(), choice.files.name);
+        told("Python environment", &what, || make(base, &folder, &python, file))
+    })?;
+    Ok(python)
+}
+
+/// With the base's pip if it can install elsewhere (22.3), else with one of its own.
+fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) -> Result<()> {
+    let venv = |more: &[&str]| {
+        let mut command = Command::new(base);
+        command.args(["-m", "venv", "--system-site-packages"]).args(more).arg(folder);
+        run(command)
+    };
+    let packages = |command: &mut Command| {
+        command.args(["install", "--no-input", "--disable-pip-version-check", "numpy"]);
+        if let Some(file) = requirements {
+            command.arg("-r").arg(file);
+        }
+    };
+    venv(&["--without-pip"])?;
+    let mut pip = Command::new(base);
+    pip.args(["-m", "pip", "--python"]).arg(python);
+    packages(&mut pip);
+    let Err(first) = run(pip) else { return Ok(()) };
+    if !first.to_string().contains(NO_PIP) && !first.to_string().contains("no such option") {
+        return Err(first);
+    }
+    venv(&["--upgrade-deps"]).or_else(|_| venv(&[]))?;
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip"]);
+    packages(&mut pip);
+    run(pip)
+}
+
+/// Version and place of an interpreter, which decide what can be installed for it.
+fn probe(base: &Path) -> Result<String> {
+    match acquire(base) {
+        Err(NoForkServer::NoNumpy(InterpreterInfo { version, prefix, .. })) => {
+            Ok(version + &prefix)
+        }
+        Err(NoForkServer::Broken(error)) => Err(error),
+        Ok(host) => Ok(host.hello.version.clone() + &host.hello.prefix),
+    }
+}

@@ -1,0 +1,247 @@
+//! What workers print becomes log lines: one each, escaped, cut, and no more than a log can take.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tokio::{io::AsyncReadExt, net::unix::pipe, sync::watch};
+
+/// Longer lines are cut.
+const LONGEST: usize = 8 << 10;
+/// Lines a worker may log in a second; the rest is counted.
+const PER_SECOND: u32 = 500;
+/// Lines kept for the error of a crash, and the most bytes of them: gRPC has errors in headers.
+const KEPT: usize = 20;
+const KEPT_BYTES: usize = 4 << 10;
+/// Where a stack goes through the backend.
+const OURS: &str = "  File \"<troupe>/";
+/// Of each line; one always fits, whatever the letters.
+const KEPT_LETTERS: usize = 1000;
+/// How long the last lines of a process that has ended may be under way. They are there at once,
+/// unless a child of it lives on and has the pipe too.
+const ON_THE_WAY: Duration = Duration::from_millis(100);
+
+/// The last lines of a worker's stderr.
+#[derive(Clone, Default)]
+pub(crate) struct StderrTail(Arc<TailLines>);
+
+#[derive(Default)]
+struct TailLines {
+    lines: Mutex<VecDeque<String>>,
+    /// Nothing more will come.
+    is_whole: watch::Sender<bool>,
+}
+
+/// Says, when it is dropped, that nothing more will come.
+pub(crate) struct TailEnd(StderrTail);
+
+impl Drop for TailEnd {
+    fn drop(&mut self) {
+        self.0.0.is_whole.send_replace(true);
+    }
+}
+
+impl StderrTail {
+    /// To be held by whoever reads the lines.
+    pub(crate) fn begin(&self) -> TailEnd {
+        TailEnd(self.clone())
+    }
+
+    fn push(&self, line: &str) {
+        // Of a stack that is written when a worker crashes, only the model's part says something.
+        if line.starts_with(OURS) {
+            return;
+        }
+        let mut lines = self.0.lines.lock();
+        if lines.len() == KEPT {
+            lines.pop_front();
+        }
+        lines.push_back(line.chars().take(KEPT_LETTERS).collect());
+    }
+
+    /// The lines, one below the other, once all are read.
+    pub(crate) async fn text(&self) -> String {
+        let mut is_whole = self.0.is_whole.subscribe();
+        let _ = tokio::time::timeout(ON_THE_WAY, is_whole.wait_for(|it| *it)).await;
+        let lines = self.0.lines.lock();
+        let mut room = KEPT_BYTES;
+        let fits = |line: &&String| {
+            let fits = line.len() < room;
+            room = room.saturating_sub(line.len() + 1);
+            fits
+        };
+        let mut last: Vec<&str> = lines.iter().rev().take_while(fits).map(String::as_str).collect();
+        if last.is_empty() {
+            return "it wrote nothing to stderr".into();
+        }
+        last.reverse();
+        format!("its last lines on stderr:\n{}", last.join("\n"))
+    }
+}
+
+/// Whose output it is.
+#[derive(Clone)]
+pub(crate) struct OutputSource {
+    pub(crate) model: Arc<str>,
+    pub(crate) instance: Arc<str>,
+    pub(crate) stream: &'static str,
+    pub(crate) tail: StderrTail,
+}
+
+/// How much a worker may still log in this second.
+pub(crate) struct LineBudget {
+    since: Instant,
+    left: u32,
+    dropped: u64,
+}
+
+impl Default for LineBudget {
+    fn default() -> LineBudget {
+        LineBudget { since: Instant::now(), left: PER_SECOND, dropped: 0 }
+    }
+}
+
+impl LineBudget {
+    /// May one more line be logged? Says how many were not since the last one.
+    pub(crate) fn take(&mut self) -> Option<u64> {
+        if Duration::from_secs(1) <= self.since.elapsed() {
+            (self.since, self.left) = (Instant::now(), PER_SECOND);
+        }
+        if self.left == 0 {
+            self.dropped += 1;
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.dropped))
+    }
+}
+
+/// Logs lines until the pipe ends.
+pub(crate) async fn follow(mut receiver: pipe::Receiver, source: OutputSource) {
+    let mut chunk = vec![0; 16 << 10];
+    let mut splitter = Splitter::default();
+    let mut budget = LineBudget::default();
+    loop {
+        let size = receiver.read(&mut chunk).await.unwrap_or(0);
+        splitter.feed(&chunk[..size], &mut |line| {
+            if source.stream == "stderr" {
+                source.tail.push(&escape(line));
+            }
+            if let Some(dropped) = budget.take() {
+                report_dropped(&source, dropped);
+                let OutputSource { model, instance, stream, .. } = &source;
+                tracing::info!(target: "troupe::python", %model, %instance, stream, "{line}");
+            }
+        });
+        if size == 0 {
+            report_dropped(&source, budget.dropped);
+            return;
+        }
+        // Whoever prints without end must not keep the others' lines from being read.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn report_dropped(source: &OutputSource, dropped: u64) {
+    if 0 < dropped {
+        let OutputSource { model, instance, stream, .. } = source;
+        tracing::warn!(
+            target: "troupe::python", %model, %instance, stream,
+            "{dropped} lines were not logged: more than {PER_SECOND} in a second"
+        );
+    }
+}
+
+/// Bytes into lines of bounded length.
+#[derive(Default)]
+struct Splitter {
+    line: Vec<u8>,
+    cut: usize,
+}
+
+impl Splitter {
+    /// Every finished line; an empty `bytes` ends the last one.
+    fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
+        if bytes.is_empty() {
+            if !self.line.is_empty() {
+                self.end(each);
+            }
+            return;
+        }
+        for part in bytes.split_inclusive(|it| *it == b'\n') {
+            let (text, is_whole) = match part.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (part, false),
+            };
+            let room = LONGEST - self.line.len();
+            self.line.extend_from_slice(&text[..text.len().min(room)]);
+            self.cut += text.len().saturating_sub(room);
+            if is_whole {
+                self.end(each);
+            }
+        }
+    }
+
+    fn end(&mut self, each: &mut dyn FnMut(&str)) {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        let mut text = String::from_utf8_lossy(line).into_owned();
+        if 0 < self.cut {
+            text.push_str(&format!(" … {} bytes cut", self.cut));
+        }
+        each(&text);
+        self.line.clear();
+        self.cut = 0;
+    }
+}
+
+/// Control characters made visible, so that a line stays a line.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\t' => escaped.push('\t'),
+            it if it.is_control() => escaped.extend(it.escape_default()),
+            it => escaped.push(it),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(chunks: &[&[u8]], expected: &[&str]) {
+        let mut splitter = Splitter::default();
+        let mut lines = Vec::new();
+        for chunk in chunks.iter().chain([&&b""[..]]) {
+            splitter.feed(chunk, &mut |line| lines.push(line.to_owned()));
+        }
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn output_becomes_whole_lines() {
+        check(&[b"a\nb", b"c\n\nd"], &["a", "bc", "", "d"]);
+        check(&[b"\x1b[31mred\r\n"], &["\x1b[31mred"]);
+        assert_eq!(escape("\x1b[31mred\x07"), "\\u{1b}[31mred\\u{7}");
+        check(&[b"\xff\xfe\n"], &["\u{fffd}\u{fffd}"]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let long = vec![b'x'; LONGEST + 10];
+        let expected = format!("{} … 10 bytes cut", "x".repeat(LONGEST));
+        check(&[&long[..5], &long[5..], b"\nnext\n"], &[&expected, "next"]);
+    }
+
+    #[test]
+    fn a_flood_is_counted_instead_of_logged() {
+        let mut budget = LineBudget::default();
+        let logged = (0..PER_SECOND + 100).filter(|_| budget.take().is_some()).count();
+        assert_eq!((logged, budget.dropped), (PER_SECOND as usize, 100));
+    }
+}

@@ -1,0 +1,89 @@
+//! What a worker says beside answers, from its start to its last words: log lines and metrics.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use crate::python::process::stdio_log::LineBudget;
+use crate::python::process::worker_metrics::WorkerMetrics;
+use troupe_base::metrics::{CopiedBytes, Metrics};
+
+/// The level of `Logger.VERBOSE`.
+const VERBOSE: i64 = 3;
+
+/// One worker's.
+pub(crate) struct WorkerEvents {
+    model: Arc<str>,
+    instance: Arc<str>,
+    budget: Mutex<LineBudget>,
+    held: Mutex<WorkerMetrics>,
+    /// Counts what is copied for the worker.
+    pub(crate) copied: Arc<CopiedBytes>,
+}
+
+#[derive(Deserialize)]
+struct Log {
+    level: i64,
+    place: String,
+    message: String,
+}
+
+impl WorkerEvents {
+    /// For a new worker of `instance` of `model`.
+    pub(crate) fn new(
+        (model, instance): (&Arc<str>, &Arc<str>),
+        metrics: &Metrics,
+        copied: &Arc<CopiedBytes>,
+    ) -> WorkerEvents {
+        WorkerEvents {
+            model: model.clone(),
+            instance: instance.clone(),
+            budget: Mutex::default(),
+            held: Mutex::new(WorkerMetrics::new(metrics.clone())),
+            copied: copied.clone(),
+        }
+    }
+
+    /// What it says of metrics; the answer is a frame. An error is the worker's, and its end.
+    pub(crate) fn count(&self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        self.held.lock().obey(body, |bytes| self.copied.to_worker(bytes))
+    }
+
+    /// Ends its metrics.
+    pub(crate) fn let_go(&self) {
+        self.held.lock().let_go();
+    }
+
+    /// A line of `pb_utils.Logger`.
+    pub(crate) fn log(&self, body: &[u8]) {
+        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
+        // What nobody will see must not use up what others need.
+        if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {
+            return;
+        }
+        let Some(dropped) = self.budget.lock().take() else { return };
+        let WorkerEvents { model, instance, .. } = self;
+        if 0 < dropped {
+            tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");
+        }
+        match level {
+            1 => tracing::warn!(target: "troupe::python", %model, %instance, place, "{message}"),
+            2 => tracing::error!(target: "troupe::python", %model, %instance, place, "{message}"),
+            VERBOSE => {
+                tracing::debug!(target: "troupe::python", %model, %instance, place, "{message}")
+            }
+            _ => tracing::info!(target: "troupe::python", %model, %instance, place, "{message}"),
+        }
+    }
+
+    /// A frame that nobody waits for any more: the worker is finalizing its model.
+    pub(crate) fn log_last(&self, kind: u8, body: &[u8]) {
+        match kind {
+            b'L' => self.log(body),
+            // Nobody can be answered, and nonsense does no harm now.
+            b'M' => drop(self.count(body)),
+            _ => (),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Answers to calls into frames: heads that repeat, then bytes, large ones in shared segments.
+
+use std::sync::Arc;
+
+use crate::python::memory::segments::Segments;
+use crate::python::protocol::decode::code_of;
+use crate::python::protocol::encode::Placed;
+use crate::python::protocol::encode::check_room;
+use crate::python::protocol::encode::is_placed;
+use crate::python::protocol::encode::mark_sole_readers;
+use crate::python::protocol::encode::pad;
+use crate::python::protocol::encode::parameters_json;
+use crate::python::protocol::encode::place;
+use crate::python::protocol::encode::put_place;
+use troupe_base::{
+    config::ModelConfig,
+    error::{Error, Result},
+    request::{Credit, Part, Response},
+    tensor::Tensor,
+};
+
+/// Flags of a reply; `replies.py` has the same.
+const LAST: u8 = 1;
+const FAILED: u8 = 2;
+const GIVEN: u8 = 4;
+/// Where the head begins.
+const HEAD: usize = 32;
+const IN_SEGMENT: u8 = 128;
+
+/// What is said in reply to a call.
+pub(crate) enum CallReply {
+    /// A response that others or the end will follow.
+    Part(Part),
+    /// The last or only response.
+    Last(Result<Response>),
+    /// There is none, or none after the last `Part`.
+    End,
+}
+
+impl CallReply {
+    pub(crate) fn is_last(&self) -> bool {
+        !matches!(self, CallReply::Part(_))
+    }
+    pub(crate) fn response(&mut self) -> Option<&mut Response> {
+        match self {
+            CallReply::Part(Part { result: Ok(response), .. }) | CallReply::Last(Ok(response)) => {
+                Some(response)
+            }
+            _ => None,
+        }
+    }
+    /// What lets its maker go on once the caller has it.
+    pub(crate) fn take_credit(&mut self) -> Option<Arc<Credit>> {
+        match self {
+            CallReply::Part(part) => part.credit.take(),
+            CallReply::Last(_) | CallReply::End => None,
+        }
+    }
+}
+
+/// Appends the frame of a reply, given the config of the model that was called. Answers how many
+/// bytes it makes the worker hold.
+///
+/// Tensors may move into segments that the worker has to be told of first.
+pub(crate) fn reply(
+    frame: &mut Vec<u8>,
+    call: u64,
+    (said, config): (CallReply, Option<&ModelConfig>),
+    segments: &mut Segments,
+) -> u64 {
+    let start = frame.len();
+    let mut flags = if said.is_last() { LAST } else { 0 };
+    let result = match said {
+        CallReply::Part(part) => Some(part.result),
+        CallReply::Last(result) => Some(result),
+        CallReply::End => None,
+    };
+    frame.resize(start + HEAD, 0);
+    let written = match (result, config) {
+        (None, _) => Ok(Written::default()),
+        (Some(Err(error)), _) => Err(error),
+        (Some(Ok(response)), Some(config)) => {
+            flags |= GIVEN;
+            put_response(frame, start, (response, config), segments)
+        }
+        (Some(Ok(_)), None) => Err(Error::internal("a response of no model")),
+    };
+    let (code, written) = match written {
+        Ok(written) => (0, written),
+        Err(error) => {
+            frame.truncate(start + HEAD);
+            flags = flags & LAST | FAILED;
+            let text = error.to_string();
+            put_text(frame, &text);
+            (code_of(error.kind()), Written { text: text.len(), ..Written::default() })
+        }
+    };
+    let size = (frame.len() - start) as u32;
+    let head = &mut frame[start..start + HEAD];
+    head[..4].copy_from_slice(&size.to_le_bytes());
+    head[4] = b'b';
+    head[8..16].copy_from_slice(&call.to_le_bytes());
+    head[16..18].copy_from_slice(&[flags, code]);
+    head[18..20].copy_from_slice(&written.outputs.to_le_bytes());
+    head[20..24].copy_from_slice(&written.head.to_le_bytes());
+    head[24..32].copy_from_slice(&(written.text as u64).to_le_bytes());
+    u64::from(size) + written.large
+}
+
+#[derive(Default)]
+struct Written {
+    outputs: u16,
+    head: u32,
+    text: usize,
+    /// Bytes in segments.
+    large: u64,
+}
+
+/// An error means that what could not be placed is too much for a frame.
+fn put_response(
+    frame: &mut Vec<u8>,
+    start: usize,
+    (mut response, config): (Response, &ModelConfig),
+    segments: &mut Segments,
+) -> Result<Written> {
+    let mut written = Written::default();
+    let outputs = || config.outputs.iter().map(|it| &*it.name);
+    for (name, tensor) in outputs().zip(&mut response.outputs) {
+        if let Some(tensor) = tensor {
+            // Without room in shared memory it stays in the frame.
+            let _ = place(tensor, segments);
+            put_head(frame, name, tensor);
+            written.outputs += 1;
+        }
+    }
+    written.head = (frame.len() - start - HEAD) as u32;
+    if !response.parameters.is_empty() {
+        let text = parameters_json(&response.parameters);
+        check_room(&frame[start..], text.len())?;
+        put_text(frame, &text);
+        written.text = text.len();
+    }
+    let inline = response.outputs.iter().flatten().filter(|it| !is_placed(it));
+    check_room(&frame[start..], inline.map(|it| it.data().len() + 8).sum())?;
+    let mut placed: Vec<Placed> = Vec::new();
+    for tensor in response.outputs.into_iter().take(config.outputs.len()).flatten() {
+        match tensor.segment().filter(|_| is_placed(&tensor)) {
+            Some((lease, offset)) => {
+                written.large += tensor.data().len() as u64;
+                put_place(frame, &tensor, (lease, offset), &mut placed);
+                let hold = segments.hold(tensor);
+                frame.extend_from_slice(&hold.to_le_bytes());
+            }
+            None => {
+                frame.extend_from_slice(tensor.data());
+                pad(frame);
+            }
+        }
+    }
+    mark_sole_readers(frame, &placed);
+    Ok(written)
+}
+
+fn put_head(frame: &mut Vec<u8>, name: &str, tensor: &Tensor) {
+    let code = tensor.dtype().to_proto() as u8;
+    let (code, size) =
+        if is_placed(tensor) { (code | IN_SEGMENT, 0) } else { (code, tensor.data().len()) };
+    frame.extend_from_slice(&(name.len() as u16).to_le_bytes());
+    frame.extend_from_slice(&[code, tensor.shape().len() as u8]);
+    frame.extend_from_slice(&(size as u32).to_le_bytes());
+    for dim in tensor.shape() {
+        frame.extend_from_slice(&dim.to_le_bytes());
+    }
+    put_text(frame, name);
+}
+
+fn put_text(frame: &mut Vec<u8>, text: &str) {
+    frame.extend_from_slice(text.as_bytes());
+    pad(frame);
+}

@@ -1,0 +1,60 @@
+//! Looks after a worker now and then: memory that nobody uses, and callers that have gone.
+
+use std::{cell::RefCell, rc::Weak, time::Duration};
+
+use crate::python::protocol::encode;
+use crate::python::worker::in_flight::GroupEvents;
+use crate::python::worker::in_flight::InFlightGroup;
+use crate::python::worker::in_flight::failed;
+use crate::python::worker::in_flight::tell;
+use crate::python::worker::link::Link;
+use crate::python::worker::link::State;
+use troupe_base::error::Error;
+
+/// How often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Has an idle worker free its shared memory, and unmap what we have freed.
+pub(crate) async fn tidy(link: Weak<RefCell<Link>>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(held) = link.upgrade() else { return };
+        let news = held.borrow_mut().tidy();
+        drop(held);
+        tell(news);
+    }
+}
+
+impl Link {
+    fn tidy(&mut self) -> GroupEvents {
+        let was_idle = std::mem::replace(&mut self.is_idle, true);
+        if let State::Up(connection) = &mut self.state {
+            connection.segments.sweep();
+            let has_ended = !was_idle && self.in_flight.is_empty();
+            let is_full = connection.segments.pool.check_room().is_err();
+            if was_idle && connection.segments.has_news() || has_ended || is_full {
+                let flags = if was_idle || is_full { encode::TRIM } else { 0 };
+                encode::news(&mut self.frame, &mut connection.segments, flags);
+                connection.write(&self.frame);
+            }
+        }
+        self.answer_cancelled()
+    }
+
+    /// Whoever has gone is answered while the worker still runs: the answer may be all that keeps
+    /// an unloaded model, and with it this worker, alive.
+    fn answer_cancelled(&mut self) -> GroupEvents {
+        self.open.answer_cancelled();
+        let flights = self.in_flight.iter().flat_map(|flight| {
+            let groups = flight.groups.iter().enumerate();
+            groups.map(move |(group, it)| (&flight.done, group, it))
+        });
+        let stopped = |group: &InFlightGroup| {
+            let requests = group.requests.as_ref()?;
+            let first = requests.first().map(|request| request.context.stopped());
+            let is_gone = requests.iter().all(|request| request.context.is_stopped());
+            is_gone.then(|| first.flatten().unwrap_or_else(Error::cancelled))
+        };
+        flights.filter_map(|(done, group, it)| Some(failed(done, group, &stopped(it)?))).collect()
+    }
+}
