@@ -14,7 +14,7 @@ pub(super) struct Elements<'a> {
 }
 
 /// One element.
-enum Element<'a> {
+enum ElementValue<'a> {
     Bool(bool),
     Unsigned(u64),
     Signed(i64),
@@ -36,11 +36,13 @@ impl<'a> Elements<'a> {
     /// of them is none.
     pub(super) fn distance(&self, other: &Elements<'_>, index: usize) -> Option<f64> {
         match (self.get(index)?, other.get(index)?) {
-            (Element::Bool(a), Element::Bool(b)) => Some(f64::from(u8::from(a != b))),
-            (Element::Unsigned(a), Element::Unsigned(b)) => Some(a.abs_diff(b) as f64),
-            (Element::Signed(a), Element::Signed(b)) => Some(a.abs_diff(b) as f64),
-            (Element::Single(a), Element::Single(b)) => Some((f64::from(a) - f64::from(b)).abs()),
-            (Element::Double(a), Element::Double(b)) => Some((a - b).abs()),
+            (ElementValue::Bool(a), ElementValue::Bool(b)) => Some(f64::from(u8::from(a != b))),
+            (ElementValue::Unsigned(a), ElementValue::Unsigned(b)) => Some(a.abs_diff(b) as f64),
+            (ElementValue::Signed(a), ElementValue::Signed(b)) => Some(a.abs_diff(b) as f64),
+            (ElementValue::Single(a), ElementValue::Single(b)) => {
+                Some((f64::from(a) - f64::from(b)).abs())
+            }
+            (ElementValue::Double(a), ElementValue::Double(b)) => Some((a - b).abs()),
             _ => None,
         }
     }
@@ -49,12 +51,12 @@ impl<'a> Elements<'a> {
     pub(super) fn text(&self, index: usize, limit: usize) -> String {
         match self.get(index) {
             None => String::new(),
-            Some(Element::Bool(it)) => it.to_string(),
-            Some(Element::Unsigned(it)) => it.to_string(),
-            Some(Element::Signed(it)) => it.to_string(),
-            Some(Element::Single(it)) => format!("{it:?}"),
-            Some(Element::Double(it)) => format!("{it:?}"),
-            Some(Element::Text(it)) => escaped(it, limit),
+            Some(ElementValue::Bool(it)) => it.to_string(),
+            Some(ElementValue::Unsigned(it)) => it.to_string(),
+            Some(ElementValue::Signed(it)) => it.to_string(),
+            Some(ElementValue::Single(it)) => format!("{it:?}"),
+            Some(ElementValue::Double(it)) => format!("{it:?}"),
+            Some(ElementValue::Text(it)) => escaped(it, limit),
         }
     }
 
@@ -62,35 +64,35 @@ impl<'a> Elements<'a> {
     pub(super) fn json(&self, index: usize) -> String {
         match self.get(index) {
             None => "null".to_owned(),
-            Some(Element::Bool(it)) => it.to_string(),
-            Some(Element::Unsigned(it)) => it.to_string(),
-            Some(Element::Signed(it)) => it.to_string(),
-            Some(Element::Single(it)) => float(it),
-            Some(Element::Double(it)) => float(it),
-            Some(Element::Text(it)) => match std::str::from_utf8(it) {
+            Some(ElementValue::Bool(it)) => it.to_string(),
+            Some(ElementValue::Unsigned(it)) => it.to_string(),
+            Some(ElementValue::Signed(it)) => it.to_string(),
+            Some(ElementValue::Single(it)) => float(it),
+            Some(ElementValue::Double(it)) => float(it),
+            Some(ElementValue::Text(it)) => match std::str::from_utf8(it) {
                 Ok(text) => serde_json::Value::from(text).to_string(),
                 Err(_) => serde_json::json!({"b64": STANDARD.encode(it)}).to_string(),
             },
         }
     }
 
-    fn get(&self, index: usize) -> Option<Element<'a>> {
+    fn get(&self, index: usize) -> Option<ElementValue<'a>> {
         use DataType::*;
         Some(match self.tensor.dtype() {
-            Bool => Element::Bool(self.bytes::<1>(index)? != [0]),
-            Uint8 => Element::Unsigned(u8::from_le_bytes(self.bytes(index)?).into()),
-            Uint16 => Element::Unsigned(u16::from_le_bytes(self.bytes(index)?).into()),
-            Uint32 => Element::Unsigned(u32::from_le_bytes(self.bytes(index)?).into()),
-            Uint64 => Element::Unsigned(u64::from_le_bytes(self.bytes(index)?)),
-            Int8 => Element::Signed(i8::from_le_bytes(self.bytes(index)?).into()),
-            Int16 => Element::Signed(i16::from_le_bytes(self.bytes(index)?).into()),
-            Int32 => Element::Signed(i32::from_le_bytes(self.bytes(index)?).into()),
-            Int64 => Element::Signed(i64::from_le_bytes(self.bytes(index)?)),
-            Fp16 => Element::Single(from_fp16(u16::from_le_bytes(self.bytes(index)?))),
-            Bf16 => Element::Single(from_bf16(u16::from_le_bytes(self.bytes(index)?))),
-            Fp32 => Element::Single(f32::from_le_bytes(self.bytes(index)?)),
-            Fp64 => Element::Double(f64::from_le_bytes(self.bytes(index)?)),
-            Bytes => Element::Text(self.strings.get(index)?),
+            Bool => ElementValue::Bool(self.bytes::<1>(index)? != [0]),
+            Uint8 => ElementValue::Unsigned(u8::from_le_bytes(self.bytes(index)?).into()),
+            Uint16 => ElementValue::Unsigned(u16::from_le_bytes(self.bytes(index)?).into()),
+            Uint32 => ElementValue::Unsigned(u32::from_le_bytes(self.bytes(index)?).into()),
+            Uint64 => ElementValue::Unsigned(u64::from_le_bytes(self.bytes(index)?)),
+            Int8 => ElementValue::Signed(i8::from_le_bytes(self.bytes(index)?).into()),
+            Int16 => ElementValue::Signed(i16::from_le_bytes(self.bytes(index)?).into()),
+            Int32 => ElementValue::Signed(i32::from_le_bytes(self.bytes(index)?).into()),
+            Int64 => ElementValue::Signed(i64::from_le_bytes(self.bytes(index)?)),
+            Fp16 => ElementValue::Single(from_fp16(u16::from_le_bytes(self.bytes(index)?))),
+            Bf16 => ElementValue::Single(from_bf16(u16::from_le_bytes(self.bytes(index)?))),
+            Fp32 => ElementValue::Single(f32::from_le_bytes(self.bytes(index)?)),
+            Fp64 => ElementValue::Double(f64::from_le_bytes(self.bytes(index)?)),
+            Bytes => ElementValue::Text(self.strings.get(index)?),
         })
     }
 

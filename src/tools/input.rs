@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     literal::{self, push_string},
-    shape::Known,
+    shape::ShapeHints,
 };
 use troupe_base::{
     numpy::npy,
@@ -31,7 +31,7 @@ pub(super) fn inputs(
     for text in &arguments.input {
         let (input, value) = named(text, config)?;
         let given = shapes.iter().find(|it| it.0 == input.name).map(|it| &*it.1);
-        let tensor = tensor((input, 0 < config.max_batch_size), value, given);
+        let tensor = tensor(input, 0 < config.max_batch_size, value, given);
         let tensor = tensor.map_err(|why| format!("input `{}`: {why}", input.name))?;
         inputs.push((input.name.clone(), tensor));
     }
@@ -68,34 +68,36 @@ pub(super) fn named<'a, 'b>(
     }
 }
 
+/// The tensor of one `--input`: JSON, text or a file; `given` are the dimensions of `--shape`.
 pub(super) fn tensor(
-    (input, is_batched): (&ModelInput, bool),
+    input: &ModelInput,
+    is_batched: bool,
     value: &str,
     given: Option<&[i64]>,
 ) -> Result<Tensor, String> {
     let dtype = DataType::from_proto(input.data_type)
         .ok_or_else(|| format!("the model gives it the unknown type {}", input.data_type))?;
-    let Data { own, count, bytes } = match value.strip_prefix('@') {
+    let InputData { own, count, bytes } = match value.strip_prefix('@') {
         Some(path) => read(dtype, path).map_err(|why| format!("{path}: {why}"))?,
         None => {
             let literal = literal::read(dtype, value)?;
-            Data { own: Some(literal.shape), count: literal.count, bytes: literal.data.into() }
+            InputData { own: Some(literal.shape), count: literal.count, bytes: literal.data.into() }
         }
     };
     let own = own.as_deref();
-    let shape = Known { dims: &input.dims, is_batched, given, own, count }.full()?;
+    let shape = ShapeHints { dims: &input.dims, is_batched, given, own, count }.full()?;
     Tensor::new(dtype, Shape::from_vec(shape), bytes).map_err(|it| it.to_string())
 }
 
 /// What an input gets.
-struct Data {
+struct InputData {
     /// The data's own shape, if it has one.
     own: Option<Shape>,
     count: usize,
     bytes: Bytes,
 }
 
-fn read(dtype: DataType, path: &str) -> Result<Data, String> {
+fn read(dtype: DataType, path: &str) -> Result<InputData, String> {
     let file = Bytes::from(fs::read(path).map_err(|it| it.to_string())?);
     if path.ends_with(".npy") {
         return array(dtype, &file);
@@ -103,23 +105,23 @@ fn read(dtype: DataType, path: &str) -> Result<Data, String> {
     let Some(size) = dtype.size() else {
         let mut bytes = Vec::with_capacity(4 + file.len());
         push_string(&file, &mut bytes)?;
-        return Ok(Data { own: None, count: 1, bytes: bytes.into() });
+        return Ok(InputData { own: None, count: 1, bytes: bytes.into() });
     };
     if file.len() % size != 0 {
         let (length, dtype) = (file.len(), dtype.as_str());
         return Err(format!("{length} bytes are no whole number of elements of {dtype}"));
     }
-    Ok(Data { own: None, count: file.len() / size, bytes: file })
+    Ok(InputData { own: None, count: file.len() / size, bytes: file })
 }
 
-fn array(dtype: DataType, file: &Bytes) -> Result<Data, String> {
+fn array(dtype: DataType, file: &Bytes) -> Result<InputData, String> {
     let array = npy::read(file)?;
     if array.dtype != dtype {
         let (found, expected) = (array.dtype.as_str(), dtype.as_str());
         return Err(format!("it holds {found}, expected {expected}"));
     }
     let count = array.data.len() / dtype.size().unwrap_or(1);
-    Ok(Data { own: Some(array.shape), count, bytes: array.data })
+    Ok(InputData { own: Some(array.shape), count, bytes: array.data })
 }
 
 #[cfg(test)]

@@ -52,19 +52,20 @@ fn literal(dtype: DataType, value: &Value) -> Result<Literal, String> {
         inner = first;
     }
     let mut literal = Literal { shape: Shape::new(), count: 0, data: Vec::new() };
-    collect(dtype, (value, &shape), &mut literal)?;
+    collect(dtype, value, &shape, &mut literal)?;
     literal.shape = shape;
     Ok(literal)
 }
 
 fn collect(
     dtype: DataType,
-    (value, shape): (&Value, &[i64]),
+    value: &Value,
+    shape: &[i64],
     into: &mut Literal,
 ) -> Result<(), String> {
     match (value, shape) {
         (Value::Array(items), [length, rest @ ..]) if items.len() as i64 == *length => {
-            items.iter().try_for_each(|it| collect(dtype, (it, rest), into))
+            items.iter().try_for_each(|it| collect(dtype, it, rest, into))
         }
         (Value::Array(_), _) | (_, [_, ..]) => {
             Err("expected an array whose rows are all as long".to_owned())

@@ -13,7 +13,7 @@ use troupe_proto::inference::{
 
 /// How much of long tensors is printed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct PrintLimits {
     rows: usize,
     /// Of one row.
     elements: usize,
@@ -21,23 +21,23 @@ pub(super) struct Limits {
     characters: usize,
 }
 
-impl Limits {
+impl PrintLimits {
     /// What fits on a page.
-    pub(super) const SHORT: Limits = Limits { rows: 20, elements: 16, characters: 120 };
+    pub(super) const SHORT: PrintLimits = PrintLimits { rows: 20, elements: 16, characters: 120 };
     /// All there is.
-    pub(super) const NONE: Limits =
-        Limits { rows: usize::MAX, elements: usize::MAX, characters: usize::MAX };
+    pub(super) const NONE: PrintLimits =
+        PrintLimits { rows: usize::MAX, elements: usize::MAX, characters: usize::MAX };
 }
 
 /// One output of an answer.
-struct Output<'a> {
+struct ShownOutput<'a> {
     name: &'a str,
     tensor: Tensor,
     /// All outputs are a batch of one row, which is as good as no batch.
     is_one_row: bool,
 }
 
-impl Output<'_> {
+impl ShownOutput<'_> {
     /// The dimensions that are shown.
     fn dims(&self) -> &[i64] {
         &self.tensor.shape()[usize::from(self.is_one_row)..]
@@ -45,18 +45,19 @@ impl Output<'_> {
 }
 
 /// The tables of an answer, in the order of its outputs.
-pub(super) fn tables(answer: &ModelInferResponse, limits: Limits) -> Result<String, String> {
+pub(super) fn tables(answer: &ModelInferResponse, limits: PrintLimits) -> Result<String, String> {
     let outputs = outputs(answer)?;
-    let mut groups: Vec<Vec<&Output<'_>>> = Vec::new();
+    let mut groups: Vec<Vec<&ShownOutput<'_>>> = Vec::new();
     for output in &outputs {
-        let rows = |it: &Output<'_>| it.dims().first().copied();
+        let rows = |it: &ShownOutput<'_>| it.dims().first().copied();
         match groups.iter_mut().find(|group| rows(group[0]) == rows(output)) {
             Some(group) => group.push(output),
             None => groups.push(vec![output]),
         }
     }
     let mut tables: Vec<String> = groups.iter().map(|it| side_by_side(it, limits)).collect();
-    let mut parameters: Vec<_> = answer.parameters.iter().filter(|it| !is_usual(*it)).collect();
+    let mut parameters: Vec<_> =
+        answer.parameters.iter().filter(|(name, it)| !is_usual(name, it)).collect();
     if !parameters.is_empty() {
         parameters.sort_by_key(|it| it.0);
         let row = |(name, it): &(&String, &InferParameter)| vec![(*name).clone(), text(it)];
@@ -67,8 +68,8 @@ pub(super) fn tables(answer: &ModelInferResponse, limits: Limits) -> Result<Stri
 }
 
 /// Ensembles answer with these also where there is no sequence.
-fn is_usual((name, it): (&String, &InferParameter)) -> bool {
-    match (&**name, &it.parameter_choice) {
+fn is_usual(name: &str, it: &InferParameter) -> bool {
+    match (name, &it.parameter_choice) {
         ("sequence_id", Some(ParameterChoice::Int64Param(it))) => *it == 0,
         ("sequence_id", Some(ParameterChoice::Uint64Param(it))) => *it == 0,
         ("sequence_start" | "sequence_end", Some(ParameterChoice::BoolParam(it))) => !it,
@@ -88,7 +89,7 @@ pub(super) fn json(answer: &ModelInferResponse) -> Result<String, String> {
         text += &format!(",\"parameters\":{}", Value::Object(pairs.collect::<Map<_, _>>()));
     }
     text += ",\"outputs\":[";
-    for (index, Output { name, tensor, .. }) in outputs(answer)?.iter().enumerate() {
+    for (index, ShownOutput { name, tensor, .. }) in outputs(answer)?.iter().enumerate() {
         let (dtype, elements) = (tensor.dtype().as_str(), Elements::new(tensor));
         let element = |it| elements.json(it);
         let mut nested = Nested { element: &element, next: 0, left: usize::MAX, comma: "," };
@@ -102,8 +103,8 @@ pub(super) fn json(answer: &ModelInferResponse) -> Result<String, String> {
     Ok(text)
 }
 
-fn outputs(answer: &ModelInferResponse) -> Result<Vec<Output<'_>>, String> {
-    let one = |(name, tensor)| Output { name, tensor, is_one_row: false };
+fn outputs(answer: &ModelInferResponse) -> Result<Vec<ShownOutput<'_>>, String> {
+    let one = |(name, tensor)| ShownOutput { name, tensor, is_one_row: false };
     let mut all: Vec<_> = tensors(answer)?.into_iter().map(one).collect();
     if all.iter().all(|it| matches!(it.tensor.shape(), [1, _, ..])) {
         all.iter_mut().for_each(|it| it.is_one_row = true);
@@ -127,12 +128,12 @@ pub(super) fn tensors(answer: &ModelInferResponse) -> Result<Vec<(&str, Tensor)>
     Ok(all)
 }
 
-fn side_by_side(outputs: &[&Output<'_>], limits: Limits) -> String {
-    let has_elements = |it: &&Output<'_>| !it.dims().contains(&0);
+fn side_by_side(outputs: &[&ShownOutput<'_>], limits: PrintLimits) -> String {
+    let has_elements = |it: &&ShownOutput<'_>| !it.dims().contains(&0);
     let rows = outputs[0].dims().first().map_or(1, |it| *it as usize);
     let rows = if outputs.iter().any(has_elements) { rows } else { 0 };
     let shown = rows.min(limits.rows);
-    let header = |it: &&Output<'_>| {
+    let header = |it: &&ShownOutput<'_>| {
         let (dtype, shape) = (it.tensor.dtype().as_str(), shape_text(it.tensor.shape()));
         format!("{}\n{dtype} {shape}", it.name)
     };
@@ -155,7 +156,7 @@ fn side_by_side(outputs: &[&Output<'_>], limits: Limits) -> String {
 }
 
 /// A cell for each of the first rows.
-fn column(output: &Output<'_>, rows: usize, limits: Limits) -> Vec<String> {
+fn column(output: &ShownOutput<'_>, rows: usize, limits: PrintLimits) -> Vec<String> {
     let elements = Elements::new(&output.tensor);
     let element = |it| elements.text(it, limits.characters);
     let dims = output.dims().get(1..).unwrap_or_default();
@@ -222,3 +223,6 @@ fn value(parameter: &InferParameter) -> Value {
         Some(ParameterChoice::StringParam(it)) => Value::from(&**it),
     }
 }
+
+#[cfg(test)]
+mod tests;

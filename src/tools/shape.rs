@@ -4,7 +4,7 @@ use troupe_base::tensor::shape_text;
 
 /// What is known of an input's shape.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct ShapeHints<'a> {
     /// Of the config; -1: any size.
     pub(super) dims: &'a [i64],
     /// A dimension for the batch stands in front of `dims`.
@@ -17,7 +17,7 @@ pub(super) struct Known<'a> {
     pub(super) count: usize,
 }
 
-impl Known<'_> {
+impl ShapeHints<'_> {
     /// The full shape. One that contradicts the config is the server's to refuse.
     pub(super) fn full(&self) -> Result<Vec<i64>, String> {
         if let Some(given) = self.given {
@@ -83,7 +83,7 @@ mod tests {
         given: Option<&[i64]>,
         count: usize,
     ) -> Result<Vec<i64>, String> {
-        Known { dims: dims.0, is_batched: dims.1, given, own, count }.full()
+        ShapeHints { dims: dims.0, is_batched: dims.1, given, own, count }.full()
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! Sends a message that is encoded already, and notes the time spent on messages.
 
-use std::{cell::Cell, marker::PhantomData, time::Instant};
+use std::{
+    cell::Cell,
+    marker::PhantomData,
+    ops::{AddAssign, Sub},
+    time::Instant,
+};
 
 use bytes::{BufMut, Bytes};
 use prost::Message;
@@ -10,43 +15,71 @@ use tonic::{
 };
 
 thread_local! {
-    /// Nanoseconds of this thread: messages into buffers, and out of them.
-    static SPENT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    static SPENT: Cell<CodecTime> = const { Cell::new(CodecTime { write_ns: 0, read_ns: 0 }) };
 }
 
-/// Nanoseconds that this thread has put into writing requests and reading responses.
-pub(super) fn spent() -> (u64, u64) {
-    SPENT.get()
+/// Nanoseconds spent on messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CodecTime {
+    /// Putting requests into buffers.
+    pub(super) write_ns: u64,
+    /// Reading responses.
+    pub(super) read_ns: u64,
+}
+
+impl CodecTime {
+    /// What the calling thread has spent so far.
+    pub(super) fn of_this_thread() -> CodecTime {
+        SPENT.get()
+    }
+}
+
+impl AddAssign for CodecTime {
+    fn add_assign(&mut self, other: CodecTime) {
+        self.write_ns += other.write_ns;
+        self.read_ns += other.read_ns;
+    }
+}
+
+impl Sub for CodecTime {
+    type Output = CodecTime;
+
+    fn sub(self, other: CodecTime) -> CodecTime {
+        CodecTime {
+            write_ns: self.write_ns - other.write_ns,
+            read_ns: self.read_ns - other.read_ns,
+        }
+    }
 }
 
 /// Requests as they are on the wire, responses as messages.
-pub(super) struct Encoded<T>(PhantomData<T>);
+pub(super) struct RawCodec<T>(PhantomData<T>);
 
-impl<T> Encoded<T> {
+impl<T> RawCodec<T> {
     /// For responses of this type.
-    pub(super) fn new() -> Encoded<T> {
-        Encoded(PhantomData)
+    pub(super) fn new() -> RawCodec<T> {
+        RawCodec(PhantomData)
     }
 }
 
-impl<T: Message + Default + 'static> Codec for Encoded<T> {
+impl<T: Message + Default + 'static> Codec for RawCodec<T> {
     type Encode = Bytes;
     type Decode = T;
-    type Encoder = AsIs;
-    type Decoder = Read<T>;
+    type Encoder = RawEncoder;
+    type Decoder = MessageDecoder<T>;
 
-    fn encoder(&mut self) -> AsIs {
-        AsIs
+    fn encoder(&mut self) -> RawEncoder {
+        RawEncoder
     }
 
-    fn decoder(&mut self) -> Read<T> {
-        Read(PhantomData)
+    fn decoder(&mut self) -> MessageDecoder<T> {
+        MessageDecoder(PhantomData)
     }
 }
 
-pub(super) struct AsIs;
+pub(super) struct RawEncoder;
 
-impl Encoder for AsIs {
+impl Encoder for RawEncoder {
     type Item = Bytes;
     type Error = Status;
 
@@ -54,23 +87,25 @@ impl Encoder for AsIs {
         let begun = Instant::now();
         into.reserve(message.len());
         into.put(message);
-        let (write, read) = SPENT.get();
-        SPENT.set((write + begun.elapsed().as_nanos() as u64, read));
+        let mut spent = SPENT.get();
+        spent.write_ns += begun.elapsed().as_nanos() as u64;
+        SPENT.set(spent);
         Ok(())
     }
 }
 
-pub(super) struct Read<T>(PhantomData<T>);
+pub(super) struct MessageDecoder<T>(PhantomData<T>);
 
-impl<T: Message + Default> Decoder for Read<T> {
+impl<T: Message + Default> Decoder for MessageDecoder<T> {
     type Item = T;
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<T>, Status> {
         let begun = Instant::now();
         let message = T::decode(from);
-        let (write, read) = SPENT.get();
-        SPENT.set((write, read + begun.elapsed().as_nanos() as u64));
+        let mut spent = SPENT.get();
+        spent.read_ns += begun.elapsed().as_nanos() as u64;
+        SPENT.set(spent);
         message.map(Some).map_err(|error| Status::internal(format!("no such message: {error}")))
     }
 }

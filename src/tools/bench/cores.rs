@@ -18,7 +18,7 @@ pub(super) struct Cores {
 
 /// CPU seconds at a moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct CpuReading {
     at: Instant,
     client: f64,
     server: Option<f64>,
@@ -27,7 +27,7 @@ pub(super) struct Reading {
 
 /// How many cores were at work on average.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Used {
+pub(super) struct CoresUsed {
     /// By this process.
     pub(super) client: f64,
     /// By the server and its workers.
@@ -44,12 +44,12 @@ impl Cores {
     }
 
     /// The times now.
-    pub(super) fn read(&self) -> Reading {
+    pub(super) fn read(&self) -> CpuReading {
         let processes = processes();
         let of = |pid| tree(pid, &processes);
         // A share of a machine's cores says nothing about the machine.
         let machine = machine().filter(|it| it.1 == self.count);
-        Reading {
+        CpuReading {
             at: Instant::now(),
             client: of(std::process::id()).unwrap_or(0.0),
             server: self.server.as_ref().and_then(|it| of(it.0)),
@@ -58,13 +58,13 @@ impl Cores {
     }
 }
 
-impl Reading {
+impl CpuReading {
     /// The use of cores since then.
-    pub(super) fn since(&self, then: &Reading) -> Used {
+    pub(super) fn since(&self, then: &CpuReading) -> CoresUsed {
         let seconds = (self.at - then.at).as_secs_f64().max(1e-3);
         let rate = |now: f64, then: f64| (now - then).max(0.0) / seconds;
         let both = |now: Option<f64>, then: Option<f64>| Some(rate(now?, then?));
-        Used {
+        CoresUsed {
             client: rate(self.client, then.client),
             server: both(self.server, then.server),
             machine: both(self.machine, then.machine),
@@ -104,13 +104,13 @@ fn listening(table: &str, port: u16) -> Vec<String> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Process {
+struct ProcessStat {
     name: String,
     parent: u32,
     seconds: f64,
 }
 
-fn processes() -> BTreeMap<u32, Process> {
+fn processes() -> BTreeMap<u32, ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let one = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -120,11 +120,11 @@ fn processes() -> BTreeMap<u32, Process> {
 }
 
 /// A line of `/proc/PID/stat`; the name in it may hold anything.
-fn process(line: &str) -> Option<Process> {
+fn process(line: &str) -> Option<ProcessStat> {
     let (head, rest) = line.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
-    Some(Process {
+    Some(ProcessStat {
         name: head.split_once('(')?.1.to_owned(),
         parent: fields.get(1)?.parse().ok()?,
         // Children that have ended count for whoever waited for them.
@@ -133,10 +133,10 @@ fn process(line: &str) -> Option<Process> {
 }
 
 /// CPU seconds of a process and all below it.
-fn tree(root: u32, processes: &BTreeMap<u32, Process>) -> Option<f64> {
+fn tree(root: u32, processes: &BTreeMap<u32, ProcessStat>) -> Option<f64> {
     let mut found = BTreeSet::from([processes.contains_key(&root).then_some(root)?]);
     loop {
-        let is_below = |it: &(&u32, &Process)| found.contains(&it.1.parent);
+        let is_below = |it: &(&u32, &ProcessStat)| found.contains(&it.1.parent);
         let below: Vec<u32> = processes.iter().filter(is_below).map(|it| *it.0).collect();
         let before = found.len();
         found.extend(below);
@@ -183,14 +183,14 @@ mod tests {
     fn a_name_may_hold_anything() {
         let line = "7 (a) b (c) S 3 7 7 0 -1 4194304 1 2 3 4 100 50 10 5 20 0 1 0";
         let seconds = 165.0 / per_second();
-        let expected = Process { name: "a) b (c".to_owned(), parent: 3, seconds };
+        let expected = ProcessStat { name: "a) b (c".to_owned(), parent: 3, seconds };
         assert_eq!(process(line), Some(expected));
         assert_eq!(process("7 (a"), None);
     }
 
     #[test]
     fn children_count() {
-        let process = |parent, seconds| Process { name: String::new(), parent, seconds };
+        let process = |parent, seconds| ProcessStat { name: String::new(), parent, seconds };
         let rows = [(1, process(0, 9.0)), (2, process(4, 1.0)), (3, process(2, 2.0))];
         let all: BTreeMap<_, _> = rows.into_iter().chain([(4, process(3, 4.0))]).collect();
         assert_eq!((tree(2, &all), tree(5, &all)), (Some(7.0), None));

@@ -6,15 +6,15 @@ use troupe_proto::inference::{ModelStatistics, StatisticDuration};
 
 /// One version of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
+pub(super) struct ModelKey {
     pub(super) name: String,
     pub(super) version: String,
 }
 
-impl Key {
+impl ModelKey {
     /// Whose counters these are.
-    pub(super) fn of(statistics: &ModelStatistics) -> Key {
-        Key { name: statistics.name.clone(), version: statistics.version.clone() }
+    pub(super) fn of(statistics: &ModelStatistics) -> ModelKey {
+        ModelKey { name: statistics.name.clone(), version: statistics.version.clone() }
     }
 }
 

@@ -3,16 +3,16 @@
 use std::{fs, path::Path};
 
 use super::{
-    Report,
-    counts::{Counts, Key},
-    level::Level,
+    counts::{Counts, ModelKey},
+    level::LoadLevel,
+    report::BenchReport,
 };
 
 const SERVER: &str = "Client Send,Network+Server Send/Recv,Server Queue,Server Compute Input,\
                       Server Compute Infer,Server Compute Output,Client Recv";
 
 /// Writes the files that are asked for.
-pub(super) fn write(report: &Report<'_>) -> Result<(), String> {
+pub(super) fn write(report: &BenchReport<'_>) -> Result<(), String> {
     let Some(path) = &report.arguments.csv else { return Ok(()) };
     let file = |path: &Path, text: String| {
         fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
@@ -26,7 +26,7 @@ pub(super) fn write(report: &Report<'_>) -> Result<(), String> {
 }
 
 /// The file of a step's model; the name of a model is the server's word, and no path.
-fn beside(Key { name, version }: &Key, file: &str) -> String {
+fn beside(ModelKey { name, version }: &ModelKey, file: &str) -> String {
     let part = |text: &str| -> String {
         let is_plain = |it: char| it.is_alphanumeric() || "_-.".contains(it);
         text.chars().map(|it| if is_plain(it) { it } else { '_' }).collect()
@@ -35,7 +35,7 @@ fn beside(Key { name, version }: &Key, file: &str) -> String {
 }
 
 /// As perf_analyzer does: the level with the least throughput first, times in whole microseconds.
-fn whole(report: &Report<'_>) -> String {
+fn whole(report: &BenchReport<'_>) -> String {
     let responses = if report.is_decoupled { "Response Throughput," } else { "" };
     let mut text = format!("Concurrency,Inferences/Second,{responses}{SERVER}");
     text += ",p50 latency,p90 latency,p95 latency,p99 latency\n";
@@ -47,7 +47,8 @@ fn whole(report: &Report<'_>) -> String {
             text += &format!("{},", short(level.response_rate()));
         }
         let each = |ns: u64| ns as f64 / level.answered().max(1) as f64;
-        let (sent, received) = (each(level.seen.spent.0), each(level.seen.spent.1));
+        let (sent, received) =
+            (each(level.seen.codec_time.write_ns), each(level.seen.codec_time.read_ns));
         let [queue, input, infer, output] = parts(&counts);
         let known = sent + received + queue + input + infer + output;
         let network = (level.seen.latency.mean() - known).max(0.0);
@@ -59,11 +60,11 @@ fn whole(report: &Report<'_>) -> String {
 }
 
 /// Its requests against those of the whole; the time between steps is what is left of its own.
-fn step(report: &Report<'_>, key: &Key) -> String {
+fn step(report: &BenchReport<'_>, key: &ModelKey) -> String {
     let mut text = format!("Concurrency,Inferences/Second,{SERVER}\n");
     let asked = report.members.first().map(|it| &it.key);
     for level in sorted(report) {
-        let of = |key: &Key| level.counts.get(key).cloned().unwrap_or_default();
+        let of = |key: &ModelKey| level.counts.get(key).cloned().unwrap_or_default();
         let (counts, whole) = (of(key), asked.map(of).unwrap_or_default());
         let ratio = counts.answered as f64 / whole.answered.max(1) as f64;
         let [queue, input, infer, output] = parts(&counts);
@@ -75,8 +76,8 @@ fn step(report: &Report<'_>, key: &Key) -> String {
     text
 }
 
-fn sorted<'a>(report: &'a Report<'_>) -> Vec<&'a Level> {
-    let mut levels: Vec<&Level> = report.levels.iter().collect();
+fn sorted<'a>(report: &'a BenchReport<'_>) -> Vec<&'a LoadLevel> {
+    let mut levels: Vec<&LoadLevel> = report.levels.iter().collect();
     levels.sort_by(|one, other| one.throughput().total_cmp(&other.throughput()));
     levels
 }
@@ -106,16 +107,19 @@ mod tests {
     use clap::Parser;
 
     use super::{
-        super::{advice::Machine, load::Seen, members::Member},
+        super::{advice::ClientMachine, codec::CodecTime, load::LoadTotals, members::Member},
         *,
     };
     use troupe_options::{Command, Options};
 
-    fn level(in_flight: usize, requests: u64) -> Level {
-        let mut seen = Seen { spent: (requests * 5_000, requests * 3_000), ..Seen::default() };
+    fn level(in_flight: usize, requests: u64) -> LoadLevel {
+        let mut seen = LoadTotals {
+            codec_time: CodecTime { write_ns: requests * 5_000, read_ns: requests * 3_000 },
+            ..LoadTotals::default()
+        };
         (0..requests).for_each(|_| seen.latency.add(Duration::from_micros(100)));
         seen.responses = 3 * requests;
-        let key = |name: &str| Key { name: name.to_owned(), version: "2".to_owned() };
+        let key = |name: &str| ModelKey { name: name.to_owned(), version: "2".to_owned() };
         let whole = Counts {
             answered: requests,
             whole_ns: requests * 90_000,
@@ -125,22 +129,22 @@ mod tests {
         };
         let step = Counts { answered: 2 * requests, ..whole.clone() };
         let counts = BTreeMap::from([(key("m"), whole), (key("s/../x"), step)]);
-        Level { in_flight, batch: 2, seconds: 4.0, seen, counts, ..Level::default() }
+        LoadLevel { in_flight, batch: 2, seconds: 4.0, seen, counts, ..LoadLevel::default() }
     }
 
-    fn check(is_decoupled: bool, run: impl FnOnce(&Report<'_>)) {
+    fn check(is_decoupled: bool, run: impl FnOnce(&BenchReport<'_>)) {
         let options = Options::try_parse_from(["troupe", "bench", "m"]).unwrap();
         let Some(Command::Bench(arguments)) = options.command else { panic!("no bench") };
         let member = |name: &str| Member {
-            key: Key { name: name.to_owned(), version: "2".to_owned() },
+            key: ModelKey { name: name.to_owned(), version: "2".to_owned() },
             ..Member::default()
         };
-        run(&Report {
+        run(&BenchReport {
             arguments: &arguments,
             server: String::new(),
             is_decoupled,
             process: None,
-            machine: Machine { cores: 2, threads: 1 },
+            machine: ClientMachine { cores: 2, threads: 1 },
             members: vec![member("m"), member("s/../x")],
             levels: vec![level(1, 10), level(4, 5), level(8, 4000)],
             advice: None,

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    Report,
     advice::Advice,
     histogram::Histogram,
-    level::{Level, Step},
+    level::{LoadLevel, StepLoad},
+    report::BenchReport,
 };
 
 /// The file.
-pub(super) fn text(report: &Report<'_>) -> String {
+pub(super) fn text(report: &BenchReport<'_>) -> String {
     let process = report.process.as_ref();
     let value = json!({
         "model": report.arguments.model,
@@ -26,7 +26,7 @@ pub(super) fn text(report: &Report<'_>) -> String {
     format!("{value:#}\n")
 }
 
-fn level(report: &Report<'_>, level: &Level) -> Value {
+fn level(report: &BenchReport<'_>, level: &LoadLevel) -> Value {
     let steps = level.steps(&report.members);
     let mut value = json!({
         "concurrency": level.in_flight,
@@ -63,7 +63,7 @@ fn latency(times: &Histogram) -> Value {
     })
 }
 
-fn step(step: &Step) -> Value {
+fn step(step: &StepLoad) -> Value {
     let counts = &step.counts;
     let each = |ns| counts.each(ns) / 1000.0;
     json!({
@@ -86,7 +86,7 @@ fn step(step: &Step) -> Value {
     })
 }
 
-fn advice(report: &Report<'_>, advice: &Advice) -> Value {
+fn advice(report: &BenchReport<'_>, advice: &Advice) -> Value {
     let slowest = advice.steps.first();
     let suggestions = advice.suggestions.iter().map(|it| {
         json!({

@@ -3,29 +3,29 @@
 use std::collections::BTreeMap;
 
 use super::{
-    cores::Used,
-    counts::{Counts, Key},
-    load::Seen,
+    cores::CoresUsed,
+    counts::{Counts, ModelKey},
+    load::LoadTotals,
     members::Member,
 };
 
 /// One level of load.
 #[derive(Clone, Default)]
-pub(super) struct Level {
+pub(super) struct LoadLevel {
     pub(super) in_flight: usize,
     /// Rows of a request.
     pub(super) batch: u64,
     /// How long it was measured.
     pub(super) seconds: f64,
     /// By the clients.
-    pub(super) seen: Seen,
+    pub(super) seen: LoadTotals,
     /// Standard deviation of the throughput over parts of that time, as a share of it.
     pub(super) spread: Option<f64>,
     /// By the server: models that did something.
-    pub(super) counts: BTreeMap<Key, Counts>,
+    pub(super) counts: BTreeMap<ModelKey, Counts>,
     /// Between the server's counts.
     pub(super) server_seconds: f64,
-    pub(super) used: Used,
+    pub(super) used: CoresUsed,
     /// The first error's text.
     pub(super) error: Option<String>,
     /// It was ended before its time.
@@ -34,7 +34,7 @@ pub(super) struct Level {
 
 /// A model under one level of load.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct StepLoad {
     pub(super) member: Member,
     pub(super) counts: Counts,
     /// The share of time in which an instance was executing; above 1 if instances overlap work.
@@ -47,7 +47,7 @@ pub(super) struct Step {
     pub(super) capacity: f64,
 }
 
-impl Level {
+impl LoadLevel {
     /// Requests answered.
     pub(super) fn answered(&self) -> u64 {
         self.seen.latency.count()
@@ -64,28 +64,28 @@ impl Level {
     }
 
     /// How each member that executes was loaded; the one with the least capacity first.
-    pub(super) fn steps(&self, members: &[Member]) -> Vec<Step> {
-        let mut steps: Vec<Step> = members.iter().filter_map(|it| self.step(it)).collect();
+    pub(super) fn steps(&self, members: &[Member]) -> Vec<StepLoad> {
+        let mut steps: Vec<StepLoad> = members.iter().filter_map(|it| self.step(it)).collect();
         steps.sort_by(|one, other| one.capacity.total_cmp(&other.capacity));
         steps
     }
 
     /// The share of a request's latency in which steps execute it; above 1 if they do so side by
     /// side.
-    pub(super) fn executing(&self, steps: &[Step]) -> f64 {
-        let all = |it: &Step| it.counts.input_ns + it.counts.infer_ns + it.counts.output_ns;
+    pub(super) fn executing(&self, steps: &[StepLoad]) -> f64 {
+        let all = |it: &StepLoad| it.counts.input_ns + it.counts.infer_ns + it.counts.output_ns;
         let requests = self.answered() as f64 / self.seconds.max(1e-9) * self.server_seconds;
         let each = steps.iter().map(all).sum::<u64>() as f64 / requests.max(1.0);
         each / self.seen.latency.mean().max(1.0)
     }
 
-    fn step(&self, member: &Member) -> Option<Step> {
+    fn step(&self, member: &Member) -> Option<StepLoad> {
         let counts = self.counts.get(&member.key).filter(|_| 0 < member.instances)?.clone();
         let (busy, seconds) = (counts.busy_ns(), self.server_seconds.max(1e-9));
         let inferences = self.throughput() * seconds;
         let demand_ns = busy / inferences;
         let is_known = 0.0 < busy && 0.0 < inferences;
-        is_known.then(|| Step {
+        is_known.then(|| StepLoad {
             utilisation: busy / 1e9 / seconds / member.instances as f64,
             waiting: counts.queue_ns as f64 / 1e9 / seconds,
             demand_ns,

@@ -8,29 +8,29 @@ use std::{
 use tokio::{sync::watch, time::sleep};
 
 use super::{
-    cores::{Cores, Used},
-    counts::{Counts, Key},
-    level::Level,
+    cores::{Cores, CoresUsed},
+    counts::{Counts, ModelKey},
+    level::LoadLevel,
     load::{Job, Load, Phase},
-    progress::{Moment, Progress, TICK},
-    server::Server,
+    progress::{ProgressBar, ProgressMoment, TICK},
+    server::ServerClient,
 };
 
 /// Parts of the time measured whose throughputs are compared.
-const PARTS: u32 = 5;
+const RATE_SAMPLES: u32 = 5;
 
 /// What is in flight at the end may take so long, if the server answers at all.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often to look whether it has ended.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often the drain looks whether all requests have ended.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// All that levels have in common.
-pub(super) struct Bench {
+pub(super) struct BenchRun {
     pub(super) job: Job,
-    pub(super) server: Server,
+    pub(super) server: ServerClient,
     pub(super) cores: Cores,
-    pub(super) progress: Progress,
+    pub(super) progress: ProgressBar,
     /// How often the user has asked to stop.
     pub(super) stops: watch::Receiver<u32>,
     pub(super) warmup: Duration,
@@ -41,31 +41,41 @@ pub(super) struct Bench {
 
 /// A level's place in the run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct LevelPosition {
     pub(super) in_flight: usize,
     pub(super) index: usize,
     /// Levels in all.
     pub(super) count: usize,
 }
 
-/// Between the first and the last moment that count.
-struct Window {
+/// A stretch of a level's time, and which shares of the level it begins and ends at.
+struct Stretch {
+    time: Duration,
+    start: f64,
+    end: f64,
+}
+
+/// What the time that counts came to.
+struct MeasuredWindow {
     seconds: f64,
     spread: Option<f64>,
-    counts: BTreeMap<Key, Counts>,
+    counts: BTreeMap<ModelKey, Counts>,
     server_seconds: f64,
-    used: Used,
+    used: CoresUsed,
     is_cut: bool,
 }
 
 /// Measures; `None` if it was stopped before there was anything to measure.
-pub(super) async fn measure(bench: &mut Bench, place: Place) -> Result<Option<Level>, String> {
+pub(super) async fn measure(
+    bench: &mut BenchRun,
+    place: LevelPosition,
+) -> Result<Option<LoadLevel>, String> {
     let load = Load::start(&bench.job, place.in_flight)?;
     let window = window(bench, &load, place).await;
     load.enter(if window.is_ok() { Phase::Drain } else { Phase::Abort });
     drain(bench, &load).await;
     let (seen, error) = load.end()?;
-    Ok(window?.map(|it| Level {
+    Ok(window?.map(|it| LoadLevel {
         in_flight: place.in_flight,
         batch: bench.batch,
         seconds: it.seconds,
@@ -79,10 +89,15 @@ pub(super) async fn measure(bench: &mut Bench, place: Place) -> Result<Option<Le
     }))
 }
 
-async fn window(bench: &mut Bench, load: &Load, place: Place) -> Result<Option<Window>, String> {
+async fn window(
+    bench: &mut BenchRun,
+    load: &Load,
+    place: LevelPosition,
+) -> Result<Option<MeasuredWindow>, String> {
     let whole = bench.warmup + bench.seconds;
     let warmed_up = bench.warmup.as_secs_f64() / whole.as_secs_f64();
-    if wait(bench, (load, place), (bench.warmup, 0.0..warmed_up)).await {
+    let stretch = Stretch { time: bench.warmup, start: 0.0, end: warmed_up };
+    if wait(bench, load, place, stretch).await {
         return Ok(None);
     }
     let before = bench.server.statistics().await?;
@@ -91,11 +106,13 @@ async fn window(bench: &mut Bench, load: &Load, place: Place) -> Result<Option<W
     load.enter(Phase::Measure);
     let mut rates = Vec::new();
     let mut is_cut = false;
-    for part in 0..PARTS {
+    for part in 0..RATE_SAMPLES {
         let (then, answered) = (Instant::now(), load.so_far().0);
-        let share = |part: u32| warmed_up + (1.0 - warmed_up) * f64::from(part) / f64::from(PARTS);
-        let range = share(part)..share(part + 1);
-        is_cut = wait(bench, (load, place), (bench.seconds / PARTS, range)).await;
+        let share =
+            |part: u32| warmed_up + (1.0 - warmed_up) * f64::from(part) / f64::from(RATE_SAMPLES);
+        let time = bench.seconds / RATE_SAMPLES;
+        let stretch = Stretch { time, start: share(part), end: share(part + 1) };
+        is_cut = wait(bench, load, place, stretch).await;
         if is_cut {
             break;
         }
@@ -109,7 +126,7 @@ async fn window(bench: &mut Bench, load: &Load, place: Place) -> Result<Option<W
     let counts = after.counts.iter().map(|(key, now)| {
         (key.clone(), before.counts.get(key).map_or_else(|| now.clone(), |it| now.since(it)))
     });
-    Ok(Some(Window {
+    Ok(Some(MeasuredWindow {
         seconds,
         spread: if is_cut { None } else { spread(&rates) },
         counts: counts.filter(|it| it.1 != Counts::default()).collect(),
@@ -120,11 +137,8 @@ async fn window(bench: &mut Bench, load: &Load, place: Place) -> Result<Option<W
 }
 
 /// Waits; `true` if the user asked to stop meanwhile.
-async fn wait(
-    bench: &Bench,
-    (load, place): (&Load, Place),
-    (time, share): (Duration, std::ops::Range<f64>),
-) -> bool {
+async fn wait(bench: &BenchRun, load: &Load, place: LevelPosition, stretch: Stretch) -> bool {
+    let Stretch { time, start, end } = stretch;
     let begun = Instant::now();
     let mut stops = bench.stops.clone();
     loop {
@@ -133,10 +147,10 @@ async fn wait(
             return *stops.borrow() != 0;
         }
         let of_this = begun.elapsed().as_secs_f64() / time.as_secs_f64();
-        let of_level = share.start + (share.end - share.start) * of_this;
-        bench.progress.show(&Moment {
+        let of_level = start + (end - start) * of_this;
+        bench.progress.show(&ProgressMoment {
             in_flight: place.in_flight,
-            is_warming_up: share.start == 0.0 && !bench.warmup.is_zero(),
+            is_warming_up: start == 0.0 && !bench.warmup.is_zero(),
             share: (place.index as f64 + of_level) / place.count as f64,
             so_far: load.so_far(),
         });
@@ -148,15 +162,16 @@ async fn wait(
 }
 
 /// Lets what is in flight end, for a while.
-async fn drain(bench: &Bench, load: &Load) {
+async fn drain(bench: &BenchRun, load: &Load) {
     let begun = Instant::now();
     let stops = *bench.stops.borrow();
     while !load.has_ended() {
         // What has not answered once will not do so now.
-        if load.so_far().0 == 0 || DRAIN < begun.elapsed() || stops < *bench.stops.borrow() {
+        if load.so_far().0 == 0 || DRAIN_TIMEOUT < begun.elapsed() || stops < *bench.stops.borrow()
+        {
             load.enter(Phase::Abort);
         }
-        sleep(LOOK).await;
+        sleep(DRAIN_POLL_INTERVAL).await;
     }
 }
 

@@ -3,21 +3,21 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    counts::{Counts, Key},
+    counts::{Counts, ModelKey},
     request::is_decoupled,
-    server::Server,
+    server::ServerClient,
 };
 use troupe_proto::inference::{
     ModelConfig, model_config::SchedulingChoice, model_instance_group::Kind,
 };
 
 /// An ensemble of more models than this is no ensemble.
-const MOST: usize = 1000;
+const MAX_MEMBERS: usize = 1000;
 
 /// One model that takes part.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Member {
-    pub(super) key: Key,
+    pub(super) key: ModelKey,
     /// Executions it can do at once; 0 for an ensemble, which executes nothing.
     pub(super) instances: u64,
     /// Rows of an execution; 0 if it takes no batches.
@@ -31,7 +31,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    fn new(key: Key, config: &ModelConfig) -> Member {
+    fn new(key: ModelKey, config: &ModelConfig) -> Member {
         let ensemble =
             matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
         let groups = config.instance_group.iter().filter(|it| !it.passive && !ensemble);
@@ -55,19 +55,20 @@ impl Member {
 
 /// The model itself, and the steps below it.
 pub(super) async fn members(
-    server: &mut Server,
-    (name, version): (&str, &str),
-    known: &BTreeMap<Key, Counts>,
+    server: &mut ServerClient,
+    name: &str,
+    version: &str,
+    known: &BTreeMap<ModelKey, Counts>,
 ) -> Result<Vec<Member>, String> {
     let mut members: Vec<Member> = Vec::new();
     let mut open = VecDeque::from([(name.to_owned(), version.to_owned())]);
     while let Some((name, version)) = open.pop_front() {
-        let key = Key { version: resolved(&name, &version, known), name };
+        let key = ModelKey { version: resolved(&name, &version, known), name };
         if members.iter().any(|it| it.key == key) {
             continue;
         }
-        if members.len() == MOST {
-            return Err(format!("more than {MOST} models take part"));
+        if members.len() == MAX_MEMBERS {
+            return Err(format!("more than {MAX_MEMBERS} models take part"));
         }
         let config = server.config(&key.name, &version).await?;
         if let Some(SchedulingChoice::EnsembleScheduling(it)) = &config.scheduling_choice {
@@ -82,13 +83,13 @@ pub(super) async fn members(
 }
 
 /// Another model that was at work.
-pub(super) async fn called(server: &mut Server, key: &Key) -> Result<Member, String> {
+pub(super) async fn called(server: &mut ServerClient, key: &ModelKey) -> Result<Member, String> {
     let config = server.config(&key.name, &key.version).await?;
     Ok(Member { is_called: true, ..Member::new(key.clone(), &config) })
 }
 
 /// The latest version is the largest number that counts.
-fn resolved(name: &str, version: &str, known: &BTreeMap<Key, Counts>) -> String {
+fn resolved(name: &str, version: &str, known: &BTreeMap<ModelKey, Counts>) -> String {
     if !version.is_empty() {
         return version.to_owned();
     }
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn the_latest_version_is_the_largest_number() {
-        let key = |name: &str, version: &str| Key { name: name.into(), version: version.into() };
+        let key =
+            |name: &str, version: &str| ModelKey { name: name.into(), version: version.into() };
         let known = [key("m", "2"), key("m", "10"), key("n", "30")];
         let known = known.into_iter().map(|it| (it, Counts::default())).collect();
         assert_eq!(resolved("m", "", &known), "10");
@@ -129,7 +131,7 @@ mod tests {
             max_batch_size: 8,
             ..ModelConfig::default()
         };
-        let member = Member::new(Key::default(), &config);
+        let member = Member::new(ModelKey::default(), &config);
         assert_eq!((member.instances, member.max_batch, member.has_batching), (7, 8, false));
     }
 }

@@ -12,12 +12,12 @@ const WIDTH: usize = 24;
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// Where it is shown.
-pub(super) struct Progress {
+pub(super) struct ProgressBar {
     is_terminal: bool,
 }
 
 /// A moment of a level.
-pub(super) struct Moment {
+pub(super) struct ProgressMoment {
     pub(super) in_flight: usize,
     pub(super) is_warming_up: bool,
     /// Of the whole run.
@@ -26,14 +26,14 @@ pub(super) struct Moment {
     pub(super) so_far: (u64, u64),
 }
 
-impl Progress {
+impl ProgressBar {
     /// On stderr.
-    pub(super) fn new() -> Progress {
-        Progress { is_terminal: io::stderr().is_terminal() }
+    pub(super) fn new() -> ProgressBar {
+        ProgressBar { is_terminal: io::stderr().is_terminal() }
     }
 
     /// Moves the bar.
-    pub(super) fn show(&self, moment: &Moment) {
+    pub(super) fn show(&self, moment: &ProgressMoment) {
         if self.is_terminal {
             self.write(&format!("\r\x1b[2K{}", bar(moment)));
         }
@@ -59,8 +59,8 @@ impl Progress {
     }
 }
 
-fn bar(moment: &Moment) -> String {
-    let Moment { in_flight, is_warming_up, share, so_far: (answered, failed) } = moment;
+fn bar(moment: &ProgressMoment) -> String {
+    let ProgressMoment { in_flight, is_warming_up, share, so_far: (answered, failed) } = moment;
     // Eighths of a cell.
     let filled = (share.clamp(0.0, 1.0) * WIDTH as f64 * 8.0) as usize;
     let mut bar = "█".repeat(filled / 8);
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn the_bar_fills() {
         let at = |share, failed| {
-            bar(&Moment { in_flight: 4, is_warming_up: false, share, so_far: (7, failed) })
+            bar(&ProgressMoment { in_flight: 4, is_warming_up: false, share, so_far: (7, failed) })
         };
         assert_eq!(at(0.0, 0), "▕                        ▏ 4 in flight, measuring: 7 answered");
         assert_eq!(

@@ -16,7 +16,7 @@ use troupe_proto::inference::{
 };
 
 /// A request larger than this is no message of gRPC.
-const LARGEST: usize = i32::MAX as usize;
+const MAX_REQUEST_BYTES: usize = i32::MAX as usize;
 
 /// The request as it is on the wire.
 pub(super) fn build(arguments: &Bench, config: &ModelConfig) -> Result<Bytes, String> {
@@ -26,7 +26,7 @@ pub(super) fn build(arguments: &Bench, config: &ModelConfig) -> Result<Bytes, St
     for text in &arguments.input {
         let (input, value) = input::named(text, config)?;
         let shape = shapes.iter().find(|it| it.0 == input.name).map(|it| &*it.1);
-        let tensor = input::tensor((input, batch.is_some()), value, shape);
+        let tensor = input::tensor(input, batch.is_some(), value, shape);
         let tensor = tensor.and_then(|it| repeated(it, batch));
         given.push((&input.name, tensor.map_err(|why| format!("input `{}`: {why}", input.name))?));
     }
@@ -41,7 +41,7 @@ pub(super) fn build(arguments: &Bench, config: &ModelConfig) -> Result<Bytes, St
         let tensor = match given.iter().position(|it| *it.0 == input.name) {
             Some(index) => given.swap_remove(index).1,
             None if input.optional && shape.is_none() => continue,
-            None => made_up((arguments, input), (shape, batch), &mut random)
+            None => made_up(arguments, input, shape, batch, &mut random)
                 .map_err(|why| format!("input `{}`: {why}", input.name))?,
         };
         request.inputs.push(InferInputTensor {
@@ -61,8 +61,8 @@ pub(super) fn build(arguments: &Bench, config: &ModelConfig) -> Result<Bytes, St
         request.parameters.insert("triton_enable_empty_final_response".to_owned(), yes);
     }
     let size = request.encoded_len();
-    if LARGEST < size {
-        return Err(format!("a request of {size} bytes, expected at most {LARGEST}"));
+    if MAX_REQUEST_BYTES < size {
+        return Err(format!("a request of {size} bytes, expected at most {MAX_REQUEST_BYTES}"));
     }
     Ok(request.encode_to_vec().into())
 }
@@ -114,7 +114,7 @@ fn repeated(tensor: Tensor, batch: Option<u32>) -> Result<Tensor, String> {
     match tensor.shape().first() {
         Some(1) if 1 < rows => {
             let shape = [rows as i64].into_iter().chain(tensor.shape()[1..].iter().copied());
-            let size = tensor.data().len().checked_mul(rows).filter(|it| *it <= LARGEST);
+            let size = tensor.data().len().checked_mul(rows).filter(|it| *it <= MAX_REQUEST_BYTES);
             size.ok_or_else(|| format!("{rows} rows of it are too large"))?;
             let data = tensor.data().repeat(rows).into();
             Tensor::new(tensor.dtype(), shape.collect(), data).map_err(|it| it.to_string())
@@ -127,8 +127,10 @@ fn repeated(tensor: Tensor, batch: Option<u32>) -> Result<Tensor, String> {
 }
 
 fn made_up(
-    (arguments, input): (&Bench, &ModelInput),
-    (given, batch): (Option<&[i64]>, Option<u32>),
+    arguments: &Bench,
+    input: &ModelInput,
+    given: Option<&[i64]>,
+    batch: Option<u32>,
     random: &mut Random,
 ) -> Result<Tensor, String> {
     let dtype = DataType::from_proto(input.data_type)
@@ -145,14 +147,14 @@ fn made_up(
     let count = element_count(&shape).map_err(|it| it.to_string())?;
     let length = if arguments.zero_input { 0 } else { arguments.string_length as usize };
     let size = count.checked_mul(dtype.size().unwrap_or(4 + length));
-    if size.is_none_or(|it| LARGEST < it) {
+    if size.is_none_or(|it| MAX_REQUEST_BYTES < it) {
         return Err(format!("{count} elements are too many for one request"));
     }
     let mut data = Vec::with_capacity(size.unwrap_or(0));
     for _ in 0..count {
         match dtype.size() {
             Some(size) if arguments.zero_input => data.resize(data.len() + size, 0),
-            _ => element(dtype, (length, random), &mut data)?,
+            _ => element(dtype, length, random, &mut data)?,
         }
     }
     Tensor::new(dtype, shape, data.into()).map_err(|it| it.to_string())
@@ -161,7 +163,8 @@ fn made_up(
 /// Something harmless: a fraction, a byte, a 0 or 1 for what may be an index, a text of letters.
 fn element(
     dtype: DataType,
-    (length, random): (usize, &mut Random),
+    length: usize,
+    random: &mut Random,
     data: &mut Vec<u8>,
 ) -> Result<(), String> {
     let bits = random.next();

@@ -5,10 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    super::{Client, Headers, told, with},
-    counts::{Counts, Key},
-};
+use super::counts::{Counts, ModelKey};
+use crate::client::{Client, Headers, error_text, with};
 use tokio::time::timeout;
 use tonic::{Response, Status};
 use troupe_proto::inference::{
@@ -16,34 +14,34 @@ use troupe_proto::inference::{
 };
 
 /// Under any load a server has time for a question.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection for questions; load has its own.
 #[derive(Clone)]
-pub(super) struct Server {
+pub(super) struct ServerClient {
     client: Client,
     headers: Headers,
     url: String,
 }
 
 /// Counters of all models, and when they were read.
-pub(super) struct Snapshot {
+pub(super) struct CountsSnapshot {
     /// By name and version.
-    pub(super) counts: BTreeMap<Key, Counts>,
+    pub(super) counts: BTreeMap<ModelKey, Counts>,
     /// Half way between the question and its answer.
     pub(super) at: Instant,
 }
 
-impl Server {
+impl ServerClient {
     /// Asks over this connection.
-    pub(super) fn new(client: Client, headers: Headers, url: &str) -> Server {
-        Server { client, headers, url: url.to_owned() }
+    pub(super) fn new(client: Client, headers: Headers, url: &str) -> ServerClient {
+        ServerClient { client, headers, url: url.to_owned() }
     }
 
     /// Its name and version.
     pub(super) async fn name(&mut self) -> Result<String, String> {
-        let asked = with(ServerMetadataRequest {}, &self.headers);
-        let answer = answered(&self.url, self.client.server_metadata(asked)).await?;
+        let question = with(ServerMetadataRequest {}, &self.headers);
+        let answer = answered(&self.url, self.client.server_metadata(question)).await?;
         Ok(format!("{} {}", answer.name, answer.version))
     }
 
@@ -53,20 +51,21 @@ impl Server {
         name: &str,
         version: &str,
     ) -> Result<ModelConfig, String> {
-        let asked = ModelConfigRequest { name: name.to_owned(), version: version.to_owned() };
-        let asked = with(asked, &self.headers);
-        let answer = answered(&self.url, self.client.model_config(asked)).await?;
+        let question = ModelConfigRequest { name: name.to_owned(), version: version.to_owned() };
+        let question = with(question, &self.headers);
+        let answer = answered(&self.url, self.client.model_config(question)).await?;
         Ok(answer.config.unwrap_or_default())
     }
 
     /// The counters of all ready models.
-    pub(super) async fn statistics(&mut self) -> Result<Snapshot, String> {
-        let asked = with(ModelStatisticsRequest::default(), &self.headers);
+    pub(super) async fn statistics(&mut self) -> Result<CountsSnapshot, String> {
+        let question = with(ModelStatisticsRequest::default(), &self.headers);
         let begun = Instant::now();
-        let answer = answered(&self.url, self.client.model_statistics(asked)).await?;
+        let answer = answered(&self.url, self.client.model_statistics(question)).await?;
         let at = begun + begun.elapsed() / 2;
-        let counts = answer.model_stats.iter().map(|it| (Key::of(it), Counts::of(it))).collect();
-        Ok(Snapshot { counts, at })
+        let counts =
+            answer.model_stats.iter().map(|it| (ModelKey::of(it), Counts::of(it))).collect();
+        Ok(CountsSnapshot { counts, at })
     }
 }
 
@@ -74,7 +73,7 @@ async fn answered<T>(
     url: &str,
     answer: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, String> {
-    let late = |_| format!("{url} does not answer questions: none in {PATIENCE:?}");
-    let answer = timeout(PATIENCE, answer).await.map_err(late)?;
-    Ok(answer.map_err(|it| told(url, &it))?.into_inner())
+    let late = |_| format!("{url} does not answer questions: none in {ANSWER_TIMEOUT:?}");
+    let answer = timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?;
+    Ok(answer.map_err(|it| error_text(url, &it))?.into_inner())
 }

@@ -12,31 +12,31 @@ use troupe_base::{
 
 /// A tensor of the ensemble.
 #[derive(Clone, Debug)]
-pub(super) struct Value {
+pub(super) struct EdgeTensor {
     pub(super) tensor: Tensor,
     /// The batch size of the request that made it; 0: its maker does not batch.
     pub(super) batch: u32,
 }
 
 /// Captured tensors by name, and by the response of a decoupled step that they follow from.
-pub(super) type Values = HashMap<(String, Option<u64>), Value>;
+pub(super) type EdgeTensors = HashMap<(String, Option<u64>), EdgeTensor>;
 
 /// Everything captured.
 #[derive(Debug)]
-pub(super) struct Capture {
+pub(super) struct CaptureFile {
     pub(super) manifest: Manifest,
     /// Of each request of the manifest.
-    pub(super) values: Vec<Values>,
+    pub(super) values: Vec<EdgeTensors>,
 }
 
 /// Reads a file that a tap answered.
-pub(super) fn read(path: &Path) -> Result<Capture, String> {
+pub(super) fn read(path: &Path) -> Result<CaptureFile, String> {
     let wrong = |why: String| format!("{}: {why}", path.display());
     let file = fs::read(path).map_err(|it| wrong(it.to_string()))?;
     parse(&file.into()).map_err(wrong)
 }
 
-fn parse(file: &Bytes) -> Result<Capture, String> {
+fn parse(file: &Bytes) -> Result<CaptureFile, String> {
     if file.starts_with(b"{") {
         let text = String::from_utf8_lossy(&file[..file.len().min(500)]);
         return Err(format!("the server refused the tap: {}", text.trim_end()));
@@ -56,12 +56,12 @@ fn parse(file: &Bytes) -> Result<Capture, String> {
             let array = files.get(&format!("{}.npy", it.array)).ok_or("it is missing".to_owned());
             let tensor = array.and_then(|array| tensor(it, array));
             let tensor = tensor.map_err(|why| format!("array `{}` in it: {why}", it.array))?;
-            Ok(((it.tensor.clone(), it.iteration), Value { tensor, batch: it.batch_size }))
+            Ok(((it.tensor.clone(), it.iteration), EdgeTensor { tensor, batch: it.batch_size }))
         };
-        it.tensors.iter().map(value).collect::<Result<Values, String>>()
+        it.tensors.iter().map(value).collect::<Result<EdgeTensors, String>>()
     };
     let values = manifest.requests.iter().map(values).collect::<Result<_, String>>()?;
-    Ok(Capture { manifest, values })
+    Ok(CaptureFile { manifest, values })
 }
 
 fn tensor(told: &manifest::ManifestTensor, file: &Bytes) -> Result<Tensor, String> {

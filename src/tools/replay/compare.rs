@@ -3,8 +3,8 @@
 use crate::elements::Elements;
 use troupe_base::tensor::{Tensor, shape_text};
 
-/// Characters of a string that are told.
-const CHARACTERS: usize = 40;
+/// Characters of a string that are shown.
+const MAX_STRING_CHARS: usize = 40;
 
 /// How a tensor differs from what it was.
 #[derive(Debug, PartialEq)]
@@ -12,18 +12,21 @@ pub(super) enum Difference {
     /// Its type or its shape is another.
     Kind,
     /// Some elements are others.
-    Elements(Elsewhere),
+    Elements(ElementDifferences),
 }
 
 /// Which elements differ.
 #[derive(Debug, PartialEq)]
-pub(super) struct Elsewhere {
-    /// How many, and of how many.
-    pub(super) count: (usize, usize),
+pub(super) struct ElementDifferences {
+    pub(super) count: usize,
+    /// Elements of the tensor.
+    pub(super) all: usize,
     /// Where the first is.
     pub(super) first: Vec<usize>,
-    /// The first as it was and as it is.
-    pub(super) texts: (String, String),
+    /// The first as it was.
+    pub(super) was: String,
+    /// The first as it is now.
+    pub(super) now: String,
     /// The largest distance; not a number where one of two is none. `None` for strings.
     pub(super) max_abs: Option<f64>,
 }
@@ -54,10 +57,12 @@ pub(super) fn difference(was: &Tensor, is: &Tensor) -> Option<Difference> {
     let max_abs = distances.reduce(|a, b| Some(larger(a?, b?))).flatten();
     let count = others.len();
     let all = was.shape().iter().map(|it| *it as usize).product();
-    Some(Difference::Elements(Elsewhere {
-        count: (count, all),
+    Some(Difference::Elements(ElementDifferences {
+        count,
+        all,
         first: place(first, was.shape()),
-        texts: (before.text(first, CHARACTERS), after.text(first, CHARACTERS)),
+        was: before.text(first, MAX_STRING_CHARS),
+        now: after.text(first, MAX_STRING_CHARS),
         max_abs,
     }))
 }
@@ -100,7 +105,7 @@ mod tests {
             Some(Difference::Kind) => "another kind".to_owned(),
             Some(Difference::Elements(it)) => format!(
                 "{} of {} at {:?}: {} {} by {:?}",
-                it.count.0, it.count.1, it.first, it.texts.0, it.texts.1, it.max_abs
+                it.count, it.all, it.first, it.was, it.now, it.max_abs
             ),
         };
         assert_eq!(text, expected);

@@ -1,15 +1,15 @@
-//! Runs captured requests again on a server that runs, and says which tensors are not what they were.
+//! `troupe replay`: runs captured requests again and names the first tensor that differs.
 
-mod ask;
 mod capture;
 mod compare;
+mod models;
 mod report;
 mod run;
 mod steps;
 
 use tokio::runtime::Builder;
 
-use self::{ask::Models, capture::Capture, run::Again, steps::Place};
+use self::{capture::CaptureFile, models::Models, run::RequestReplay, steps::ScheduledStep};
 use troupe_options::{Replay, Requests};
 
 /// What a replay found.
@@ -31,7 +31,11 @@ pub fn replay(arguments: &Replay) -> Result<Replayed, String> {
     runtime.block_on(run(arguments, &capture, &places))
 }
 
-async fn run(arguments: &Replay, capture: &Capture, places: &[Place]) -> Result<Replayed, String> {
+async fn run(
+    arguments: &Replay,
+    capture: &CaptureFile,
+    places: &[ScheduledStep],
+) -> Result<Replayed, String> {
     let numbers = numbers(arguments.request, capture)?;
     let mut models = Models::connect(arguments).await?;
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
@@ -43,9 +47,10 @@ async fn run(arguments: &Replay, capture: &Capture, places: &[Place]) -> Result<
         }
         let is_isolated = arguments.isolated;
         let manifest = &capture.manifest;
-        let mut again = Again { manifest, request, values, places, is_isolated, rows: Vec::new() };
-        again.run(&mut models).await.map_err(|why| format!("request {number}: {why}"))?;
-        rows.append(&mut again.rows);
+        let mut replay =
+            RequestReplay { manifest, request, values, places, is_isolated, rows: Vec::new() };
+        replay.run(&mut models).await.map_err(|why| format!("request {number}: {why}"))?;
+        rows.append(&mut replay.rows);
     }
     let is_equal = report::is_equal(&rows).ok_or_else(|| match left_out.len() {
         0 => "nothing to compare: the capture has no tensor that these steps write".to_owned(),
@@ -59,7 +64,7 @@ async fn run(arguments: &Replay, capture: &Capture, places: &[Place]) -> Result<
     Ok(Replayed { text, is_equal })
 }
 
-fn numbers(wanted: Requests, capture: &Capture) -> Result<Vec<usize>, String> {
+fn numbers(wanted: Requests, capture: &CaptureFile) -> Result<Vec<usize>, String> {
     let count = capture.manifest.requests.len();
     match wanted {
         _ if count == 0 => Err("the capture has no requests".to_owned()),

@@ -2,31 +2,32 @@
 
 use serde_json::{Value, json};
 
-use super::compare::{Difference, kind};
+use super::compare::{Difference, ElementDifferences, kind};
 use troupe_base::{table::table, tensor::Tensor};
 
 /// Of longer reports only what differs is shown as a table.
-const ROWS: usize = 60;
+const MAX_TABLE_ROWS: usize = 60;
 
 /// One tensor, or one answer without tensors.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct Comparison {
     pub(super) request: usize,
     pub(super) step: usize,
     pub(super) model: String,
-    /// The version that ran, and the one that answered now.
-    pub(super) versions: (String, String),
+    /// The version that ran when it was captured.
+    pub(super) captured_version: String,
+    /// The version that answered now; empty if none did.
+    pub(super) version_now: String,
     /// Which response of a decoupled step it follows from.
     pub(super) iteration: Option<u64>,
     pub(super) tensor: String,
-    /// `FP32 [4]`, as captured and now; empty if there is none.
-    pub(super) kinds: (String, String),
-    pub(super) verdict: Verdict,
+    pub(super) kinds: Kinds,
+    pub(super) verdict: TensorVerdict,
 }
 
 /// Is it what it was?
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum TensorVerdict {
     Equal,
     Different(Difference),
     /// Different in another way, in words.
@@ -35,43 +36,52 @@ pub(super) enum Verdict {
     NotCaptured,
 }
 
-impl Verdict {
+impl TensorVerdict {
     fn is_different(&self) -> bool {
-        matches!(self, Verdict::Different(_) | Verdict::Otherwise(_))
+        matches!(self, TensorVerdict::Different(_) | TensorVerdict::Otherwise(_))
     }
 
     fn text(&self) -> String {
         match self {
-            Verdict::Equal => "equal".to_owned(),
-            Verdict::NotCaptured => "not captured".to_owned(),
-            Verdict::Otherwise(text) => format!("different: {text}"),
-            Verdict::Different(Difference::Kind) => "different: another kind".to_owned(),
-            Verdict::Different(Difference::Elements(it)) => {
-                let ((count, all), (was, is)) = (it.count, &it.texts);
-                let far = it.max_abs.map(|it| format!("\nmax abs difference {it:?}"));
+            TensorVerdict::Equal => "equal".to_owned(),
+            TensorVerdict::NotCaptured => "not captured".to_owned(),
+            TensorVerdict::Otherwise(text) => format!("different: {text}"),
+            TensorVerdict::Different(Difference::Kind) => "different: another kind".to_owned(),
+            TensorVerdict::Different(Difference::Elements(it)) => {
+                let ElementDifferences { count, all, first, was, now, max_abs } = it;
+                let far = max_abs.map(|distance| format!("\nmax abs difference {distance:?}"));
                 let far = far.unwrap_or_default();
-                let first = &it.first;
-                format!("different: {count} of {all}\nfirst at {first:?}: {was}, now {is}{far}")
+                format!("different: {count} of {all}\nfirst at {first:?}: {was}, now {now}{far}")
             }
         }
     }
 }
 
-/// The kinds of a tensor as captured and now.
-pub(super) fn kinds(was: Option<&Tensor>, is: Option<&Tensor>) -> (String, String) {
-    (was.map(kind).unwrap_or_default(), is.map(kind).unwrap_or_default())
+/// Type and shape of a tensor, `FP32 [4]`, as captured and now; empty if there is none.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    captured: String,
+    now: String,
+}
+
+impl Kinds {
+    /// Those of a captured tensor and of a new one.
+    pub(super) fn of(captured: Option<&Tensor>, now: Option<&Tensor>) -> Kinds {
+        let text = |tensor: Option<&Tensor>| tensor.map(kind).unwrap_or_default();
+        Kinds { captured: text(captured), now: text(now) }
+    }
 }
 
 /// Whether nothing differs. `None` if nothing was compared.
-pub(super) fn is_equal(rows: &[Row]) -> Option<bool> {
-    let mut compared = rows.iter().filter(|it| !matches!(it.verdict, Verdict::NotCaptured));
+pub(super) fn is_equal(rows: &[Comparison]) -> Option<bool> {
+    let mut compared = rows.iter().filter(|it| !matches!(it.verdict, TensorVerdict::NotCaptured));
     compared.next()?;
     Some(!rows.iter().any(|it| it.verdict.is_different()))
 }
 
 /// A table and the sum of it.
-pub(super) fn text(rows: &[Row], left_out: &[usize]) -> String {
-    let shown = |it: &&Row| rows.len() <= ROWS || it.verdict.is_different();
+pub(super) fn text(rows: &[Comparison], left_out: &[usize]) -> String {
+    let shown = |it: &&Comparison| rows.len() <= MAX_TABLE_ROWS || it.verdict.is_different();
     let cells: Vec<Vec<String>> = rows.iter().filter(shown).map(cells).collect();
     let header = ["Request", "Step", "Model", "Tensor", "Captured", "Now", "Result"];
     let mut text = String::new();
@@ -84,12 +94,13 @@ pub(super) fn text(rows: &[Row], left_out: &[usize]) -> String {
     for request in left_out {
         text += &format!("request {request} is not in the capture: it did not fit\n");
     }
-    let compared = rows.iter().filter(|it| !matches!(it.verdict, Verdict::NotCaptured)).count();
+    let compared =
+        rows.iter().filter(|it| !matches!(it.verdict, TensorVerdict::NotCaptured)).count();
     let different = rows.iter().filter(|it| it.verdict.is_different()).count();
     match rows.iter().find(|it| it.verdict.is_different()) {
         None => text += &format!("equal: {compared} of {compared}\n"),
         Some(first) => {
-            let Row { request, step, model, tensor, .. } = first;
+            let Comparison { request, step, model, tensor, .. } = first;
             text += &format!(
                 "different: {different} of {compared}, the first is '{tensor}' of step {step} \
                  (model '{model}') in request {request}\n"
@@ -99,8 +110,8 @@ pub(super) fn text(rows: &[Row], left_out: &[usize]) -> String {
     text
 }
 
-fn cells(row: &Row) -> Vec<String> {
-    let (was, is) = &row.versions;
+fn cells(row: &Comparison) -> Vec<String> {
+    let (was, is) = (&row.captured_version, &row.version_now);
     let model = match is {
         _ if is.is_empty() || was == is => format!("{} {was}", row.model),
         _ => format!("{} {was}, now {is}", row.model),
@@ -111,50 +122,50 @@ fn cells(row: &Row) -> Vec<String> {
         row.step.to_string(),
         model,
         format!("{}{response}", row.tensor),
-        row.kinds.0.clone(),
-        row.kinds.1.clone(),
+        row.kinds.captured.clone(),
+        row.kinds.now.clone(),
         row.verdict.text(),
     ]
 }
 
 /// One line.
-pub(super) fn json(rows: &[Row], left_out: &[usize]) -> String {
+pub(super) fn json(rows: &[Comparison], left_out: &[usize]) -> String {
     let tensors: Vec<Value> = rows.iter().map(object).collect();
     let is_equal = is_equal(rows).unwrap_or(false);
     format!("{}\n", json!({"equal": is_equal, "left_out_requests": left_out, "tensors": tensors}))
 }
 
-fn object(row: &Row) -> Value {
+fn object(row: &Comparison) -> Value {
     let result = match &row.verdict {
-        Verdict::Equal => "equal",
-        Verdict::NotCaptured => "not captured",
-        Verdict::Different(_) | Verdict::Otherwise(_) => "different",
+        TensorVerdict::Equal => "equal",
+        TensorVerdict::NotCaptured => "not captured",
+        TensorVerdict::Different(_) | TensorVerdict::Otherwise(_) => "different",
     };
     let mut object = json!({
         "request": row.request,
         "step": row.step,
         "model": row.model,
-        "captured_version": row.versions.0,
-        "version": row.versions.1,
+        "captured_version": row.captured_version,
+        "version": row.version_now,
         "iteration": row.iteration,
         "tensor": row.tensor,
-        "captured": row.kinds.0,
-        "now": row.kinds.1,
+        "captured": row.kinds.captured,
+        "now": row.kinds.now,
         "result": result,
     });
     match &row.verdict {
-        Verdict::Otherwise(text) => object["why"] = text.as_str().into(),
-        Verdict::Different(Difference::Kind) => object["why"] = "another kind".into(),
-        Verdict::Different(Difference::Elements(it)) => {
-            object["different_elements"] = it.count.0.into();
-            object["elements"] = it.count.1.into();
+        TensorVerdict::Otherwise(text) => object["why"] = text.as_str().into(),
+        TensorVerdict::Different(Difference::Kind) => object["why"] = "another kind".into(),
+        TensorVerdict::Different(Difference::Elements(it)) => {
+            object["different_elements"] = it.count.into();
+            object["elements"] = it.all.into();
             object["first_difference"] = json!(it.first);
-            object["first_captured"] = it.texts.0.as_str().into();
-            object["first_now"] = it.texts.1.as_str().into();
+            object["first_captured"] = it.was.as_str().into();
+            object["first_now"] = it.now.as_str().into();
             // What is no number is null.
             object["max_abs_difference"] = json!(it.max_abs);
         }
-        Verdict::Equal | Verdict::NotCaptured => (),
+        TensorVerdict::Equal | TensorVerdict::NotCaptured => (),
     }
     object
 }
@@ -163,24 +174,25 @@ fn object(row: &Row) -> Value {
 mod tests {
     use super::*;
 
-    fn row(request: usize, verdict: Verdict) -> Row {
-        Row {
+    fn row(request: usize, verdict: TensorVerdict) -> Comparison {
+        Comparison {
             request,
             step: 1,
             model: "m".to_owned(),
-            versions: ("1".to_owned(), "2".to_owned()),
+            captured_version: "1".to_owned(),
+            version_now: "2".to_owned(),
             iteration: Some(3),
             tensor: "t".to_owned(),
-            kinds: ("FP32 [1]".to_owned(), String::new()),
+            kinds: Kinds { captured: "FP32 [1]".to_owned(), now: String::new() },
             verdict,
         }
     }
 
     #[test]
     fn of_many_tensors_those_that_differ_are_shown() {
-        let mut rows: Vec<Row> = (0..100).map(|it| row(it, Verdict::Equal)).collect();
-        rows.push(row(100, Verdict::Otherwise("why".to_owned())));
-        rows.push(row(101, Verdict::NotCaptured));
+        let mut rows: Vec<Comparison> = (0..100).map(|it| row(it, TensorVerdict::Equal)).collect();
+        rows.push(row(100, TensorVerdict::Otherwise("why".to_owned())));
+        rows.push(row(101, TensorVerdict::NotCaptured));
         let expected = "\
 +---------+------+------------+------------+----------+-----+----------------+
 | Request | Step | Model      | Tensor     | Captured | Now | Result         |

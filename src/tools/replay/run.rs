@@ -3,34 +3,34 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    ask::{Answer, Failure, Models},
-    capture::{Value, Values},
+    capture::{EdgeTensor, EdgeTensors},
     compare,
-    report::{Row, Verdict, kinds},
-    steps::{self, Place},
+    models::{AskFailure, ModelReply, Models},
+    report::{Comparison, Kinds, TensorVerdict},
+    steps::{self, ScheduledStep},
 };
 use troupe_base::tap::manifest::{Manifest, ManifestRequest, ManifestStep};
 
 /// A request that runs again.
-pub(super) struct Again<'a> {
+pub(super) struct RequestReplay<'a> {
     pub(super) manifest: &'a Manifest,
     pub(super) request: &'a ManifestRequest,
-    pub(super) values: &'a Values,
+    pub(super) values: &'a EdgeTensors,
     /// In the order they run.
-    pub(super) places: &'a [Place],
+    pub(super) places: &'a [ScheduledStep],
     /// Each step gets what was captured, not what was made anew.
     pub(super) is_isolated: bool,
     /// What was found.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<Comparison>,
 }
 
 /// The tensors written anew that follow from one response of a decoupled step, or from the client's
 /// inputs.
-type Iteration = HashMap<String, Now>;
+type Iteration = HashMap<String, FreshTensor>;
 
 /// What became of a tensor.
-enum Now {
-    Is(Value),
+enum FreshTensor {
+    Is(EdgeTensor),
     /// Its step did not give it.
     Absent,
     /// Its step failed, or could not run.
@@ -38,15 +38,15 @@ enum Now {
 }
 
 /// What a step can be asked with.
-enum Inputs {
-    Given(Vec<(String, Value)>),
+enum StepInputs {
+    Given(Vec<(String, EdgeTensor)>),
     /// A step before it failed.
     Unmade,
     /// The capture does not have them.
     NotCaptured,
 }
 
-impl Again<'_> {
+impl RequestReplay<'_> {
     /// Runs the steps that have their turn; an error is one of the replay, not of a step.
     pub(super) async fn run(&mut self, models: &mut Models) -> Result<(), String> {
         let is_live = steps::live(self.manifest, self.request);
@@ -59,25 +59,25 @@ impl Again<'_> {
             for (number, iteration) in iterations.iter_mut().enumerate().filter(|_| place.runs) {
                 let number = (place.level != 0).then_some(number as u64);
                 let inputs = self.inputs(step, number, iteration)?;
-                let Inputs::Given(inputs) = inputs else {
+                let StepInputs::Given(inputs) = inputs else {
                     self.skip(step, number, inputs);
                     unmade(step, iteration);
                     continue;
                 };
-                let answer = models.ask(step, self.request, inputs).await;
+                let answer = models.infer(step, self.request, inputs).await;
                 match self.check(step, number, answer)? {
                     None => unmade(step, iteration),
                     Some(answer) if step.decoupled => {
                         for response in answer.responses {
                             let number = responses.len() as u64;
-                            self.compare(step, Some(number), (&response, &answer.version));
-                            responses.push(now(step, response));
+                            self.compare(step, Some(number), &response, &answer.version);
+                            responses.push(fresh(step, response));
                         }
                     }
-                    Some(Answer { responses, version }) => {
+                    Some(ModelReply { responses, version }) => {
                         for response in responses {
-                            self.compare(step, number, (&response, &version));
-                            iteration.extend(now(step, response));
+                            self.compare(step, number, &response, &version);
+                            iteration.extend(fresh(step, response));
                         }
                     }
                 }
@@ -101,14 +101,14 @@ impl Again<'_> {
         step: &ManifestStep,
         number: Option<u64>,
         iteration: &Iteration,
-    ) -> Result<Inputs, String> {
+    ) -> Result<StepInputs, String> {
         let mut given = Vec::new();
         for (input, tensor) in &step.inputs {
             let now = iteration.get(tensor).filter(|_| !self.is_isolated);
             let value = match now {
-                Some(Now::Is(value)) => Some(value),
-                Some(Now::Unmade) => return Ok(Inputs::Unmade),
-                Some(Now::Absent) => continue,
+                Some(FreshTensor::Is(value)) => Some(value),
+                Some(FreshTensor::Unmade) => return Ok(StepInputs::Unmade),
+                Some(FreshTensor::Absent) => continue,
                 None => self.values.get(&(tensor.clone(), number)),
             };
             if let Some(value) = value {
@@ -124,10 +124,10 @@ impl Again<'_> {
                 // Optional, and nobody gave it.
                 continue;
             } else {
-                return Ok(Inputs::NotCaptured);
+                return Ok(StepInputs::NotCaptured);
             };
             if self.is_isolated {
-                return Ok(Inputs::NotCaptured);
+                return Ok(StepInputs::NotCaptured);
             }
             return Err(format!(
                 "step {} (model '{}') reads '{tensor}', which {why}: replay from an earlier step \
@@ -135,7 +135,7 @@ impl Again<'_> {
                 step.step, step.model
             ));
         }
-        Ok(Inputs::Given(given))
+        Ok(StepInputs::Given(given))
     }
 
     /// It came to its end without a failure while it was captured.
@@ -153,8 +153,8 @@ impl Again<'_> {
         &mut self,
         step: &ManifestStep,
         number: Option<u64>,
-        answer: Result<Answer, Failure>,
-    ) -> Result<Option<Answer>, String> {
+        answer: Result<ModelReply, AskFailure>,
+    ) -> Result<Option<ModelReply>, String> {
         // A decoupled step's own failures do not say which of its requests failed.
         let is_here = |it: &&_| -> bool {
             let it: &troupe_base::tap::manifest::ManifestFailure = it;
@@ -165,24 +165,26 @@ impl Again<'_> {
         let text = match answer {
             Ok(answer) => {
                 let failed = was.first().filter(|_| !step.decoupled);
-                let verdict = failed.map(|it| Verdict::Otherwise(format!("it failed: {it}")));
+                let verdict = failed.map(|it| TensorVerdict::Otherwise(format!("it failed: {it}")));
                 if let Some(verdict) = verdict {
-                    self.row(step, number, (FAILURE, verdict));
+                    self.row(step, number, FAILURE, verdict);
                 }
                 return Ok(Some(answer));
             }
-            Err(Failure::Answered(text)) => text,
-            Err(Failure::Unasked(text, _)) if was.contains(&&*text) => text,
-            Err(Failure::Unasked(_, said)) => {
-                return Err(format!("step {} (model '{}'): {said}", step.step, step.model));
+            Err(AskFailure::Model(text)) => text,
+            Err(AskFailure::Connection { text, .. }) if was.contains(&&*text) => text,
+            Err(AskFailure::Connection { explained, .. }) => {
+                return Err(format!("step {} (model '{}'): {explained}", step.step, step.model));
             }
         };
         let verdict = match was.first() {
-            _ if was.contains(&&*text) => Verdict::Equal,
-            Some(was) => Verdict::Otherwise(format!("it failed: {was}\nnow it fails: {text}")),
-            None => Verdict::Otherwise(format!("now it fails: {text}")),
+            _ if was.contains(&&*text) => TensorVerdict::Equal,
+            Some(was) => {
+                TensorVerdict::Otherwise(format!("it failed: {was}\nnow it fails: {text}"))
+            }
+            None => TensorVerdict::Otherwise(format!("now it fails: {text}")),
         };
-        self.row(step, number, (FAILURE, verdict));
+        self.row(step, number, FAILURE, verdict);
         Ok(None)
     }
 
@@ -191,7 +193,8 @@ impl Again<'_> {
         &mut self,
         step: &ManifestStep,
         number: Option<u64>,
-        (response, version): (&HashMap<String, Value>, &str),
+        response: &HashMap<String, EdgeTensor>,
+        version: &str,
     ) {
         for (_, tensor) in &step.outputs {
             let was = self.values.get(&(tensor.clone(), number)).map(|it| &it.tensor);
@@ -200,31 +203,33 @@ impl Again<'_> {
             let verdict = match (was, is) {
                 (None, None) => continue,
                 (Some(was), Some(is)) => match compare::difference(was, is) {
-                    None => Verdict::Equal,
-                    Some(difference) => Verdict::Different(difference),
+                    None => TensorVerdict::Equal,
+                    Some(difference) => TensorVerdict::Different(difference),
                 },
-                (Some(_), None) => Verdict::Otherwise("it is not given any more".to_owned()),
+                (Some(_), None) => TensorVerdict::Otherwise("it is not given any more".to_owned()),
                 (None, Some(_)) if is_chosen && self.is_whole() => {
-                    Verdict::Otherwise("it was not given".to_owned())
+                    TensorVerdict::Otherwise("it was not given".to_owned())
                 }
-                (None, Some(_)) => Verdict::NotCaptured,
+                (None, Some(_)) => TensorVerdict::NotCaptured,
             };
-            let row = self.row(step, number, (tensor, verdict));
-            row.kinds = kinds(was, is);
-            version.clone_into(&mut row.versions.1);
+            let row = self.row(step, number, tensor, verdict);
+            row.kinds = Kinds::of(was, is);
+            version.clone_into(&mut row.version_now);
         }
     }
 
     /// A step that cannot run.
-    fn skip(&mut self, step: &ManifestStep, number: Option<u64>, why: Inputs) {
+    fn skip(&mut self, step: &ManifestStep, number: Option<u64>, why: StepInputs) {
         for (_, tensor) in &step.outputs {
             // The responses of a decoupled step are looked at when it has run for all.
             let Some(was) = self.values.get(&(tensor.clone(), number)) else { continue };
             let verdict = match why {
-                Inputs::NotCaptured => Verdict::NotCaptured,
-                _ => Verdict::Otherwise("it is not made any more: a step before fails".to_owned()),
+                StepInputs::NotCaptured => TensorVerdict::NotCaptured,
+                _ => TensorVerdict::Otherwise(
+                    "it is not made any more: a step before fails".to_owned(),
+                ),
             };
-            self.row(step, number, (tensor, verdict)).kinds = kinds(Some(&was.tensor), None);
+            self.row(step, number, tensor, verdict).kinds = Kinds::of(Some(&was.tensor), None);
         }
     }
 
@@ -236,14 +241,14 @@ impl Again<'_> {
         let mut missing: Vec<_> = self.values.keys().filter(of_step).collect();
         missing.sort_by_key(|it| (it.1, &it.0));
         for key in missing {
-            let verdict = Verdict::Otherwise("there is no such response any more".to_owned());
+            let verdict = TensorVerdict::Otherwise("there is no such response any more".to_owned());
             let was = self.values.get(key).map(|it| &it.tensor);
-            self.row(step, key.1, (&key.0, verdict)).kinds = kinds(was, None);
+            self.row(step, key.1, &key.0, verdict).kinds = Kinds::of(was, None);
         }
     }
 
     /// How many responses of a decoupled step left something in the capture.
-    fn captured_responses(&self, place: &Place) -> usize {
+    fn captured_responses(&self, place: &ScheduledStep) -> usize {
         let steps = &self.manifest.steps;
         let next = self.places.iter().filter(|it| it.level == place.level + 1);
         let next = next.map(|it| &steps[it.index]).filter(|it| !it.decoupled);
@@ -258,16 +263,18 @@ impl Again<'_> {
         &mut self,
         step: &ManifestStep,
         iteration: Option<u64>,
-        (tensor, verdict): (&str, Verdict),
-    ) -> &mut Row {
-        self.rows.push(Row {
+        tensor: &str,
+        verdict: TensorVerdict,
+    ) -> &mut Comparison {
+        self.rows.push(Comparison {
             request: self.request.request,
             step: step.step,
             model: step.model.clone(),
-            versions: (step.version.to_string(), String::new()),
+            captured_version: step.version.to_string(),
+            version_now: String::new(),
             iteration,
             tensor: tensor.to_owned(),
-            kinds: Default::default(),
+            kinds: Kinds::default(),
             verdict,
         });
         let last = self.rows.len() - 1;
@@ -280,12 +287,14 @@ const MAX_RESPONSES: u64 = 1 << 20;
 /// What stands for a tensor's name where a step failed.
 const FAILURE: &str = "(failure)";
 
-fn now(step: &ManifestStep, mut response: HashMap<String, Value>) -> Iteration {
-    let now =
-        |(_, to): &(String, String)| (to.clone(), response.remove(to).map_or(Now::Absent, Now::Is));
-    step.outputs.iter().map(now).collect()
+fn fresh(step: &ManifestStep, mut response: HashMap<String, EdgeTensor>) -> Iteration {
+    let pair = |(_, name): &(String, String)| {
+        let tensor = response.remove(name).map_or(FreshTensor::Absent, FreshTensor::Is);
+        (name.clone(), tensor)
+    };
+    step.outputs.iter().map(pair).collect()
 }
 
 fn unmade(step: &ManifestStep, iteration: &mut Iteration) {
-    iteration.extend(step.outputs.iter().map(|(_, to)| (to.clone(), Now::Unmade)));
+    iteration.extend(step.outputs.iter().map(|(_, to)| (to.clone(), FreshTensor::Unmade)));
 }

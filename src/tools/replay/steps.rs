@@ -6,7 +6,7 @@ use troupe_base::tap::manifest::{Manifest, ManifestRequest, ManifestStep};
 
 /// A step in its place.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct ScheduledStep {
     /// Its position in the config.
     pub(super) index: usize,
     /// How many decoupled steps lie before it.
@@ -19,18 +19,18 @@ pub(super) struct Place {
 
 /// The steps from `from` on run: it, those behind it in the config, and all that read from these.
 /// In an order in which producers come before consumers, and decoupled steps end their level.
-pub(super) fn places(manifest: &Manifest, from: usize) -> Result<Vec<Place>, String> {
+pub(super) fn places(manifest: &Manifest, from: usize) -> Result<Vec<ScheduledStep>, String> {
     let steps = &manifest.steps;
     let writers = writers(steps);
-    let mut places: Vec<Option<Place>> = vec![None; steps.len()];
+    let mut places: Vec<Option<ScheduledStep>> = vec![None; steps.len()];
     for _ in steps {
         // Each round finds at least one, unless they go round in a circle.
         for step in steps {
-            let all: Option<Vec<&Place>> =
+            let all: Option<Vec<&ScheduledStep>> =
                 before(step, &writers).map(|it| places[it].as_ref()).collect();
             let Some(all) = all.filter(|_| places[step.step].is_none()) else { continue };
-            let level = |it: &&Place| it.level + usize::from(steps[it.index].decoupled);
-            let place = Place {
+            let level = |it: &&ScheduledStep| it.level + usize::from(steps[it.index].decoupled);
+            let place = ScheduledStep {
                 index: step.step,
                 level: all.iter().map(level).max().unwrap_or(0),
                 depth: all.iter().map(|it| it.depth + 1).max().unwrap_or(0),
@@ -39,7 +39,7 @@ pub(super) fn places(manifest: &Manifest, from: usize) -> Result<Vec<Place>, Str
             places[step.step] = Some(place);
         }
     }
-    let places: Option<Vec<Place>> = places.into_iter().collect();
+    let places: Option<Vec<ScheduledStep>> = places.into_iter().collect();
     let mut places = places.ok_or("the steps in its manifest.json wait for each other")?;
     places.sort_by_key(|it| (it.level, steps[it.index].decoupled, it.depth, it.index));
     Ok(places)
@@ -134,7 +134,7 @@ mod tests {
     fn check(steps: &[&str], from: usize, expected: &str) {
         let text = match places(&manifest(steps, &["z"]), from) {
             Ok(places) => {
-                let text = |it: &Place| {
+                let text = |it: &ScheduledStep| {
                     format!("{}{}@{}", if it.runs { "+" } else { "" }, it.index, it.level)
                 };
                 places.iter().map(text).collect::<Vec<_>>().join(" ")

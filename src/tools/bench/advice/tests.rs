@@ -4,20 +4,20 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     super::{
-        cores::Used,
-        counts::{Batches, Counts, Key},
-        load::Seen,
+        cores::CoresUsed,
+        counts::{Batches, Counts, ModelKey},
+        load::LoadTotals,
     },
     *,
 };
 
-const QUIET: Machine = Machine { cores: 64, threads: 8 };
+const QUIET: ClientMachine = ClientMachine { cores: 64, threads: 8 };
 
 /// A model: name, instances, milliseconds of an execution, rows of an execution.
 type Row = (&'static str, u64, f64, u64);
 
-fn key(name: &str) -> Key {
-    Key { name: name.to_owned(), version: "1".to_owned() }
+fn key(name: &str) -> ModelKey {
+    ModelKey { name: name.to_owned(), version: "1".to_owned() }
 }
 
 fn members(rows: &[Row]) -> Vec<Member> {
@@ -33,9 +33,9 @@ fn members(rows: &[Row]) -> Vec<Member> {
 }
 
 /// Ten seconds at this throughput.
-fn level(rows: &[Row], in_flight: usize, throughput: f64) -> Level {
+fn level(rows: &[Row], in_flight: usize, throughput: f64) -> LoadLevel {
     let answered = (throughput * 10.0) as u64;
-    let mut seen = Seen::default();
+    let mut seen = LoadTotals::default();
     let latency = Duration::from_secs_f64(in_flight as f64 / throughput);
     (0..answered).for_each(|_| seen.latency.add(latency));
     let mut counts = BTreeMap::new();
@@ -57,23 +57,23 @@ fn level(rows: &[Row], in_flight: usize, throughput: f64) -> Level {
         counts.insert(key(name), counted);
     }
     counts.insert(key("all"), Counts { answered, ..Counts::default() });
-    Level {
+    LoadLevel {
         in_flight,
         batch: 1,
         seconds: 10.0,
         seen,
         counts,
         server_seconds: 10.0,
-        ..Level::default()
+        ..LoadLevel::default()
     }
 }
 
-/// Limit, slowest step, suggestions.
-type Expected<'a> = (Limit, &'a str, &'a [(&'a str, u64)]);
+/// Bottleneck, slowest step, suggestions.
+type Expected<'a> = (Bottleneck, &'a str, &'a [(&'a str, u64)]);
 
 #[track_caller]
 fn check(rows: &[Row], levels: &[(usize, f64)], expected: Expected<'_>) -> Advice {
-    let levels: Vec<Level> = levels.iter().map(|it| level(rows, it.0, it.1)).collect();
+    let levels: Vec<LoadLevel> = levels.iter().map(|it| level(rows, it.0, it.1)).collect();
     let advice = advise(&members(rows), &levels, QUIET, None).unwrap();
     let suggested: Vec<(&str, u64)> =
         advice.suggestions.iter().map(|it| (&*it.key.name, it.then)).collect();
@@ -86,7 +86,7 @@ fn check(rows: &[Row], levels: &[(usize, f64)], expected: Expected<'_>) -> Advic
 fn the_step_with_the_least_capacity_is_the_bottleneck() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0), ("c", 1, 1.0, 0)];
     let levels = &[(1, 90.0), (2, 124.0), (4, 124.9)];
-    let advice = check(rows, levels, (Limit::Step, "b", &[("b", 4)]));
+    let advice = check(rows, levels, (Bottleneck::Step, "b", &[("b", 4)]));
     assert!((0.98..1.01).contains(&advice.steps[0].utilisation), "{advice:?}");
     assert_eq!(
         advice.headline,
@@ -102,29 +102,30 @@ fn the_step_with_the_least_capacity_is_the_bottleneck() {
         ]
     );
     let rows = &[("a", 1, 2.1, 0), ("b", 4, 8.0, 0), ("c", 1, 1.0, 0)];
-    check(rows, &[(1, 90.0), (8, 470.0)], (Limit::Step, "a", &[("a", 2), ("b", 8)]));
+    check(rows, &[(1, 90.0), (8, 470.0)], (Bottleneck::Step, "a", &[("a", 2), ("b", 8)]));
 }
 
 #[test]
 fn steps_loaded_alike_are_moved_together() {
     let rows = &[("a", 1, 10.0, 0), ("b", 1, 9.8, 0), ("c", 1, 5.0, 0)];
-    let advice = check(rows, &[(1, 40.0), (8, 99.0)], (Limit::Step, "a", &[("a", 2), ("b", 2)]));
+    let advice =
+        check(rows, &[(1, 40.0), (8, 99.0)], (Bottleneck::Step, "a", &[("a", 2), ("b", 2)]));
     assert!(advice.reasons[0].contains("`b` is loaded about as much (97 % busy)"), "{advice:?}");
     // All alike: twice as much of everything.
     let rows = &[("a", 1, 10.0, 0), ("b", 3, 30.0, 0)];
-    check(rows, &[(1, 25.0), (8, 99.0)], (Limit::Step, "a", &[("a", 2), ("b", 6)]));
+    check(rows, &[(1, 25.0), (8, 99.0)], (Bottleneck::Step, "a", &[("a", 2), ("b", 6)]));
 }
 
 #[test]
 fn branches_side_by_side_are_judged_by_their_own_work() {
     let rows = &[("left", 1, 3.0, 0), ("right", 2, 12.0, 0), ("join", 1, 0.5, 0)];
-    check(rows, &[(1, 60.0), (8, 166.0)], (Limit::Step, "right", &[("right", 4)]));
+    check(rows, &[(1, 60.0), (8, 166.0)], (Bottleneck::Step, "right", &[("right", 4)]));
 }
 
 #[test]
 fn a_low_load_tells_nothing() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0), ("c", 1, 1.0, 0)];
-    let advice = check(rows, &[(1, 50.0)], (Limit::Load, "b", &[]));
+    let advice = check(rows, &[(1, 50.0)], (Bottleneck::Load, "b", &[]));
     assert!(advice.headline.contains("too low to tell"), "{advice:?}");
     assert_eq!(
         advice.reasons,
@@ -133,41 +134,41 @@ fn a_low_load_tells_nothing() {
           it fully takes about 4 in flight (`--concurrency 4`)."
         ]
     );
-    check(rows, &[(1, 25.0), (2, 50.0)], (Limit::Load, "b", &[]));
+    check(rows, &[(1, 25.0), (2, 50.0)], (Bottleneck::Load, "b", &[]));
 }
 
 #[test]
 fn what_stops_growing_without_a_busy_step_is_limited_elsewhere() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 1.0, 0)];
     let levels = &[(1, 100.0), (2, 150.0), (4, 152.0)];
-    let advice = check(rows, levels, (Limit::Elsewhere, "a", &[]));
+    let advice = check(rows, levels, (Bottleneck::Elsewhere, "a", &[]));
     let part = "Of the 26.3 ms a request takes, steps execute it for 3.00 ms;";
     assert!(advice.reasons[0].contains(part), "{advice:?}");
-    check(rows, &[(1, 100.0), (2, 150.0), (4, 140.0)], (Limit::Elsewhere, "a", &[]));
+    check(rows, &[(1, 100.0), (2, 150.0), (4, 140.0)], (Bottleneck::Elsewhere, "a", &[]));
     // It grows, but not because of executions.
-    check(rows, &[(4, 100.0), (8, 130.0)], (Limit::Elsewhere, "a", &[]));
+    check(rows, &[(4, 100.0), (8, 130.0)], (Bottleneck::Elsewhere, "a", &[]));
 }
 
 #[test]
 fn cores_that_others_keep_busy_are_a_limit_unless_a_step_is() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0)];
     let limit = |levels: &[(usize, f64)]| {
-        let used = Used { client: 0.1, server: Some(0.2), machine: Some(1.95) };
-        let one = |it: &(usize, f64)| Level { used, ..level(rows, it.0, it.1) };
-        let levels: Vec<Level> = levels.iter().map(one).collect();
-        let machine = Machine { cores: 2, threads: 1 };
+        let used = CoresUsed { client: 0.1, server: Some(0.2), machine: Some(1.95) };
+        let one = |it: &(usize, f64)| LoadLevel { used, ..level(rows, it.0, it.1) };
+        let levels: Vec<LoadLevel> = levels.iter().map(one).collect();
+        let machine = ClientMachine { cores: 2, threads: 1 };
         let advice = advise(&members(rows), &levels, machine, None).unwrap();
         (advice.limit, advice.headline)
     };
     let (found, headline) = limit(&[(4, 40.0), (8, 45.0)]);
-    assert_eq!(found, Limit::Cores);
+    assert_eq!(found, Bottleneck::Cores);
     assert_eq!(
         headline,
         "The cores are the limit, all 2 were busy: the server 0.20, this command 0.10, other \
          programs 1.65."
     );
-    assert_eq!(limit(&[(1, 80.0), (4, 120.0)]).0, Limit::Step);
-    assert_eq!(limit(&[(1, 80.0)]).0, Limit::Load);
+    assert_eq!(limit(&[(1, 80.0), (4, 120.0)]).0, Bottleneck::Step);
+    assert_eq!(limit(&[(1, 80.0)]).0, Bottleneck::Load);
 }
 
 #[test]
@@ -175,16 +176,16 @@ fn of_levels_as_good_the_fullest_is_looked_at() {
     let rows = &[("a", 1, 8.0, 0)];
     let levels = [level(rows, 1, 100.0), level(rows, 2, 124.0), level(rows, 8, 118.0)];
     let advice = advise(&members(rows), &levels, QUIET, None).unwrap();
-    assert_eq!((advice.best, advice.level, advice.limit), (1, 2, Limit::Step));
+    assert_eq!((advice.best, advice.level, advice.limit), (1, 2, Bottleneck::Step));
 }
 
 #[test]
 fn batches_that_can_grow_are_not_yet_a_limit() {
     let rows = &[("a", 1, 10.0, 2), ("b", 1, 1.0, 0)];
-    let advice = check(rows, &[(1, 99.0), (4, 198.0)], (Limit::Load, "a", &[]));
+    let advice = check(rows, &[(1, 99.0), (4, 198.0)], (Bottleneck::Load, "a", &[]));
     assert!(advice.reasons[0].contains("2.00 rows on average of at most 8"), "{advice:?}");
     let rows = &[("a", 1, 10.0, 8), ("b", 1, 0.5, 0)];
-    check(rows, &[(8, 600.0), (16, 798.0)], (Limit::Step, "a", &[("a", 3)]));
+    check(rows, &[(8, 600.0), (16, 798.0)], (Bottleneck::Step, "a", &[("a", 3)]));
 }
 
 #[test]
@@ -200,25 +201,25 @@ fn a_model_that_could_join_requests_should() {
 fn busy_cores_are_said_and_keep_the_suggestions_small() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0)];
     let with = |client, server| {
-        let used = Used { client, server, machine: None };
-        let levels = [level(rows, 1, 90.0), Level { used, ..level(rows, 8, 124.0) }];
-        advise(&members(rows), &levels, Machine { cores: 4, threads: 2 }, None).unwrap()
+        let used = CoresUsed { client, server, machine: None };
+        let levels = [level(rows, 1, 90.0), LoadLevel { used, ..level(rows, 8, 124.0) }];
+        advise(&members(rows), &levels, ClientMachine { cores: 4, threads: 2 }, None).unwrap()
     };
     let then = |it: &Advice| it.suggestions.iter().map(|it| it.then).collect::<Vec<_>>();
     let advice = with(0.5, Some(3.3));
-    assert_eq!((advice.limit, then(&advice)), (Limit::Cores, vec![]));
+    assert_eq!((advice.limit, then(&advice)), (Bottleneck::Cores, vec![]));
     let advice = with(1.9, Some(0.5));
-    assert_eq!((advice.limit, then(&advice)), (Limit::Client, vec![]));
+    assert_eq!((advice.limit, then(&advice)), (Bottleneck::Client, vec![]));
     // A fourth of what was measured is still idle.
     let advice = with(0.5, Some(1.0));
-    assert_eq!((advice.limit, then(&advice)), (Limit::Step, vec![3]));
+    assert_eq!((advice.limit, then(&advice)), (Bottleneck::Step, vec![3]));
     assert!(advice.reasons[1].contains("where the 4 cores become the limit"), "{advice:?}");
     let advice = with(0.5, Some(3.0));
-    assert_eq!((advice.limit, then(&advice)), (Limit::Step, vec![]));
+    assert_eq!((advice.limit, then(&advice)), (Bottleneck::Step, vec![]));
     assert!(advice.reasons[1].starts_with("No more instances are suggested"), "{advice:?}");
     // Of a server elsewhere nothing is known but what it tells.
     let advice = with(0.5, None);
-    assert_eq!((advice.limit, then(&advice)), (Limit::Step, vec![4]));
+    assert_eq!((advice.limit, then(&advice)), (Bottleneck::Step, vec![4]));
 }
 
 #[test]
@@ -226,7 +227,7 @@ fn a_target_is_suggested_for_at_any_load() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0)];
     let advice = advise(&members(rows), &[level(rows, 1, 50.0)], QUIET, Some(1000.0)).unwrap();
     let then: Vec<u64> = advice.suggestions.iter().map(|it| it.then).collect();
-    assert_eq!((advice.limit, then), (Limit::Load, vec![8, 2]));
+    assert_eq!((advice.limit, then), (Bottleneck::Load, vec![8, 2]));
     let advice = advise(&members(rows), &[level(rows, 1, 50.0)], QUIET, Some(100.0)).unwrap();
     assert_eq!(advice.suggestions, []);
     let last = advice.reasons.last().unwrap();
@@ -240,7 +241,7 @@ fn doubts_are_told() {
     members[2].is_called = true;
     let mut level = level(rows, 4, 50.0);
     level.counts.insert(key("all"), Counts { answered: 9000, ..Counts::default() });
-    level.used = Used { client: 1.0, server: Some(1.0), machine: Some(63.0) };
+    level.used = CoresUsed { client: 1.0, server: Some(1.0), machine: Some(63.0) };
     level.spread = Some(0.5);
     let advice = advise(&members, &[level], QUIET, None).unwrap();
     for expected in [
@@ -258,10 +259,13 @@ fn doubts_are_told() {
 #[test]
 fn nothing_is_said_of_nothing() {
     assert!(advise(&[], &[], QUIET, None).is_none());
-    assert!(advise(&[], &[Level::default()], QUIET, None).is_none());
+    assert!(advise(&[], &[LoadLevel::default()], QUIET, None).is_none());
     let rows: &[Row] = &[("a", 1, 2.0, 0)];
     let mut level = level(rows, 1, 50.0);
     level.counts.clear();
     let advice = advise(&members(rows), &[level], QUIET, None).unwrap();
-    assert_eq!((advice.limit, advice.steps.len(), advice.suggestions.len()), (Limit::Load, 0, 0));
+    assert_eq!(
+        (advice.limit, advice.steps.len(), advice.suggestions.len()),
+        (Bottleneck::Load, 0, 0)
+    );
 }

@@ -3,27 +3,30 @@
 use super::{
     super::{
         format::{count, digits, percent, plain, time},
-        level::Step,
+        level::StepLoad,
         members::Member,
     },
-    EXHAUSTED, Findings, Limit, NEAR, SATURATED, Suggestion, can_batch_more, overlaps,
+    findings::{
+        Bottleneck, EXHAUSTED, Findings, NEAR_RATIO, SATURATED, Suggestion, can_batch_more,
+        overlaps,
+    },
 };
 
 use troupe_options::MOST_IN_FLIGHT;
 
 /// A sentence, and what it is drawn from.
-pub(super) fn reasons(it: &Findings<'_>, limit: Limit) -> (String, Vec<String>) {
+pub(super) fn reasons(found: &Findings<'_>, limit: Bottleneck) -> (String, Vec<String>) {
     match limit {
-        Limit::Step => step(it),
-        Limit::Cores => cores(it),
-        Limit::Client => client(it),
-        Limit::Load => load(it),
-        Limit::Elsewhere => elsewhere(it),
+        Bottleneck::Step => step(found),
+        Bottleneck::Cores => cores(found),
+        Bottleneck::Client => client(found),
+        Bottleneck::Load => load(found),
+        Bottleneck::Elsewhere => elsewhere(found),
     }
 }
 
-fn step(it: &Findings<'_>) -> (String, Vec<String>) {
-    let Some((slowest, rest)) = it.steps.split_first() else { return Default::default() };
+fn step(found: &Findings<'_>) -> (String, Vec<String>) {
+    let Some((slowest, rest)) = found.steps.split_first() else { return Default::default() };
     let instances = slowest.member.instances;
     let were = if instances == 1 { "instance was" } else { "instances were" };
     let headline = format!(
@@ -36,12 +39,12 @@ fn step(it: &Findings<'_>) -> (String, Vec<String>) {
          {} in flight, while {} requests waited for it on average",
         time(slowest.demand_ns),
         digits(slowest.capacity),
-        digits(it.level.throughput()),
-        it.level.in_flight,
+        digits(found.level.throughput()),
+        found.level.in_flight,
         digits(slowest.waiting),
     );
     match rest.first() {
-        Some(next) if next.capacity < slowest.capacity * NEAR => {
+        Some(next) if next.capacity < slowest.capacity * NEAR_RATIO => {
             let (name, busy) = (name(next), percent(next.utilisation));
             reason += &format!("; {name} is loaded about as much ({busy} busy).");
         }
@@ -55,7 +58,7 @@ fn step(it: &Findings<'_>) -> (String, Vec<String>) {
 }
 
 /// Larger executions may do more than more of them.
-fn unbatched(step: &Step) -> Option<String> {
+fn unbatched(step: &StepLoad) -> Option<String> {
     let (member, rows) = (&step.member, step.counts.mean_batch());
     (!member.has_batching && 2.0 * rows <= member.max_batch as f64).then(|| {
         format!(
@@ -67,26 +70,26 @@ fn unbatched(step: &Step) -> Option<String> {
     })
 }
 
-fn cores(it: &Findings<'_>) -> (String, Vec<String>) {
-    let used = it.level.used;
+fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
+    let used = found.level.used;
     let server = used.server.unwrap_or(0.0);
     let users = [
         used.server.map(|it| ("the server", it)),
         Some(("this command", used.client)),
-        others(it).filter(|it| 0.05 <= *it).map(|it| ("other programs", it)),
+        others(found).filter(|it| 0.05 <= *it).map(|it| ("other programs", it)),
     ];
     let users: Vec<String> =
         users.iter().flatten().map(|(who, cores)| format!("{who} {}", digits(*cores))).collect();
-    let (cores, users) = (it.machine.cores, users.join(", "));
+    let (cores, users) = (found.machine.cores, users.join(", "));
     let headline = format!("The cores are the limit, all {cores} were busy: {users}.");
     let mut reasons = Vec::new();
     if used.server.is_some() {
         reasons.push(format!(
             "An inference takes {} of the server's CPU time; more instances share the same cores.",
-            time(server * 1e9 / it.level.throughput().max(1e-9))
+            time(server * 1e9 / found.level.throughput().max(1e-9))
         ));
     }
-    if let Some(step) = it.steps.iter().max_by(|a, b| a.demand_ns.total_cmp(&b.demand_ns)) {
+    if let Some(step) = found.steps.iter().max_by(|a, b| a.demand_ns.total_cmp(&b.demand_ns)) {
         reasons.push(format!(
             "Most of the steps' time goes to {}: {} an inference, its {} busy {}.",
             name(step),
@@ -101,11 +104,11 @@ fn cores(it: &Findings<'_>) -> (String, Vec<String>) {
     (headline, reasons)
 }
 
-fn client(it: &Findings<'_>) -> (String, Vec<String>) {
-    let threads = count(it.machine.threads as u64, "thread");
-    let used = digits(it.level.used.client);
+fn client(found: &Findings<'_>) -> (String, Vec<String>) {
+    let threads = count(found.machine.threads as u64, "thread");
+    let used = digits(found.level.used.client);
     let headline = format!("This command is the limit: its {threads} used {used} cores.");
-    let busiest = it.steps.iter().max_by(|a, b| a.utilisation.total_cmp(&b.utilisation));
+    let busiest = found.steps.iter().max_by(|a, b| a.utilisation.total_cmp(&b.utilisation));
     let busiest = busiest.map(|step| {
         let busy = percent(step.utilisation);
         format!("The server could do more: its busiest step, {}, was {busy} busy.", name(step))
@@ -113,9 +116,9 @@ fn client(it: &Findings<'_>) -> (String, Vec<String>) {
     (headline, busiest.into_iter().collect())
 }
 
-fn load(it: &Findings<'_>) -> (String, Vec<String>) {
+fn load(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = "The load is too low to tell which step is the bottleneck.".to_owned();
-    let Some(step) = it.steps.first() else { return (headline, Vec::new()) };
+    let Some(step) = found.steps.first() else { return (headline, Vec::new()) };
     let busy = percent(step.utilisation);
     if SATURATED <= step.utilisation && can_batch_more(step) {
         let reason = format!(
@@ -128,40 +131,40 @@ fn load(it: &Findings<'_>) -> (String, Vec<String>) {
         return (headline, vec![reason]);
     }
     // Little's law: what a full pipeline holds is its throughput times its latency.
-    let latency = it.levels.first().map_or(0.0, |it| it.seen.latency.mean()) / 1e9;
-    let full = (step.capacity / it.level.batch.max(1) as f64 * latency).ceil() as usize + 1;
-    let full = full.max(it.level.in_flight * 2).min(MOST_IN_FLIGHT);
+    let latency = found.levels.first().map_or(0.0, |it| it.seen.latency.mean()) / 1e9;
+    let full = (step.capacity / found.level.batch.max(1) as f64 * latency).ceil() as usize + 1;
+    let full = full.max(found.level.in_flight * 2).min(MOST_IN_FLIGHT);
     let reason = format!(
         "With {} in flight the step nearest to its limit, {}, was busy {busy} of the time; to load \
          it fully takes about {full} in flight (`--concurrency {full}`).",
-        it.level.in_flight,
+        found.level.in_flight,
         name(step),
     );
     (headline, vec![reason])
 }
 
-fn elsewhere(it: &Findings<'_>) -> (String, Vec<String>) {
+fn elsewhere(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = "No step is the limit: none of them was always busy.".to_owned();
     let mut reasons = Vec::new();
-    if let Some(step) = it.steps.first() {
-        let latency = it.level.seen.latency.mean();
+    if let Some(step) = found.steps.first() {
+        let latency = found.level.seen.latency.mean();
         reasons.push(format!(
             "More in flight bring little: with {} of them the step nearest to its limit, {}, was \
              busy {} of the time. Of the {} a request takes, steps execute it for {}; the rest is \
              on the way: between the steps, in the network, or at a limit on what is in flight.",
-            it.level.in_flight,
+            found.level.in_flight,
             name(step),
             percent(step.utilisation),
             time(latency),
-            time(latency * it.executing)
+            time(latency * found.executing)
         ));
     }
-    reasons.push(match it.level.used.server {
+    reasons.push(match found.level.used.server {
         Some(server) => format!(
             "The server used {} of {} cores, this command {}.",
             digits(server),
-            it.machine.cores,
-            digits(it.level.used.client)
+            found.machine.cores,
+            digits(found.level.used.client)
         ),
         None => "How busy the server's cores are cannot be seen from here.".to_owned(),
     });
@@ -170,22 +173,23 @@ fn elsewhere(it: &Findings<'_>) -> (String, Vec<String>) {
 
 /// What the suggestion leads to.
 pub(super) fn outlook(
-    it: &Findings<'_>,
-    limit: Limit,
-    (goal, suggestions): (Option<f64>, &[Suggestion]),
+    found: &Findings<'_>,
+    limit: Bottleneck,
+    goal: Option<f64>,
+    suggestions: &[Suggestion],
 ) -> Option<String> {
     let Some(goal) = goal else {
-        let cores = count(it.machine.cores as u64, "core");
+        let cores = count(found.machine.cores as u64, "core");
         let text = format!("No more instances are suggested: the {cores} would be the next limit.");
-        return (limit == Limit::Step).then_some(text);
+        return (limit == Bottleneck::Step).then_some(text);
     };
-    let is_capped = it.core_capacity.is_some_and(|most| most <= goal);
-    let next = it.steps.iter().find(|step| {
+    let is_capped = found.core_capacity.is_some_and(|most| most <= goal);
+    let next = found.steps.iter().find(|step| {
         let is_kept = suggestions.iter().all(|it| it.key != step.member.key);
-        is_kept && step.capacity <= goal * NEAR
+        is_kept && step.capacity <= goal * NEAR_RATIO
     });
     let next = match next {
-        _ if is_capped => format!(", where the {} cores become the limit", it.machine.cores),
+        _ if is_capped => format!(", where the {} cores become the limit", found.machine.cores),
         Some(step) => format!(", where {} becomes the limit", name(step)),
         None => String::new(),
     };
@@ -204,22 +208,22 @@ pub(super) fn outlook(
 }
 
 /// What makes the numbers doubtful.
-pub(super) fn doubts(it: &Findings<'_>, members: &[Member], all: &[Step]) -> Vec<String> {
+pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad]) -> Vec<String> {
     let mut doubts = Vec::new();
-    let asked = members.first().and_then(|member| it.level.counts.get(&member.key));
-    let (all_asked, ours) = (asked.map_or(0, |it| it.answered), it.level.answered());
+    let asked = members.first().and_then(|member| found.level.counts.get(&member.key));
+    let (all_asked, ours) = (asked.map_or(0, |it| it.answered), found.level.answered());
     // What is in flight when the counters are read may count on one side only.
-    let slack = 2 * it.level.in_flight as u64 + ours / 10;
+    let slack = 2 * found.level.in_flight as u64 + ours / 10;
     if ours + slack < all_asked {
         doubts.push(format!(
             "The server answered {all_asked} requests, of which this command sent {ours}: others use \
              the model too."
         ));
     }
-    let cores = it.machine.cores as f64;
-    let machine = it.level.used.machine.unwrap_or(0.0);
+    let cores = found.machine.cores as f64;
+    let machine = found.level.used.machine.unwrap_or(0.0);
     if let Some(others) =
-        others(it).filter(|it| EXHAUSTED * cores <= machine && 0.25 * machine < *it)
+        others(found).filter(|it| EXHAUSTED * cores <= machine && 0.25 * machine < *it)
     {
         let others = digits(others);
         doubts.push(format!(
@@ -241,18 +245,18 @@ pub(super) fn doubts(it: &Findings<'_>, members: &[Member], all: &[Step]) -> Vec
             digits(step.utilisation)
         ));
     }
-    if it.level.spread.is_some_and(|it| 0.2 < it) {
+    if found.level.spread.is_some_and(|it| 0.2 < it) {
         doubts.push("The throughput was not steady: measure for longer with --seconds.".into());
     }
     doubts
 }
 
 /// Cores that neither the server nor this command used, if that is known.
-fn others(it: &Findings<'_>) -> Option<f64> {
-    let used = it.level.used;
+fn others(found: &Findings<'_>) -> Option<f64> {
+    let used = found.level.used;
     Some((used.machine? - used.client - used.server?).max(0.0))
 }
 
-fn name(step: &Step) -> String {
+fn name(step: &StepLoad) -> String {
     format!("`{}`", plain(&step.member.key.name))
 }

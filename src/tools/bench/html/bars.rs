@@ -6,9 +6,9 @@ use super::{
     super::{
         advice::Suggestion,
         format::{plain, time},
-        level::Step,
+        level::StepLoad,
     },
-    escaped,
+    escape::escaped,
 };
 
 /// Names and colours of the parts of a bar.
@@ -20,8 +20,8 @@ pub(super) const LEGEND: &str = "<p class=\"legend\"><span class=\"c3\">queue</s
      <span class=\"c2\">compute output</span></p>\n";
 
 /// A bar for each step, all on one scale.
-pub(super) fn steps(steps: &[Step]) -> String {
-    let times = |step: &Step| {
+pub(super) fn steps(steps: &[StepLoad]) -> String {
+    let times = |step: &StepLoad| {
         let it = &step.counts;
         [it.queue_ns, it.input_ns, it.infer_ns, it.output_ns].map(|ns| it.each(ns))
     };

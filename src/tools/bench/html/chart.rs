@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::escaped;
+use super::escape::escaped;
 
 /// Of the picture, in its own units; the page scales it.
 const WIDTH: f64 = 460.0;
@@ -13,17 +13,17 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 210.0;
 
 /// Labels of the x axis nearer than this overlap.
-const APART: f64 = 26.0;
+const MIN_LABEL_DISTANCE: f64 = 26.0;
 
 /// A limit so many times above all lines is not drawn.
-const FAR: f64 = 4.0;
+const MAX_LIMIT_RATIO: f64 = 4.0;
 
 /// One picture.
 pub(super) struct Chart<'a> {
     pub(super) title: &'a str,
     /// Requests in flight, ascending.
     pub(super) x: &'a [usize],
-    pub(super) series: Vec<Series>,
+    pub(super) series: Vec<ChartSeries>,
     /// A line across, and what it is.
     pub(super) limit: Option<Across>,
     /// How a value is written.
@@ -38,7 +38,7 @@ pub(super) struct Across {
 }
 
 /// One line.
-pub(super) struct Series {
+pub(super) struct ChartSeries {
     pub(super) name: String,
     /// Of the style sheet's.
     pub(super) colour: u8,
@@ -48,7 +48,7 @@ pub(super) struct Series {
 
 /// A card with the picture; nothing if there is nothing to draw.
 pub(super) fn chart(chart: &Chart<'_>) -> String {
-    let drawn: Vec<&Series> =
+    let drawn: Vec<&ChartSeries> =
         chart.series.iter().filter(|it| it.values.iter().any(Option::is_some)).collect();
     if drawn.is_empty() {
         return String::new();
@@ -56,7 +56,7 @@ pub(super) fn chart(chart: &Chart<'_>) -> String {
     let values = drawn.iter().flat_map(|it| it.values.iter().flatten().copied());
     let highest = values.fold(0.0, f64::max);
     // A limit far above the lines would press them to the ground.
-    let limit = chart.limit.as_ref().filter(|it| it.value <= FAR * highest);
+    let limit = chart.limit.as_ref().filter(|it| it.value <= MAX_LIMIT_RATIO * highest);
     let highest = limit.map_or(highest, |it| highest.max(it.value));
     let step = tick(highest);
     let top = (highest / step * 0.9999).ceil().max(1.0) * step;
@@ -95,12 +95,13 @@ pub(super) fn chart(chart: &Chart<'_>) -> String {
 }
 
 /// Names of lines, unless the title says it all.
-fn legend(series: &[&Series]) -> String {
-    let one = |it: &&Series| format!("<span class=\"c{}\">{}</span>", it.colour, escaped(&it.name));
+fn legend(series: &[&ChartSeries]) -> String {
+    let one =
+        |it: &&ChartSeries| format!("<span class=\"c{}\">{}</span>", it.colour, escaped(&it.name));
     format!("<p class=\"legend\">{}</p>\n", series.iter().map(one).collect::<String>())
 }
 
-fn line(series: &Series, chart: &Chart<'_>, y: &impl Fn(f64) -> f64) -> String {
+fn line(series: &ChartSeries, chart: &Chart<'_>, y: &impl Fn(f64) -> f64) -> String {
     let places = places(chart.x);
     let known: Vec<(usize, f64)> =
         series.values.iter().enumerate().filter_map(|(index, it)| Some((index, (*it)?))).collect();
@@ -128,7 +129,7 @@ fn bottom(x: &[usize]) -> String {
     let mut out = String::new();
     let mut last = f64::NEG_INFINITY;
     for (value, place) in x.iter().zip(places(x)) {
-        if last + APART <= place {
+        if last + MIN_LABEL_DISTANCE <= place {
             let y = BOTTOM + 18.0;
             let _ =
                 writeln!(out, "<text class=\"mid\" x=\"{place:.1}\" y=\"{y:.1}\">{value}</text>");
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_drawn() {
         let draw = |values: Vec<Option<f64>>| {
-            let series = vec![Series { name: "<a>".to_owned(), colour: 1, values }];
+            let series = vec![ChartSeries { name: "<a>".to_owned(), colour: 1, values }];
             let write = |it: f64| it.to_string();
             chart(&Chart { title: "t", x: &[1, 2], series, limit: None, write })
         };

@@ -9,23 +9,26 @@ use tonic::{
     Status, Streaming, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel,
 };
 
-use super::{super::codec::Encoded, Part, Recorder, asked};
+use super::{
+    super::codec::RawCodec,
+    recorder::{AnsweredRequest, LoadThread, Recorder, with_headers},
+};
 use troupe_proto::inference::{ModelStreamInferResponse, infer_parameter::ParameterChoice};
 
 type Responses = Streaming<ModelStreamInferResponse>;
 
 /// Asks again and again until the phase says otherwise.
-pub(super) async fn work(channel: Channel, part: &Part, recorder: &Recorder<'_>) {
+pub(super) async fn work(channel: Channel, thread: &LoadThread, recorder: &Recorder<'_>) {
     let mut client = Grpc::new(channel).max_decoding_message_size(usize::MAX);
     let mut open: Option<(mpsc::Sender<Bytes>, Responses)> = None;
     loop {
         let begun = Instant::now();
         let stream = match &mut open {
-            Some((requests, responses)) => match requests.send(part.job.request.clone()).await {
+            Some((requests, responses)) => match requests.send(thread.job.request.clone()).await {
                 Ok(()) => Ok(responses),
                 Err(_) => Err(Status::unavailable("the server ended the stream")),
             },
-            None => match begin(&mut client, part).await {
+            None => match begin(&mut client, thread).await {
                 Ok(stream) => Ok(&mut open.insert(stream).1),
                 Err(status) => Err(status),
             },
@@ -35,11 +38,12 @@ pub(super) async fn work(channel: Channel, part: &Part, recorder: &Recorder<'_>)
             Err(status) => Err(status),
         };
         let goes_on = match ended {
-            Ok(Ended { error: None, first, responses }) => {
-                let first = first.map(|it| it - begun);
-                recorder.answered(begun.elapsed(), (first, responses))
+            Ok(RequestEnd { error: None, first, responses }) => {
+                let first_response = first.map(|it| it - begun);
+                let latency = begun.elapsed();
+                recorder.answered(AnsweredRequest { latency, first_response, responses })
             }
-            Ok(Ended { error: Some(text), .. }) => recorder.failed(text, false).await,
+            Ok(RequestEnd { error: Some(text), .. }) => recorder.failed(text, false).await,
             Err(status) => {
                 open = None;
                 recorder.refused(&status).await
@@ -54,29 +58,29 @@ pub(super) async fn work(channel: Channel, part: &Part, recorder: &Recorder<'_>)
 /// Opens the stream, the first request on its way: some servers say nothing before they have one.
 async fn begin(
     client: &mut Grpc<Channel>,
-    part: &Part,
+    thread: &LoadThread,
 ) -> Result<(mpsc::Sender<Bytes>, Responses), Status> {
     client.ready().await.map_err(|error| Status::from_error(error.into()))?;
     let (requests, taken) = mpsc::channel(1);
     let closed = |_| Status::internal("a new stream has room for a request");
-    requests.try_send(part.job.request.clone()).map_err(closed)?;
-    let request = asked(ReceiverStream::new(taken), &part.job.headers);
+    requests.try_send(thread.job.request.clone()).map_err(closed)?;
+    let request = with_headers(ReceiverStream::new(taken), &thread.job.headers);
     let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelStreamInfer");
-    let responses = client.streaming(request, path, Encoded::new()).await?;
+    let responses = client.streaming(request, path, RawCodec::new()).await?;
     Ok((requests, responses.into_inner()))
 }
 
 /// How a request ended.
 #[derive(Default)]
-struct Ended {
+struct RequestEnd {
     /// The first one's text.
     error: Option<String>,
     first: Option<Instant>,
     responses: u64,
 }
 
-async fn until_last(responses: &mut Responses) -> Result<Ended, Status> {
-    let mut ended = Ended::default();
+async fn until_last(responses: &mut Responses) -> Result<RequestEnd, Status> {
+    let mut ended = RequestEnd::default();
     loop {
         let message = responses.message().await?;
         let message = message.ok_or_else(|| Status::unavailable("the server ended the stream"))?;

@@ -4,16 +4,23 @@ use std::time::Instant;
 
 use tonic::{Response, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 
-use super::{super::codec::Encoded, Part, Recorder, asked};
+use super::{
+    super::codec::RawCodec,
+    recorder::{AnsweredRequest, LoadThread, Recorder, with_headers},
+};
 use troupe_proto::inference::ModelInferResponse;
 
 /// Asks again and again until the phase says otherwise.
-pub(super) async fn work(channel: Channel, part: &Part, recorder: &Recorder<'_>) {
+pub(super) async fn work(channel: Channel, thread: &LoadThread, recorder: &Recorder<'_>) {
     let mut client = Grpc::new(channel).max_decoding_message_size(usize::MAX);
     loop {
         let begun = Instant::now();
-        let goes_on = match ask(&mut client, part).await {
-            Ok(_) => recorder.answered(begun.elapsed(), (None, 1)),
+        let goes_on = match ask(&mut client, thread).await {
+            Ok(_) => recorder.answered(AnsweredRequest {
+                latency: begun.elapsed(),
+                first_response: None,
+                responses: 1,
+            }),
             Err(status) => recorder.refused(&status).await,
         };
         if !goes_on {
@@ -24,10 +31,10 @@ pub(super) async fn work(channel: Channel, part: &Part, recorder: &Recorder<'_>)
 
 async fn ask(
     client: &mut Grpc<Channel>,
-    part: &Part,
+    thread: &LoadThread,
 ) -> Result<Response<ModelInferResponse>, Status> {
     client.ready().await.map_err(|error| Status::from_error(error.into()))?;
-    let request = asked(part.job.request.clone(), &part.job.headers);
+    let request = with_headers(thread.job.request.clone(), &thread.job.headers);
     let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelInfer");
-    client.unary(request, path, Encoded::new()).await
+    client.unary(request, path, RawCodec::new()).await
 }

@@ -1,4 +1,5 @@
-//! Asks a step's model as its ensemble does: dimensions fitted, batches that are too large in parts.
+//! Sends a step's request to its model as the ensemble does: the batch dimension adapted, batches
+//! that are too large split.
 
 use std::{collections::HashMap, future::Future, time::Duration};
 
@@ -6,8 +7,11 @@ use bytes::{Bytes, BytesMut};
 use tokio::time;
 use tonic::{Code, Status};
 
-use super::capture::Value;
-use crate::{Client, Headers, connect, headers, print, told, with};
+use super::capture::EdgeTensor;
+use crate::{
+    client::{Client, Headers, connect, error_text, headers, with},
+    print,
+};
 use troupe_base::{
     request::{Parameter, Request},
     tap::manifest,
@@ -31,25 +35,36 @@ pub(super) struct Models {
     configs: HashMap<(String, i64), ModelConfig>,
 }
 
-/// What a step's model said.
+/// The responses of a step's model.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ModelReply {
     /// Tensors of the ensemble; of a decoupled model any number of times, else once.
-    pub(super) responses: Vec<HashMap<String, Value>>,
+    pub(super) responses: Vec<HashMap<String, EdgeTensor>>,
     /// The version that answered; empty if none was asked.
     pub(super) version: String,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// The model said so.
-    Answered(String),
-    /// The model could not be asked; the server's text, and all that is to be said.
-    Unasked(String, String),
+pub(super) enum AskFailure {
+    /// The model's own error.
+    Model(String),
+    /// The request did not reach the model.
+    Connection {
+        /// The server's text; empty where there is none.
+        text: String,
+        /// The text with the address and the cause.
+        explained: String,
+    },
 }
 
-type Named = Vec<(String, Tensor)>;
+type NamedTensors = Vec<(String, Tensor)>;
+
+/// The tensors of all responses, by the names of the model, and the version that answered.
+struct Responses {
+    version: String,
+    outputs: Vec<NamedTensors>,
+}
 
 impl Models {
     /// Those behind the `--url` of the command line.
@@ -61,69 +76,69 @@ impl Models {
     }
 
     /// Asks the model of a step with these inputs, by the names of the model.
-    pub(super) async fn ask(
+    pub(super) async fn infer(
         &mut self,
         step: &manifest::ManifestStep,
         request: &manifest::ManifestRequest,
-        inputs: Vec<(String, Value)>,
-    ) -> Result<Answer, Failure> {
+        inputs: Vec<(String, EdgeTensor)>,
+    ) -> Result<ModelReply, AskFailure> {
         let config = self.config(step).await?;
         let dims = |name: &str| config.input.iter().find(|it| it.name == name).map(|it| &*it.dims);
-        let fitted = |(name, value): (String, Value)| {
-            let Value { tensor, batch } = value;
+        let fitted = |(name, value): (String, EdgeTensor)| {
+            let EdgeTensor { tensor, batch } = value;
             let dims = dims(&name).unwrap_or_default();
             let tensor = adapt_batch_dim(tensor, batch, 0 < config.max_batch_size, dims);
             (name, tensor)
         };
-        let inputs: Named = inputs.into_iter().map(fitted).collect();
+        let inputs: NamedTensors = inputs.into_iter().map(fitted).collect();
         let most = u32::try_from(config.max_batch_size).unwrap_or(0);
         let all = inputs.iter().map(|(_, it)| Some(it.clone())).collect();
         let (fit, batch) = batch_fit(most, &Request { inputs: all, ..Request::default() });
-        let (version, outputs) = match fit {
-            BatchFit::Empty => (String::new(), vec![empty(step, &config)?]),
+        let Responses { version, outputs } = match fit {
+            BatchFit::Empty => {
+                Responses { version: String::new(), outputs: vec![empty(step, &config)?] }
+            }
             _ if step.decoupled => self.stream(message(step, request, &inputs)).await?,
             BatchFit::Fits => self.unary(message(step, request, &inputs)).await?,
-            BatchFit::Split => self.parts(step, request, (inputs, most as usize)).await?,
+            BatchFit::Split => self.split(step, request, inputs, most as usize).await?,
         };
-        let named = |it: Named| {
+        let named = |it: NamedTensors| {
             let tensor = |(output, tensor): (String, Tensor)| {
                 let to = step.outputs.iter().find(|it| it.0 == output)?.1.clone();
-                Some((to, Value { tensor, batch }))
+                Some((to, EdgeTensor { tensor, batch }))
             };
             it.into_iter().filter_map(tensor).collect()
         };
-        Ok(Answer { responses: outputs.into_iter().map(named).collect(), version })
+        Ok(ModelReply { responses: outputs.into_iter().map(named).collect(), version })
     }
 
-    async fn config(&mut self, step: &manifest::ManifestStep) -> Result<ModelConfig, Failure> {
+    async fn config(&mut self, step: &manifest::ManifestStep) -> Result<ModelConfig, AskFailure> {
         let key = (step.model.clone(), step.model_version);
         if let Some(known) = self.configs.get(&key) {
             return Ok(known.clone());
         }
-        let asked = ModelConfigRequest { name: step.model.clone(), version: version(step) };
-        let asked = with(asked, &self.headers);
-        let answer = self.client.model_config(asked).await;
-        let answer = answer.map_err(|it| unasked(&self.url, &it))?.into_inner();
+        let question = ModelConfigRequest { name: step.model.clone(), version: version(step) };
+        let question = with(question, &self.headers);
+        let answer = self.client.model_config(question).await;
+        let answer = answer.map_err(|status| connection_failure(&self.url, &status))?.into_inner();
         let config = answer.config.unwrap_or_default();
         self.configs.insert(key, config.clone());
         Ok(config)
     }
 
-    async fn unary(&mut self, message: ModelInferRequest) -> Result<(String, Vec<Named>), Failure> {
+    async fn unary(&mut self, message: ModelInferRequest) -> Result<Responses, AskFailure> {
         let (url, limit) = (self.url.clone(), self.timeout);
-        let asked = with(message, &self.headers);
-        let answer = within(limit, &url, self.client.model_infer(asked)).await?.into_inner();
-        Ok((answer.model_version.clone(), vec![tensors(&answer, &url)?]))
+        let message = with(message, &self.headers);
+        let answer = within(limit, &url, self.client.model_infer(message)).await?.into_inner();
+        let outputs = vec![tensors(&answer, &url)?];
+        Ok(Responses { version: answer.model_version, outputs })
     }
 
-    async fn stream(
-        &mut self,
-        message: ModelInferRequest,
-    ) -> Result<(String, Vec<Named>), Failure> {
+    async fn stream(&mut self, message: ModelInferRequest) -> Result<Responses, AskFailure> {
         let (url, limit) = (self.url.clone(), self.timeout);
-        let asked = with(tokio_stream::once(message), &self.headers);
+        let messages = with(tokio_stream::once(message), &self.headers);
         let all = within(limit, &url, async {
-            let mut stream = self.client.model_stream_infer(asked).await?.into_inner();
+            let mut stream = self.client.model_stream_infer(messages).await?.into_inner();
             let mut all = Vec::new();
             while let Some(message) = stream.message().await? {
                 all.push(message);
@@ -133,60 +148,63 @@ impl Models {
         let (mut version, mut outputs) = (String::new(), Vec::new());
         for message in all.await? {
             if !message.error_message.is_empty() {
-                return Err(Failure::Answered(message.error_message));
+                return Err(AskFailure::Model(message.error_message));
             }
             let Some(answer) = message.infer_response else { continue };
             version.clone_from(&answer.model_version);
             outputs.push(tensors(&answer, &url)?);
         }
-        Ok((version, outputs))
+        Ok(Responses { version, outputs })
     }
 
-    /// As many rows at once as the model takes.
-    async fn parts(
+    /// At most `most` rows at once.
+    async fn split(
         &mut self,
         step: &manifest::ManifestStep,
         request: &manifest::ManifestRequest,
-        (mut inputs, most): (Named, usize),
-    ) -> Result<(String, Vec<Named>), Failure> {
+        mut inputs: NamedTensors,
+        most: usize,
+    ) -> Result<Responses, AskFailure> {
         let rows = inputs.first().map_or(0, |it| it.1.rows());
         let (mut version, mut whole) = (String::new(), Vec::new());
         for start in (0..rows).step_by(most) {
             let size = most.min(rows - start);
-            let part: Named =
+            let part: NamedTensors =
                 inputs.iter_mut().map(|it| (it.0.clone(), it.1.split_to_rows(size))).collect();
-            let (by, outputs) = self.unary(message(step, request, &part)).await?;
-            version = by;
-            whole.extend(outputs);
+            let responses = self.unary(message(step, request, &part)).await?;
+            version = responses.version;
+            whole.extend(responses.outputs);
         }
-        Ok((version, vec![joined(whole).map_err(Failure::Answered)?]))
+        let outputs = vec![joined(whole).map_err(AskFailure::Model)?];
+        Ok(Responses { version, outputs })
     }
 }
 
 async fn within<T>(
     limit: Option<Duration>,
     url: &str,
-    asked: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Failure> {
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, AskFailure> {
     let answer = match limit {
-        None => asked.await,
-        Some(limit) => time::timeout(limit, asked).await.map_err(|_| {
+        None => answer.await,
+        Some(limit) => time::timeout(limit, answer).await.map_err(|_| {
             let text = format!("no answer from {url} within {limit:?}");
-            Failure::Unasked(text.clone(), text)
+            AskFailure::Connection { text: text.clone(), explained: text }
         })?,
     };
     answer.map_err(|status| match status.code() {
         Code::InvalidArgument | Code::Internal | Code::Unknown | Code::Cancelled
             if std::error::Error::source(&status).is_none() =>
         {
-            Failure::Answered(status.message().to_owned())
+            AskFailure::Model(status.message().to_owned())
         }
-        _ => unasked(url, &status),
+        _ => connection_failure(url, &status),
     })
 }
 
-fn unasked(url: &str, status: &Status) -> Failure {
-    Failure::Unasked(status.message().to_owned(), told(url, status))
+fn connection_failure(url: &str, status: &Status) -> AskFailure {
+    let text = status.message().to_owned();
+    AskFailure::Connection { text, explained: error_text(url, status) }
 }
 
 fn version(step: &manifest::ManifestStep) -> String {
@@ -231,14 +249,17 @@ fn of(parameter: Parameter) -> InferParameter {
     InferParameter { parameter_choice: Some(choice) }
 }
 
-fn tensors(answer: &ModelInferResponse, url: &str) -> Result<Named, Failure> {
+fn tensors(answer: &ModelInferResponse, url: &str) -> Result<NamedTensors, AskFailure> {
     let all = print::tensors(answer);
-    let all = all.map_err(|it| Failure::Unasked(String::new(), format!("{url}: {it}")))?;
+    let all = all.map_err(|why| AskFailure::Connection {
+        text: String::new(),
+        explained: format!("{url}: {why}"),
+    })?;
     Ok(all.into_iter().map(|(name, it)| (name.to_owned(), it)).collect())
 }
 
-/// What stands for the answer to no rows; where a dimension varies it is 0.
-fn empty(step: &manifest::ManifestStep, config: &ModelConfig) -> Result<Named, Failure> {
+/// The response to a batch without rows; a dynamic dimension is 0.
+fn empty(step: &manifest::ManifestStep, config: &ModelConfig) -> Result<NamedTensors, AskFailure> {
     let of_step = |name: &str| step.outputs.iter().any(|it| it.0 == name);
     let outputs = config.output.iter().filter(|it| of_step(&it.name)).map(|output| {
         let dims = output.dims.iter().map(|it| (*it).max(0));
@@ -248,14 +269,14 @@ fn empty(step: &manifest::ManifestStep, config: &ModelConfig) -> Result<Named, F
         let tensor = Tensor::new(dtype, shape, Bytes::new()).map_err(|it| it.to_string())?;
         Ok((output.name.clone(), tensor))
     });
-    outputs.collect::<Result<Named, String>>().map_err(Failure::Answered)
+    outputs.collect::<Result<NamedTensors, String>>().map_err(AskFailure::Model)
 }
 
 /// The rows of all parts, one behind the other.
-fn joined(parts: Vec<Named>) -> Result<Named, String> {
+fn joined(parts: Vec<NamedTensors>) -> Result<NamedTensors, String> {
     let names: Vec<String> = parts.first().into_iter().flatten().map(|it| it.0.clone()).collect();
     let join = |name: String| {
-        let of = |part: &Named| part.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+        let of = |part: &NamedTensors| part.iter().find(|it| it.0 == name).map(|it| it.1.clone());
         let all: Option<Vec<Tensor>> = parts.iter().map(of).collect();
         let all = all.filter(|it| !it.is_empty()).ok_or(format!("a part has no `{name}`"))?;
         let (mut shape, mut data) = (Shape::from_slice(all[0].shape()), BytesMut::new());

@@ -5,7 +5,7 @@ use troupe_proto::inference::{
     model_infer_response::InferOutputTensor,
 };
 
-use super::print::{Limits, json, tables};
+use super::{PrintLimits, json, tables};
 
 fn answer(outputs: &[(&str, &str, &[i64], Vec<u8>)]) -> ModelInferResponse {
     let output = |(name, datatype, shape, _): &(&str, &str, &[i64], Vec<u8>)| InferOutputTensor {
@@ -34,7 +34,7 @@ fn texts(values: &[&str]) -> Vec<u8> {
 
 #[track_caller]
 fn check(answer: &ModelInferResponse, expected: &str) {
-    let printed = tables(answer, Limits::SHORT).unwrap();
+    let printed = tables(answer, PrintLimits::SHORT).unwrap();
     assert_eq!(printed, expected, "\n{printed}");
 }
 
@@ -81,10 +81,10 @@ fn long_tensors_are_shortened() {
 ",
     );
     let rows = answer(&[("y", "UINT8", &[200], (0..200).collect())]);
-    let printed = tables(&rows, Limits::SHORT).unwrap();
+    let printed = tables(&rows, PrintLimits::SHORT).unwrap();
     assert_eq!(printed.lines().count(), 4 + 20 + 1 + 1, "{printed}");
     assert!(printed.contains("| …  | … 180 more  |"), "{printed}");
-    let printed = tables(&rows, Limits::NONE).unwrap();
+    let printed = tables(&rows, PrintLimits::NONE).unwrap();
     assert_eq!(printed.lines().count(), 4 + 200 + 1, "{printed}");
 }
 
@@ -134,14 +134,14 @@ fn json_is_nested_as_the_shapes_say() {
         "\n"
     );
     assert_eq!(json(&answer).unwrap(), expected);
-    let printed = tables(&answer, Limits::SHORT).unwrap();
+    let printed = tables(&answer, PrintLimits::SHORT).unwrap();
     assert!(printed.contains("| note      | 7     |"), "{printed}");
 }
 
 #[test]
 fn an_answer_that_contradicts_itself_is_told() {
     let mut short = answer(&[("y", "FP32", &[2], vec![0; 4])]);
-    let error = tables(&short, Limits::SHORT).unwrap_err();
+    let error = tables(&short, PrintLimits::SHORT).unwrap_err();
     assert_eq!(
         error,
         "the server's answer for `y` cannot be read: shape [2] of FP32 needs 8 bytes, got 4"

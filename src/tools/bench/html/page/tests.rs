@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Parser;
 
 use super::{
-    super::{
-        advice::{Machine, advise},
-        cores::Used,
-        counts::{Batches, Counts, Key},
-        load::Seen,
+    super::super::{
+        advice::{ClientMachine, advise},
+        cores::CoresUsed,
+        counts::{Batches, Counts, ModelKey},
+        load::LoadTotals,
         members::Member,
     },
     *,
@@ -18,12 +18,12 @@ use troupe_options::{Command, Options};
 
 const EVIL: &str = "<script>alert('x')</script>\"&";
 
-fn key(name: &str) -> Key {
-    Key { name: name.to_owned(), version: "1".to_owned() }
+fn key(name: &str) -> ModelKey {
+    ModelKey { name: name.to_owned(), version: "1".to_owned() }
 }
 
-fn level(in_flight: usize, answered: u64) -> Level {
-    let mut seen = Seen { failed: 1, ..Seen::default() };
+fn level(in_flight: usize, answered: u64) -> LoadLevel {
+    let mut seen = LoadTotals { failed: 1, ..LoadTotals::default() };
     (0..answered).for_each(|_| seen.latency.add(Duration::from_millis(3)));
     let busy = Batches { count: answered, ns: 980_000_000 };
     let counts = Counts {
@@ -35,28 +35,28 @@ fn level(in_flight: usize, answered: u64) -> Level {
         queue_ns: 5_000_000_000,
         ..Counts::default()
     };
-    Level {
+    LoadLevel {
         in_flight,
         batch: 1,
         seconds: 1.0,
         seen,
         counts: BTreeMap::from([(key(EVIL), counts)]),
         server_seconds: 1.0,
-        used: Used { client: 0.1, server: None, machine: None },
+        used: CoresUsed { client: 0.1, server: None, machine: None },
         error: Some(format!("{EVIL}\u{1b}[2J")),
-        ..Level::default()
+        ..LoadLevel::default()
     }
 }
 
-fn page_of(levels: Vec<Level>) -> String {
+fn page_of(levels: Vec<LoadLevel>) -> String {
     let options = Options::try_parse_from(["troupe", "bench", EVIL, "--url", EVIL]).unwrap();
     let Some(Command::Bench(arguments)) = options.command else { panic!("no bench") };
     let members = vec![
         Member { key: key("all"), ..Member::default() },
         Member { key: key(EVIL), instances: 1, ..Member::default() },
     ];
-    let machine = Machine { cores: 8, threads: 4 };
-    page(&Report {
+    let machine = ClientMachine { cores: 8, threads: 4 };
+    page(&BenchReport {
         arguments: &arguments,
         server: EVIL.to_owned(),
         is_decoupled: true,

@@ -1,0 +1,87 @@
+//! What a level of load shows: the numbers that the advice and its sentences rest on.
+
+use super::super::{
+    counts::ModelKey,
+    level::{LoadLevel, StepLoad},
+};
+
+/// An instance this busy has no time left: what is missing is the way from one execution to the next.
+pub(super) const SATURATED: f64 = 0.85;
+
+/// Cores this busy are no longer idle when work comes.
+pub(super) const EXHAUSTED: f64 = 0.9;
+
+/// Capacities this near to each other are moved together.
+pub(super) const NEAR_RATIO: f64 = 1.1;
+
+/// The machine that the load came from.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct ClientMachine {
+    /// Cores it may use.
+    pub(in super::super) cores: usize,
+    /// Threads of this process that send.
+    pub(in super::super) threads: usize,
+}
+
+/// What keeps the throughput from growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Bottleneck {
+    /// A step whose instances are all busy.
+    Step,
+    /// The cores that server and client share.
+    Cores,
+    /// This process.
+    Client,
+    /// Too little was asked for to tell.
+    Load,
+    /// No step: what lies between them, or before them.
+    Elsewhere,
+}
+
+impl Bottleneck {
+    /// As JSON has it.
+    pub(in super::super) fn as_str(self) -> &'static str {
+        match self {
+            Bottleneck::Step => "step",
+            Bottleneck::Cores => "cores",
+            Bottleneck::Client => "client",
+            Bottleneck::Load => "load",
+            Bottleneck::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+/// Another number of instances.
+#[derive(Clone, Debug, PartialEq)]
+pub(in super::super) struct Suggestion {
+    pub(in super::super) key: ModelKey,
+    pub(in super::super) now: u64,
+    pub(in super::super) then: u64,
+}
+
+/// What the sentences are made of.
+pub(super) struct Findings<'a> {
+    pub(super) levels: &'a [LoadLevel],
+    /// The one looked at.
+    pub(super) level: &'a LoadLevel,
+    /// The share that the last step up brought of what it could have; unknown without one.
+    pub(super) growth: Option<f64>,
+    /// The share of the latency in which steps execute.
+    pub(super) executing: f64,
+    /// Those whose utilisation says something, least capacity first.
+    pub(super) steps: Vec<&'a StepLoad>,
+    pub(super) machine: ClientMachine,
+    /// Inferences in a second at which the cores would be exhausted, if that is known.
+    pub(super) core_capacity: Option<f64>,
+    pub(super) target: Option<f64>,
+}
+
+/// Does an instance work at several requests at once? Then it is never simply busy.
+pub(super) fn overlaps(step: &StepLoad) -> bool {
+    step.member.overlaps || 1.05 < step.utilisation
+}
+
+/// Would more in flight make larger executions rather than longer queues?
+pub(super) fn can_batch_more(step: &StepLoad) -> bool {
+    step.member.has_batching && step.counts.mean_batch() < 0.9 * step.member.max_batch as f64
+}
