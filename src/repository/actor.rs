@@ -1,4 +1,4 @@
-//! Takes turns: operations on related models run one after another, others beside each other.
+//! The repository's actor: runs loads and unloads, those of related models one after another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,32 +15,36 @@ use tokio::{
 };
 
 use super::{
-    node::Node,
-    operation::{self, Nodes, Results},
-    poll::{Action, Kept, Polled, poll},
-    world::World,
+    action::Action,
+    disk::snapshot::{DiskSnapshot, OverrideDefinitions},
+    locks::{LockTable, OperationId},
+    operation::{
+        record::Records,
+        run::{self, Results},
+        versions::LoadContext,
+    },
 };
 use troupe_base::error::{Error, Result};
 
 /// Asks for an operation.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Do {
+pub(super) struct RunOperation {
     /// What to do.
     pub(super) action: Action,
-    /// Told at the end, even if it failed in part.
-    pub(super) reply: oneshot::Sender<Result<Done>>,
-    /// The model that is being loaded and waits for this.
+    /// Answered at the end, even if it failed in part.
+    pub(super) reply: oneshot::Sender<Result<OperationOutcome>>,
+    /// The model that asks and waits, if it may itself be loading.
     pub(super) within: Option<Arc<str>>,
 }
 
-/// Lets go of everything.
+/// Releases all models: the server ends.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct End;
+pub(super) struct ReleaseAll;
 
 /// How an operation ended.
-pub(super) struct Done {
+pub(super) struct OperationOutcome {
     /// By model.
     pub(super) results: Results,
     /// Repositories that cannot be read.
@@ -49,137 +53,132 @@ pub(super) struct Done {
     pub(super) targets: BTreeSet<Arc<str>>,
 }
 
-/// Owns what is known of all models; an operation is lent the ones it may touch.
-pub(super) struct Keeper {
-    world: Rc<World>,
-    /// Those that are not lent.
-    nodes: Nodes,
-    pub(super) waiting: BTreeMap<Number, Waiting>,
-    /// Names lent to operations that run; also those that have no node yet.
-    pub(super) lent: BTreeMap<Number, BTreeSet<Arc<str>>>,
-    /// Operations that a model asked for while another operation loaded it.
-    pub(super) within: BTreeMap<Number, Number>,
-    next: Number,
+/// Owns the records of all models. An operation scans the disk, locks the models it may touch,
+/// takes their records with it, and gives them back at its end.
+pub(super) struct RepositoryActor {
+    context: Rc<LoadContext>,
+    /// Of the models that no operation has locked.
+    records: Records,
+    locks: LockTable,
+    /// Operations that do not run yet: their scan is under way, or they wait for locks.
+    queued: BTreeMap<OperationId, QueuedOperation>,
+    next: OperationId,
 }
 
-/// Operations in the order they came.
-pub(super) type Number = u64;
-
-pub(super) struct Waiting {
+struct QueuedOperation {
     action: Action,
-    pub(super) reply: oneshot::Sender<Result<Done>>,
-    /// What it touches, as of its last look at the disk.
-    pub(super) scope: Option<BTreeSet<Arc<str>>>,
+    reply: oneshot::Sender<Result<OperationOutcome>>,
 }
 
-impl Keeper {
+impl RepositoryActor {
     /// Knows no model yet.
-    pub(super) fn new(world: World) -> Keeper {
-        Keeper {
-            world: Rc::new(world),
-            nodes: Nodes::new(),
-            waiting: BTreeMap::new(),
-            lent: BTreeMap::new(),
-            within: BTreeMap::new(),
+    pub(super) fn new(context: LoadContext) -> RepositoryActor {
+        RepositoryActor {
+            context: Rc::new(context),
+            records: Records::new(),
+            locks: LockTable::default(),
+            queued: BTreeMap::new(),
             next: 0,
         }
     }
 
-    fn look(&self, number: Number, ctx: &mut Context<Self>) {
-        let Some(waiting) = self.waiting.get(&number) else { return };
-        let (settings, action) = (self.world.settings.clone(), waiting.action.clone());
-        let overridden = |node: &Node| node.definition.clone().filter(|it| it.is_override);
-        let kept: Kept = self
-            .nodes
+    /// Reads the disk on a blocking thread; [`Self::scanned`] goes on from there.
+    fn scan(&self, id: OperationId, ctx: &mut Context<Self>) {
+        let Some(queued) = self.queued.get(&id) else { return };
+        let (settings, action) = (self.context.settings.clone(), queued.action.clone());
+        let overrides: OverrideDefinitions = self
+            .records
             .iter()
-            .filter_map(|(name, node)| Some((name.clone(), overridden(node)?)))
+            .filter_map(|(name, record)| Some((name.clone(), record.override_definition()?)))
             .collect();
-        let polled = spawn_blocking(move || poll(&settings, &action, &kept));
-        let polled = polled.into_actor(self);
-        ctx.spawn(polled.map(move |polled, keeper, ctx| keeper.looked(number, polled, ctx)));
+        let snapshot = spawn_blocking(move || DiskSnapshot::read(&settings, &action, &overrides));
+        let snapshot = snapshot.into_actor(self);
+        ctx.spawn(snapshot.map(move |snapshot, actor, ctx| actor.scanned(id, snapshot, ctx)));
     }
 
-    fn looked(
+    fn scanned(
         &mut self,
-        number: Number,
-        polled: Result<Polled, JoinError>,
+        id: OperationId,
+        snapshot: Result<DiskSnapshot, JoinError>,
         ctx: &mut Context<Self>,
     ) {
-        let mut polled = match polled {
-            Ok(polled) => polled,
-            Err(_) => {
-                let error = Error::internal("reading the model repository panicked");
-                self.within.remove(&number);
-                if let Some(waiting) = self.waiting.remove(&number) {
-                    // A client that has gone needs no answer.
-                    let _ = waiting.reply.send(Err(error));
-                }
-                return;
-            }
+        let Ok(snapshot) = snapshot else {
+            return self.refuse(id, Error::internal("reading the model repository panicked"));
         };
-        let scope = polled.scope(&self.nodes);
-        let Some(waiting) = self.waiting.get_mut(&number) else { return };
-        waiting.scope = Some(scope.clone());
-        if !self.blockers(number).is_empty() {
-            return self.refuse_circle(number);
+        if !self.queued.contains_key(&id) {
+            return;
         }
-        let Some(Waiting { action, reply, .. }) = self.waiting.remove(&number) else { return };
-        let lend = |name: &Arc<str>| self.nodes.remove_entry(name);
-        let nodes: Nodes = scope.iter().filter_map(lend).collect();
-        polled.keep_overrides(&nodes);
-        self.lent.insert(number, scope);
-        let world = self.world.clone();
+        let scope = run::scope(&snapshot, &self.records);
+        self.locks.await_scope(id, scope.clone());
+        if self.locks.is_deadlocked(id) {
+            let text = "a model that is being loaded cannot wait for a model that is loaded with \
+                        it or waits for it";
+            return self.refuse(id, Error::unavailable(text));
+        }
+        if self.locks.is_blocked(id) {
+            return;
+        }
+        let Some(QueuedOperation { action, reply }) = self.queued.remove(&id) else { return };
+        self.locks.lock(id);
+        let records = scope.iter().filter_map(|name| self.records.remove_entry(name)).collect();
+        let context = self.context.clone();
         let run = async move {
-            let (problems, targets) = (polled.problems.clone(), polled.targets.clone());
-            let (nodes, results) = operation::run(&world, nodes, polled, &action).await;
-            (nodes, Done { results, problems, targets }, reply)
+            let (problems, targets) = (snapshot.problems.clone(), snapshot.targets.clone());
+            let (records, results) = run::run(&context, records, snapshot, &action).await;
+            (records, OperationOutcome { results, problems, targets }, reply)
         };
         let run =
-            run.into_actor(self).map(move |(nodes, done, reply), keeper: &mut Keeper, ctx| {
-                keeper.nodes.extend(nodes);
-                keeper.lent.remove(&number);
-                keeper.within.remove(&number);
+            run.into_actor(self).map(move |(records, outcome, reply), actor: &mut Self, ctx| {
+                actor.records.extend(records);
+                actor.locks.release(id);
                 // A client that has gone needs no answer.
-                let _ = reply.send(Ok(done));
-                keeper.look_again(ctx);
+                let _ = reply.send(Ok(outcome));
+                actor.scan_again(ctx);
             });
         ctx.spawn(run);
     }
 
-    /// The disk may have changed while an operation waited.
-    fn look_again(&mut self, ctx: &mut Context<Self>) {
-        let waited = self.waiting.iter_mut().filter(|it| it.1.scope.is_some());
-        let waited: Vec<Number> = waited.map(|(number, _)| *number).collect();
-        for number in waited {
-            self.look(number, ctx);
+    /// The disk may have changed while operations waited for their locks.
+    fn scan_again(&mut self, ctx: &mut Context<Self>) {
+        for id in self.locks.waiting() {
+            self.scan(id, ctx);
+        }
+    }
+
+    fn refuse(&mut self, id: OperationId, error: Error) {
+        self.locks.release(id);
+        if let Some(queued) = self.queued.remove(&id) {
+            // A client that has gone needs no answer.
+            let _ = queued.reply.send(Err(error));
         }
     }
 }
 
-impl Actor for Keeper {
+impl Actor for RepositoryActor {
     type Context = Context<Self>;
 }
 
-impl Handler<End> for Keeper {
+impl Handler<ReleaseAll> for RepositoryActor {
     type Result = ();
 
-    fn handle(&mut self, _: End, ctx: &mut Context<Self>) {
-        self.nodes.clear();
-        self.waiting.clear();
+    fn handle(&mut self, _: ReleaseAll, ctx: &mut Context<Self>) {
+        self.records.clear();
+        self.queued.clear();
         ctx.stop();
     }
 }
 
-impl Handler<Do> for Keeper {
+impl Handler<RunOperation> for RepositoryActor {
     type Result = ();
 
-    fn handle(&mut self, Do { action, reply, within }: Do, ctx: &mut Context<Self>) {
-        let number = self.next;
+    fn handle(&mut self, message: RunOperation, ctx: &mut Context<Self>) {
+        let RunOperation { action, reply, within } = message;
+        let id = self.next;
         self.next += 1;
-        if let Some(parent) = within.and_then(|it| self.loading(&it)) {
-            self.within.insert(number, parent);
+        if let Some(model) = within {
+            self.locks.asked_by(id, &model);
         }
-        self.waiting.insert(number, Waiting { action, reply, scope: None });
-        self.look(number, ctx);
+        self.queued.insert(id, QueuedOperation { action, reply });
+        self.scan(id, ctx);
     }
 }

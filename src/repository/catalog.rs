@@ -1,4 +1,4 @@
-//! An immutable snapshot of all models: what gateways read, without a lock.
+//! The catalog: an immutable snapshot of all models, which gateways read without a lock.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use troupe_base::{
     model::Model,
 };
 
-/// Where a version of a model is in its life.
+/// The state of a model's version, as the repository index names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the index's")]
 pub enum VersionState {
@@ -36,7 +36,7 @@ impl VersionState {
 pub struct VersionEntry {
     /// `Some` exactly while the state is `Ready`.
     pub model: Option<Arc<Model>>,
-    /// Where it is in its life.
+    /// Its state.
     pub state: VersionState,
     /// Why it is not ready: a load error, or `unloaded`.
     pub reason: String,
@@ -53,7 +53,7 @@ pub struct ModelEntry {
 
 impl ModelEntry {
     fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
-        self.versions.values().filter_map(|it| it.model.as_ref())
+        self.versions.values().filter_map(|version| version.model.as_ref())
     }
 }
 

@@ -1,24 +1,30 @@
-//! Says everything that is wrong with the configs of repositories, without loading a model.
+//! Checks the configs of repositories without loading a model: `troupe check`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use super::{
     Overrides, Settings,
-    definition::{self, Content, Definition, config_file},
-    graph::{Graph, Needed, Upstream, unmet},
-    labels,
-    node::{Failure, NO_VERSION},
-    scan::{self, Folders},
-    warmup,
+    disk::{
+        definition::{self, Content, Definition, RequiredModel, config_file},
+        labels,
+        scan::{self, Folders},
+        warmup,
+    },
+    failure::{LoadFailure, no_version},
+    graph::ModelGraph,
+    operation::{
+        open::unknown_backend,
+        requirements::{StepStatus, unmet},
+    },
 };
 use troupe_base::config::{Draft, ModelConfig, Problem, SourceMap};
 use troupe_engine::ensemble;
 
-/// Every problem, one line each, with its place; empty if all models could be loaded as far as
+/// Every problem, one line each, with its position; empty if all models could be loaded as far as
 /// their configs tell. Blocks.
 pub fn check(settings: &Settings) -> Vec<String> {
     let (folders, unreadable) = scan::folders(&settings.repositories);
@@ -29,45 +35,46 @@ pub fn check(settings: &Settings) -> Vec<String> {
             Ok(definition) => {
                 let file = config_file(settings, &definition.model_dir);
                 let file = file.unwrap_or_else(|| definition.model_dir.clone());
-                let model = Model { config: None, file, definition };
+                let model = CheckedModel { config: None, file, definition };
                 models.insert(name.clone(), model.finish(settings, &mut problems));
             }
-            Err(Failure::Unreadable(found)) => problems.extend(found),
+            Err(LoadFailure::Unreadable(found)) => problems.extend(found),
             Err(failure) => {
-                let places = folders[name].iter();
-                problems.extend(places.map(|it| whole(it, failure.reason())));
+                let copies = folders[name].iter();
+                problems.extend(copies.map(|folder| whole_file(folder, failure.reason())));
             }
         }
     }
     complete(&mut models);
-    let rings = rings(&models);
+    let cycles = graph(&models).cycles();
     for (name, model) in &models {
         model.check_steps(&folders, &models, &mut problems);
         model.check_warmup(&mut problems);
-        if let Some(ring) = rings.get(name) {
-            problems.push(model.problem("ensemble_scheduling", ring.clone()));
+        if let Some(cycle) = cycles.get(name) {
+            problems.push(model.problem("ensemble_scheduling", cycle.clone()));
         }
     }
     unreadable.into_iter().chain(problems.iter().map(Problem::to_string)).collect()
 }
 
-type Models = BTreeMap<Arc<str>, Model>;
+type CheckedModels = BTreeMap<Arc<str>, CheckedModel>;
 
-struct Model {
+/// A model as far as it is known without loading it.
+struct CheckedModel {
     definition: Definition,
-    /// Finished, as far as it is written.
+    /// Finished, as far as it is written; `None` where it has problems.
     config: Option<Arc<ModelConfig>>,
     file: PathBuf,
 }
 
-impl Model {
-    fn finish(mut self, settings: &Settings, problems: &mut Vec<Problem>) -> Model {
+impl CheckedModel {
+    fn finish(mut self, settings: &Settings, problems: &mut Vec<Problem>) -> CheckedModel {
         match &self.definition.content {
             Content::Ensemble(config, _) => self.config = Some(config.clone()),
             Content::Single(draft) => match Draft::clone(draft).finish(&settings.config) {
                 Ok(config) => {
                     if settings.backends.find(&config.backend).is_none() {
-                        let text = super::load::unknown_backend(&config.backend);
+                        let text = unknown_backend(&config.backend);
                         problems.push(config.source_map.problem("backend", text.to_string()));
                     }
                     self.config = Some(Arc::new(config));
@@ -77,9 +84,7 @@ impl Model {
         }
         self.check_labels(problems);
         if self.definition.versions.is_empty() {
-            let name = &self.definition.name;
-            let text = format!("{NO_VERSION} under the version policy of model '{name}'");
-            problems.push(self.problem("version_policy", text));
+            problems.push(self.problem("version_policy", no_version(&self.definition.name)));
         }
         self
     }
@@ -87,7 +92,7 @@ impl Model {
     fn problem(&self, path: &str, text: String) -> Problem {
         match &self.config {
             Some(config) => config.source_map.problem(path, text),
-            None => whole(&self.file, text),
+            None => whole_file(&self.file, text),
         }
     }
 
@@ -103,19 +108,19 @@ impl Model {
     }
 
     /// What its steps lack, and where they contradict it.
-    fn check_steps(&self, folders: &Folders, models: &Models, problems: &mut Vec<Problem>) {
-        let Content::Ensemble(config, needed) = &self.definition.content else { return };
-        let upstream = |name: &str| match (folders.get(name).map(Vec::len), models.get(name)) {
-            (Some(1), Some(model)) => model.upstream(),
-            // What is wrong with its config was told.
-            (Some(1), None) => Upstream::Loaded(versions_of(needed, name)),
-            _ => Upstream::Missing,
+    fn check_steps(&self, folders: &Folders, models: &CheckedModels, problems: &mut Vec<Problem>) {
+        let Content::Ensemble(config, required) = &self.definition.content else { return };
+        let status_of = |name: &str| match (folders.get(name).map(Vec::len), models.get(name)) {
+            (Some(1), Some(model)) => model.status(),
+            // What is wrong with its config is reported already.
+            (Some(1), None) => StepStatus::Loaded(versions_of(required, name)),
+            _ => StepStatus::Missing,
         };
-        let unmet = unmet(&config.name, needed, &upstream);
-        problems.extend(unmet.iter().map(|it| it.problem(config)));
+        let unmet = unmet(&config.name, required, &status_of);
+        problems.extend(unmet.iter().map(|unmet| unmet.problem(config)));
         let Some(ensemble) = &config.ensemble else { return };
-        let written = |it: &Needed| models.get(&it.model)?.written();
-        let steps: Vec<_> = needed.iter().map(written).collect();
+        let written = |step: &RequiredModel| models.get(&step.model)?.written();
+        let steps: Vec<_> = required.iter().map(written).collect();
         problems.extend(ensemble::check(config, ensemble, &steps));
     }
 
@@ -128,11 +133,11 @@ impl Model {
         }
     }
 
-    fn upstream(&self) -> Upstream {
+    fn status(&self) -> StepStatus {
         let versions = &self.definition.versions;
         match versions.is_empty() {
-            true => Upstream::NotLoaded(None),
-            false => Upstream::Loaded(versions.keys().copied().collect()),
+            true => StepStatus::NotLoaded(None),
+            false => StepStatus::Loaded(versions.keys().copied().collect()),
         }
     }
 
@@ -144,17 +149,18 @@ impl Model {
 }
 
 /// Says of each ensemble whether it is decoupled, as soon as that is known of its steps.
-fn complete(models: &mut Models) {
-    let ensembles = models.values_mut().filter(|it| !it.definition.needed().is_empty());
-    for config in ensembles.filter_map(|it| it.config.as_mut()) {
+fn complete(models: &mut CheckedModels) {
+    let ensembles = models.values_mut().filter(|model| !model.definition.required().is_empty());
+    for config in ensembles.filter_map(|model| model.config.as_mut()) {
         *config = ensemble::completed(config, std::iter::empty());
     }
     loop {
         let mut changed = Vec::new();
         for (name, model) in models.iter() {
-            let Content::Ensemble(_, needed) = &model.definition.content else { continue };
+            let Content::Ensemble(_, required) = &model.definition.content else { continue };
             let Some(config) = &model.config else { continue };
-            let steps = needed.iter().filter_map(|it| models.get(&it.model)?.config.as_deref());
+            let steps =
+                required.iter().filter_map(|step| models.get(&step.model)?.config.as_deref());
             let completed = ensemble::completed(config, steps);
             if completed.decoupled != config.decoupled {
                 changed.push((name.clone(), completed));
@@ -164,23 +170,22 @@ fn complete(models: &mut Models) {
             return;
         }
         for (name, config) in changed {
-            models.entry(name).and_modify(|it| it.config = Some(config));
+            models.entry(name).and_modify(|model| model.config = Some(config));
         }
     }
 }
 
-fn whole(file: &Path, text: String) -> Problem {
+fn whole_file(file: &Path, text: String) -> Problem {
     SourceMap::whole_file(&file.to_string_lossy()).problem("", text)
 }
 
-fn versions_of(needed: &[Needed], name: &str) -> std::collections::BTreeSet<i64> {
-    needed.iter().filter(|it| &*it.model == name).map(|it| it.version).collect()
+fn versions_of(required: &[RequiredModel], name: &str) -> BTreeSet<i64> {
+    required.iter().filter(|step| &*step.model == name).map(|step| step.version).collect()
 }
 
-fn rings(models: &Models) -> BTreeMap<Arc<str>, String> {
-    let steps = |model: &Model| -> Vec<Arc<str>> {
-        model.definition.needed().iter().map(|it| it.model.clone()).collect()
+fn graph(models: &CheckedModels) -> ModelGraph {
+    let steps = |model: &CheckedModel| -> Vec<Arc<str>> {
+        model.definition.required().iter().map(|step| step.model.clone()).collect()
     };
-    let edges: Vec<_> = models.iter().map(|(name, it)| (name, steps(it))).collect();
-    Graph::new(edges.iter().map(|(name, steps)| (*name, steps.as_slice()))).rings()
+    ModelGraph::new(models.iter().map(|(name, model)| (name.clone(), steps(model))))
 }

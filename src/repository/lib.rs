@@ -1,29 +1,40 @@
-//! How models come and go: scan, load, publish.
+//! The repository of models: scans their folders, loads and unloads them, publishes the catalog.
+//!
+//! A load goes this way:
+//!
+//! 1. [`Control::load`], which `control` implements, sends the action to the repository's actor.
+//! 2. `actor` reads the disk on a blocking thread (`disk::snapshot`, one `disk::definition` for each
+//!    model) and locks the models that the load may touch (`locks`). Operations on related models
+//!    run one after another, others side by side.
+//! 3. `operation::run` notes who is wanted now (`operation::demand`) and reconciles each model once
+//!    the models it runs are through (`graph`).
+//! 4. `operation::reconcile` compares the model's record with what is wanted and what is on disk, and
+//!    has `operation::versions` open what changed: all versions or none.
+//! 5. `operation::open` opens one version: completes and checks its config, starts its instances or
+//!    its steps, warms them up.
+//! 6. `operation::publish` puts a new snapshot of the [`Catalog`] in place, which gateways read; the
+//!    actor gives the records back and answers.
+//!
+//! A periodic reload would be one more [`ControlMode`] whose timer sends `Action::LoadAll`: models
+//! whose stamps are as before are left as they are.
 
+mod action;
 mod actor;
 mod catalog;
 mod check;
 mod control;
-mod definition;
+mod disk;
+mod failure;
 mod graph;
-mod inside;
-mod labels;
-mod load;
-mod node;
+mod locks;
+mod lookup;
 mod operation;
-mod overlay;
-mod poll;
-mod publish;
-mod scan;
 mod settings;
+mod stalled;
+mod start;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod visit;
-mod warmup;
-mod watchdog;
-mod world;
 
 use std::sync::Arc;
 
@@ -33,23 +44,23 @@ use futures_util::future::BoxFuture;
 pub use self::{
     catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
     check::check,
-    control::{StartedRepository, start},
     settings::Settings,
+    stalled::watch_stalled,
+    start::{StartedRepository, start},
     summary::{Summary, SummaryRow},
-    watchdog::watch_stalled,
 };
 pub use troupe_base::model::Overrides;
 pub use troupe_options::ControlMode;
 
 use troupe_base::error::Result;
 
-/// Changes the catalog; gateways hold it as a trait object so that they can be tested without one.
+/// Loads and unloads models; a trait, so that gateways can be tested without a repository.
 pub trait Control: Send + Sync {
     /// Loads or reloads a model and what it needs; returns once it is ready.
     fn load(&self, name: String, overrides: Overrides) -> BoxFuture<'static, Result<()>>;
-    /// Takes a model out; with `dependents` also the steps only it had loaded.
+    /// Unloads a model; with `dependents` also the steps that were only loaded for it.
     fn unload(&self, name: String, dependents: bool) -> BoxFuture<'static, Result<()>>;
-    /// Lets go of all models, for good: the server ends. They end with their last request.
+    /// Releases all models, because the server ends. Each ends with its last request.
     fn end(&self);
 }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    actor::Done,
+    actor::OperationOutcome,
     catalog::{Catalog, VersionState},
-    node::{Failure, NO_VERSION},
+    failure::{LoadFailure, NO_VERSION},
 };
 
 /// One row of the startup table.
@@ -29,14 +29,14 @@ pub struct Summary {
 }
 
 /// What became of the models asked for at the start.
-pub(super) fn summary(catalog: &Catalog, done: &Done) -> Summary {
+pub(super) fn summary(catalog: &Catalog, outcome: &OperationOutcome) -> Summary {
     let mut rows = rows(catalog);
-    let mut is_ok = done.problems.is_empty();
-    done.problems.iter().for_each(|problem| tracing::error!("{problem}"));
-    for name in &done.targets {
-        let Some(Err(failure)) = done.results.get(name) else { continue };
+    let mut is_ok = outcome.problems.is_empty();
+    outcome.problems.iter().for_each(|problem| tracing::error!("{problem}"));
+    for name in &outcome.targets {
+        let Some(Err(failure)) = outcome.results.get(name) else { continue };
         is_ok = false;
-        if *failure == Failure::Missing {
+        if *failure == LoadFailure::Missing {
             let status = format!("Not loaded: {}", failure.reason());
             rows.push(SummaryRow { model: name.clone(), version: None, status });
         }

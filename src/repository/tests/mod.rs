@@ -18,9 +18,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use super::{
     ControlMode, Overrides, Repository, Settings, Summary, VersionState,
-    control::start_with,
-    definition::{Content, Definition},
-    load::{self, Open},
+    disk::definition::{Content, Definition},
+    operation::open::{OpenModel, parts},
+    start::start_with,
 };
 use troupe_base::{
     config::Draft,
@@ -51,7 +51,7 @@ impl Infer for Silent {
     fn infer(&self, _: Request, _: Reply) {}
 }
 
-impl Open for Fake {
+impl OpenModel for Fake {
     fn single(
         &self,
         definition: Arc<Definition>,
@@ -70,7 +70,7 @@ impl Open for Fake {
                 waiting.notify_one();
                 gate.notified().await;
             }
-            Ok(Arc::new(Model::new(load::parts(Arc::new(config), version), Arc::new(Silent))))
+            Ok(Arc::new(Model::new(parts(Arc::new(config), version), Arc::new(Silent))))
         })
     }
 

@@ -154,16 +154,16 @@ async fn names_and_missing_models_are_refused() {
 }
 
 #[actix::test]
-async fn rings_are_told_to_each_of_their_ensembles() {
-    let ring = "circular dependency between ensembles: p -> ... -> q -> p";
+async fn cycles_are_reported_for_each_of_their_ensembles() {
+    let cycle = "circular dependency between ensembles: p -> ... -> q -> p";
     check(
-        "rings",
+        "cycles",
         &["a", "p: q a", "q: p", "over: p"],
         &[(
             "load over",
             &format!(
                 "load failed for model 'over': ensemble 'over' depends on 'p' which is not valid. \
-             Model 'p' failed with error: {ring} (/models/p/config.pbtxt:4:1) \
+             Model 'p' failed with error: {cycle} (/models/p/config.pbtxt:4:1) \
              (/models/over/config.pbtxt:5:8)\n"
             ),
             "+a !over !p !q",

@@ -1,14 +1,18 @@
-//! Brings one version of a model up: complete its config, check it, open it.
+//! Opens one version of a model: completes its config, checks it, starts and warms up what answers.
 
 use std::{sync::Arc, time::Instant};
 
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 
-use super::{
+use super::warmup;
+use crate::{
     Settings,
-    definition::{Content, Definition},
-    labels, warmup,
+    disk::{
+        self,
+        definition::{Content, Definition},
+        labels,
+    },
 };
 use troupe_base::{
     backend::{Backend, ModelFiles},
@@ -23,7 +27,7 @@ use troupe_engine::{batcher, engines::Engines, ensemble};
 use troupe_proto::inference::model_config::SchedulingChoice;
 
 /// Makes models answer; tests have one that opens nothing.
-pub(super) trait Open {
+pub(crate) trait OpenModel {
     /// A model that its backend runs. The permit is given back once it is open: a model whose
     /// warm-up hangs keeps nobody from loading.
     fn single(
@@ -41,17 +45,17 @@ pub(super) trait Open {
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
 }
 
-/// Opens models for good.
-pub(super) struct Opener {
+/// Opens models with their backends.
+pub(crate) struct ModelOpener {
     /// Shared with the blocking threads that read it.
-    pub(super) settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     /// Where models live.
-    pub(super) engines: Engines,
+    pub(crate) engines: Engines,
     /// Where steps of ensembles are measured.
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
 }
 
-impl Open for Opener {
+impl OpenModel for ModelOpener {
     fn single(
         &self,
         definition: Arc<Definition>,
@@ -64,9 +68,10 @@ impl Open for Opener {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let Prepared { config, labels, backend, samples } = prepared.map_err(|_| {
-                Error::internal(format!("the backend of '{name}' panicked while it loaded"))
-            })??;
+            let PreparedVersion { config, labels, backend, samples } =
+                prepared.map_err(|_| {
+                    Error::internal(format!("the backend of '{name}' panicked while it loaded"))
+                })??;
             let parts = counted(parts(config, version), &metrics);
             let answers = batcher::start(batcher::Setup {
                 config: parts.config.clone(),
@@ -77,10 +82,10 @@ impl Open for Opener {
             });
             let opened = answers.await?;
             drop(permit);
-            warmup::single(&opened, &samples, (&name, version)).await?;
+            warmup::single(&opened, &samples, &name, version).await?;
             let mut answers: Arc<dyn Infer> = opened;
             if definition.is_override {
-                answers = Arc::new(WithFiles { answers, _files: definition });
+                answers = Arc::new(KeepsFiles { inner: answers, _files: definition });
             }
             parts.stats.loaded(begun.elapsed());
             Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
@@ -93,7 +98,8 @@ impl Open for Opener {
         mut parts: ModelParts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let begun = Instant::now();
-        parts.config = ensemble::completed(&parts.config, parts.steps.iter().map(|it| &*it.config));
+        parts.config =
+            ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
         let parts = counted(parts, &self.metrics);
         let setup = ensemble::Setup {
             config: parts.config.clone(),
@@ -106,7 +112,7 @@ impl Open for Opener {
             let (config, model_dir) = (parts.config.clone(), definition.model_dir.clone());
             let own = spawn_blocking(move || labels::read(&definition.model_dir, &config)).await;
             let own = own.map_err(|_| Error::internal("reading labels panicked"));
-            let own = own.and_then(|it| it).map_err(|it| vec![it.to_string()])?;
+            let own = own.flatten().map_err(|error| vec![error.to_string()])?;
             let labels = ensemble::labels(&parts.config, own, &parts.steps);
             let answers = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
@@ -117,7 +123,7 @@ impl Open for Opener {
 }
 
 /// A version that only has to be opened and warmed up.
-struct Prepared {
+struct PreparedVersion {
     config: Arc<ModelConfig>,
     labels: OutputLabels,
     backend: Backend,
@@ -125,7 +131,7 @@ struct Prepared {
 }
 
 /// A model that counts from zero.
-pub(super) fn parts(config: Arc<ModelConfig>, version: i64) -> ModelParts {
+pub(crate) fn parts(config: Arc<ModelConfig>, version: i64) -> ModelParts {
     let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
     ModelParts { config, version, stats, health, steps: Vec::new() }
 }
@@ -138,7 +144,7 @@ fn counted(parts: ModelParts, metrics: &Metrics) -> ModelParts {
 }
 
 /// The finished config of one version, what opens it and what warms it up. Blocks.
-fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result<Prepared> {
+fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result<PreparedVersion> {
     let Content::Single(draft) = &definition.content else {
         return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
     };
@@ -155,12 +161,10 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
             merge(&mut draft, &completed)?;
         }
     }
-    let config =
-        draft.finish(&settings.config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
+    let config = draft.finish(&settings.config).map_err(invalid)?;
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
     let labels = labels::read(&definition.model_dir, &config)?;
-    let samples = warmup::samples(&config, &definition.model_dir);
-    let samples = samples.map_err(|it| Error::invalid(config::join_messages(&it)))?;
+    let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
     let config = Arc::new(config);
     let backend = kind.prepare(&settings.backend, &files, config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {
@@ -169,17 +173,21 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
             config.name, config.backend
         )));
     }
-    Ok(Prepared { config, labels, backend, samples })
+    Ok(PreparedVersion { config, labels, backend, samples })
+}
+
+fn invalid(problems: Vec<config::Problem>) -> Error {
+    Error::invalid(config::join_messages(&problems))
 }
 
 /// Takes over what a backend may fill in, and nothing else.
 fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
     let model = &draft.proto.name;
-    let wrong = |it: &[config::Problem]| {
-        let texts: Vec<_> = it.iter().map(|it| it.text.as_str()).collect();
+    let wrong = |problems: Vec<config::Problem>| {
+        let texts: Vec<_> = problems.iter().map(|problem| problem.text.as_str()).collect();
         Error::internal(format!("the backend completed '{model}' wrongly: {}", texts.join("; ")))
     };
-    let found = config::read_json(completed, "the completed config").map_err(|it| wrong(&it))?;
+    let found = config::read_json(completed, "the completed config").map_err(wrong)?;
     let found = found.proto;
     draft.proto.input = found.input;
     draft.proto.output = found.output;
@@ -191,8 +199,8 @@ fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
     Ok(())
 }
 
-/// Names the backends there are.
-pub(super) fn unknown_backend(name: &str) -> Error {
+/// Triton's text for a backend that does not exist, and the names of those that do.
+pub(crate) fn unknown_backend(name: &str) -> Error {
     let known: Vec<_> = troupe_backends::names().collect();
     Error::invalid(format!(
         "unable to find backend library for backend '{name}', try specifying runtime on the model \
@@ -201,19 +209,20 @@ pub(super) fn unknown_backend(name: &str) -> Error {
     ))
 }
 
-/// Keeps the files of a load request as long as the model: a worker may be started anew.
-struct WithFiles {
-    answers: Arc<dyn Infer>,
+/// A model whose files came with a load request: keeps them while it lives, because its workers may
+/// be restarted.
+struct KeepsFiles {
+    inner: Arc<dyn Infer>,
     _files: Arc<Definition>,
 }
 
-impl Infer for WithFiles {
+impl Infer for KeepsFiles {
     fn infer(&self, request: Request, reply: Reply) {
-        self.answers.infer(request, reply);
+        self.inner.infer(request, reply);
     }
 
     fn inner(&self) -> Option<&dyn Infer> {
-        Some(&*self.answers)
+        Some(&*self.inner)
     }
 }
 

@@ -14,14 +14,16 @@ use troupe_base::{
 };
 
 /// Larger files are refused unread.
-const LIMIT: u64 = 16 << 20;
+const MAX_LABEL_FILE_BYTES: u64 = 16 << 20;
 
 /// The labels of every output, a file that several outputs name read once. Blocks.
-pub(super) fn read(model_dir: &Path, config: &ModelConfig) -> Result<OutputLabels> {
+pub(crate) fn read(model_dir: &Path, config: &ModelConfig) -> Result<OutputLabels> {
     let mut labels = OutputLabels::new();
     for (index, output) in config.outputs.iter().enumerate() {
         let earlier = config.outputs[..index].iter();
-        let same = earlier.zip(&labels).find(|it| it.0.label_filename == output.label_filename);
+        let same = earlier
+            .zip(&labels)
+            .find(|(earlier, _)| earlier.label_filename == output.label_filename);
         let found = match same {
             Some((_, found)) => found.clone(),
             None => read_one(model_dir, config, output)?,
@@ -32,7 +34,7 @@ pub(super) fn read(model_dir: &Path, config: &ModelConfig) -> Result<OutputLabel
 }
 
 /// The labels of one output, if it names a file. Blocks.
-pub(super) fn read_one(
+pub(crate) fn read_one(
     model_dir: &Path,
     config: &ModelConfig,
     output: &Output,
@@ -48,7 +50,7 @@ pub(super) fn read_one(
             output.label_filename, output.name, config.name
         )));
     };
-    Ok(Some(Arc::new(ClassLabels::new(scan::read_bytes(&target, LIMIT)?))))
+    Ok(Some(Arc::new(ClassLabels::new(scan::read_bytes(&target, MAX_LABEL_FILE_BYTES)?))))
 }
 
 /// Where the path leads, links resolved; `None` if that is not in the folder.

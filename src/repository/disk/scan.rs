@@ -1,4 +1,5 @@
-//! Looks at the folders of repositories: which models and versions there are, and whether they changed.
+//! Scans the folders of repositories: which models and versions there are, and stamps that tell
+//! whether they changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
@@ -14,19 +15,19 @@ use std::{
 use troupe_base::error::{Error, Result};
 
 /// Larger configs are refused unread.
-pub(super) const CONFIG_LIMIT: u64 = 16 << 20;
+pub(crate) const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
-/// Files looked at to tell whether a model changed; beyond that a change may go unseen.
-const STAMP_LIMIT: usize = 100_000;
+/// Files that make up a stamp at most; changes of further ones go unseen.
+const MAX_STAMPED_FILES: usize = 100_000;
 
 /// Two stamps differ when a file was added, removed or written in between.
-pub(super) type Stamp = u64;
+pub(crate) type Stamp = u64;
 
 /// Model folders by name; a name with several folders cannot be served.
-pub(super) type Folders = BTreeMap<Arc<str>, Vec<PathBuf>>;
+pub(crate) type Folders = BTreeMap<Arc<str>, Vec<PathBuf>>;
 
 /// Finds the model folders of all repositories, and says which repositories cannot be read.
-pub(super) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
+pub(crate) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
     let mut folders = Folders::new();
     let mut problems = Vec::new();
     for repository in repositories {
@@ -46,12 +47,12 @@ pub(super) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
 }
 
 /// Version folders of a model, ascending, each with its stamp.
-pub(super) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
+pub(crate) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
     let mut versions = BTreeMap::new();
     for entry in fs::read_dir(model_dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|it| is_digits(it)) else { continue };
+        let Some(name) = name.to_str().filter(|name| is_digits(name)) else { continue };
         if !is_folder(&entry.path()) {
             continue;
         }
@@ -68,26 +69,27 @@ pub(super) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
 }
 
 /// The stamp of everything in a model's folder but its versions.
-pub(super) fn common_stamp(model_dir: &Path) -> Stamp {
+pub(crate) fn common_stamp(model_dir: &Path) -> Stamp {
     stamp(model_dir, &|name| !is_digits(name))
 }
 
 /// The text of a file of at most `limit` bytes.
-pub(super) fn read_text(path: &Path, limit: u64) -> Result<String> {
+pub(crate) fn read_text(path: &Path, limit: u64) -> Result<String> {
     String::from_utf8(read_bytes(path, limit)?)
         .map_err(|_| failed(path, &"stream did not contain valid UTF-8"))
 }
 
 /// A file of at most `limit` bytes.
-pub(super) fn read_bytes(path: &Path, limit: u64) -> Result<Vec<u8>> {
+pub(crate) fn read_bytes(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let failed = |what: &dyn std::fmt::Display| failed(path, what);
     // Opening a pipe would wait for its writer.
-    if !fs::metadata(path).map_err(|it| failed(&it))?.is_file() {
+    if !fs::metadata(path).map_err(|error| failed(&error))?.is_file() {
         return Err(failed(&"not a regular file"));
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|it| failed(&it))?;
-    let size = file.take(limit + 1).read_to_end(&mut bytes).map_err(|it| failed(&it))?;
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let read = file.take(limit + 1).read_to_end(&mut bytes);
+    let size = read.map_err(|error| failed(&error))?;
     if limit < size as u64 {
         return Err(failed(&format_args!("larger than {limit} bytes")));
     }
@@ -99,7 +101,7 @@ fn failed(path: &Path, what: &dyn std::fmt::Display) -> Error {
 }
 
 /// Refuses what cannot be the name of a folder in a repository.
-pub(super) fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.trim().is_empty() {
         let text = "Model name cannot be empty. Please enter a valid name to deploy.";
         return Err(Error::invalid(text));
@@ -139,9 +141,9 @@ fn folders_of(repository: &Path) -> io::Result<Vec<(Arc<str>, PathBuf)>> {
     Ok(found)
 }
 
-fn stamp(folder: &Path, is_counted: &dyn Fn(&str) -> bool) -> Stamp {
+fn stamp(folder: &Path, is_included: &dyn Fn(&str) -> bool) -> Stamp {
     let mut files = BTreeMap::new();
-    collect(folder, is_counted, &mut files, &mut BTreeSet::new());
+    collect(folder, is_included, &mut files, &mut BTreeSet::new());
     let mut hasher = DefaultHasher::new();
     files.hash(&mut hasher);
     hasher.finish()
@@ -150,7 +152,7 @@ fn stamp(folder: &Path, is_counted: &dyn Fn(&str) -> bool) -> Stamp {
 /// A folder is entered once, so links that lead back end somewhere.
 fn collect(
     folder: &Path,
-    is_counted: &dyn Fn(&str) -> bool,
+    is_included: &dyn Fn(&str) -> bool,
     files: &mut BTreeMap<PathBuf, (u128, u64)>,
     entered: &mut BTreeSet<(u64, u64)>,
 ) {
@@ -159,20 +161,23 @@ fn collect(
         let name = entry.file_name();
         // Python writes its caches while the model runs.
         let is_cache = name == "__pycache__";
-        if is_cache || !name.to_str().is_none_or(is_counted) || STAMP_LIMIT <= files.len() {
+        if is_cache || !name.to_str().is_none_or(is_included) || MAX_STAMPED_FILES <= files.len() {
             continue;
         }
         let path = entry.path();
         let Ok(metadata) = fs::metadata(&path) else { continue };
         if !metadata.is_dir() {
             files.insert(path, written(&metadata));
-        } else if entered.len() < STAMP_LIMIT && entered.insert((metadata.dev(), metadata.ino())) {
+        } else if entered.len() < MAX_STAMPED_FILES
+            && entered.insert((metadata.dev(), metadata.ino()))
+        {
             collect(&path, &|_| true, files, entered);
         }
     }
 }
 
 fn written(metadata: &Metadata) -> (u128, u64) {
-    let modified = metadata.modified().ok().and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+    let modified = metadata.modified().ok();
+    let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     (modified.unwrap_or_default().as_nanos(), metadata.len())
 }

@@ -1,4 +1,4 @@
-//! Names models whose requests do not move.
+//! Logs models whose requests are stalled: the oldest has not moved for a while.
 
 use std::{
     collections::BTreeSet,
@@ -11,37 +11,38 @@ use arc_swap::ArcSwap;
 use super::Catalog;
 use troupe_base::model::Model;
 
-/// Looks so many times within the time a request may rest.
-const LOOKS: u32 = 4;
+/// Checks within the time a request may rest.
+const CHECKS_PER_LIMIT: u32 = 4;
 
 /// A version of a model, by its name.
-type VersionEntry = (Arc<str>, i64);
+type ModelVersion = (Arc<str>, i64);
 
 /// Logs a line for each model whose oldest request has not moved for `limit`, once until they all
 /// move again. Never ends.
 pub async fn watch_stalled(catalog: Arc<ArcSwap<Catalog>>, limit: Duration) {
-    let mut ticks = tokio::time::interval(limit / LOOKS);
+    let mut ticks = tokio::time::interval(limit / CHECKS_PER_LIMIT);
     let mut stalled = BTreeSet::new();
     loop {
         ticks.tick().await;
         let catalog = catalog.load_full();
-        for line in look(catalog.ready_models(), &mut stalled, (limit, Instant::now())) {
+        for line in newly_stalled(catalog.ready_models(), &mut stalled, limit, Instant::now()) {
             tracing::warn!("{line}");
         }
     }
 }
 
-/// What to log; `stalled` are those that were told.
-fn look<'a>(
+/// The lines to log; `stalled` are the versions that were logged already.
+fn newly_stalled<'a>(
     models: impl Iterator<Item = &'a Arc<Model>>,
-    stalled: &mut BTreeSet<VersionEntry>,
-    (limit, now): (Duration, Instant),
+    stalled: &mut BTreeSet<ModelVersion>,
+    limit: Duration,
+    now: Instant,
 ) -> Vec<String> {
     let before = std::mem::take(stalled);
     let mut lines = Vec::new();
     for model in models {
         let oldest = model.stats.in_flight.turn(now);
-        // A step that does not move is told of itself; an ensemble of slow ones moves all the time.
+        // A step that does not move is reported itself; an ensemble of slow ones moves all the time.
         let is_ensemble = model.config.ensemble.is_some();
         let Some(oldest) = oldest.filter(|it| !is_ensemble && limit <= now - it.since) else {
             continue;
@@ -95,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_told_once_until_everything_moves_again() {
+    fn a_stall_is_logged_once_until_everything_moves_again() {
         let model = model();
         let begin = Instant::now();
         let mut stalled = BTreeSet::new();
         let mut check = |seconds: u64, expected: &[&str]| {
             let now = begin + Duration::from_secs(seconds);
             let limit = Duration::from_secs(10);
-            let lines = look([&model].into_iter(), &mut stalled, (limit, now));
+            let lines = newly_stalled([&model].into_iter(), &mut stalled, limit, now);
             assert_eq!(lines, expected, "after {seconds} s");
         };
         check(0, &[]);

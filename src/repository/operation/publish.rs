@@ -1,4 +1,5 @@
-//! Lets readers see what became of models: each change is a new snapshot of the catalog.
+//! Publishes what became of models: each change is a new snapshot of the catalog, for readers
+//! without a lock.
 
 use std::{
     sync::{Arc, Weak},
@@ -7,28 +8,27 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::{
+use crate::{
     catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
-    node::{Node, UNLOADED},
-    scan::Folders,
+    disk::scan::Folders,
+    failure::UNLOADED,
 };
 use troupe_base::model::Model;
 
-/// How often to look whether the last request of an unloaded model is through.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often an unloaded model is checked for requests in flight.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The only writer of the catalog.
 #[derive(Clone, Default)]
-pub(super) struct Publisher {
+pub(crate) struct Publisher {
     /// What gateways read.
-    pub(super) catalog: Arc<ArcSwap<Catalog>>,
+    pub(crate) catalog: Arc<ArcSwap<Catalog>>,
 }
 
 impl Publisher {
-    /// Shows a model as it is now.
-    pub(super) fn show(&self, name: &Arc<str>, node: &Node) {
-        let entry = node.entry();
-        self.change(|catalog| match &entry {
+    /// Shows a model as it is now; `None` if there is no such model.
+    pub(crate) fn show(&self, name: &Arc<str>, entry: Option<ModelEntry>) {
+        self.update(|catalog| match &entry {
             Some(entry) => {
                 catalog.entries.insert(name.clone(), entry.clone());
             }
@@ -39,10 +39,10 @@ impl Publisher {
     }
 
     /// Shows versions as loading, unless an older load of them serves.
-    pub(super) fn loading(&self, name: &Arc<str>, versions: &[i64]) {
+    pub(crate) fn show_loading(&self, name: &Arc<str>, versions: &[i64]) {
         let loading =
             VersionEntry { model: None, state: VersionState::Loading, reason: String::new() };
-        self.change(|catalog| {
+        self.update(|catalog| {
             let entry = catalog.entries.entry(name.clone()).or_default();
             for number in versions {
                 let version = entry.versions.entry(*number).or_insert_with(|| loading.clone());
@@ -54,24 +54,29 @@ impl Publisher {
     }
 
     /// Shows unloaded versions as unloading until their last request is answered.
-    pub(super) fn unloading(&self, name: &Arc<str>, number: i64, rest: Weak<Model>) {
-        if rest.strong_count() == 0 {
+    pub(crate) fn show_unloading(&self, name: &Arc<str>, number: i64, model: Weak<Model>) {
+        if model.strong_count() == 0 {
             return;
         }
-        self.set(name, number, (VersionState::Unavailable, VersionState::Unloading));
+        self.replace_state(name, number, VersionState::Unavailable, VersionState::Unloading);
         let (publisher, name) = (self.clone(), name.clone());
         tokio::spawn(async move {
-            gone(rest).await;
-            publisher.set(&name, number, (VersionState::Unloading, VersionState::Unavailable));
+            drained(model).await;
+            publisher.replace_state(
+                &name,
+                number,
+                VersionState::Unloading,
+                VersionState::Unavailable,
+            );
         });
     }
 
     /// Every folder has an entry, and entries without a folder or a history go.
-    pub(super) fn folders(&self, folders: &Folders) {
+    pub(crate) fn show_folders(&self, folders: &Folders) {
         let is_known = |name: &Arc<str>, entry: &ModelEntry| {
             folders.contains_key(name) || !entry.versions.is_empty()
         };
-        self.change(|catalog| {
+        self.update(|catalog| {
             catalog.entries.retain(|name, entry| is_known(name, entry));
             for name in folders.keys() {
                 catalog.entries.entry(name.clone()).or_default();
@@ -79,17 +84,20 @@ impl Publisher {
         });
     }
 
-    fn set(&self, name: &str, number: i64, (from, to): (VersionState, VersionState)) {
-        self.change(|catalog| {
+    /// Moves an unloaded version from one state to another.
+    fn replace_state(&self, name: &str, number: i64, from: VersionState, to: VersionState) {
+        self.update(|catalog| {
             let entry = catalog.entries.get_mut(name);
-            let Some(version) = entry.and_then(|it| it.versions.get_mut(&number)) else { return };
+            let Some(version) = entry.and_then(|entry| entry.versions.get_mut(&number)) else {
+                return;
+            };
             if version.state == from && version.reason == UNLOADED {
                 version.state = to;
             }
         });
     }
 
-    fn change(&self, change: impl Fn(&mut Catalog)) {
+    fn update(&self, change: impl Fn(&mut Catalog)) {
         self.catalog.rcu(|old| {
             let mut catalog = Catalog::clone(old);
             change(&mut catalog);
@@ -98,8 +106,9 @@ impl Publisher {
     }
 }
 
-async fn gone(model: Weak<Model>) {
+/// Ends when nobody holds the model any more: its last request is answered.
+async fn drained(model: Weak<Model>) {
     while model.strong_count() != 0 {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Folders for models whose files came with the load request; gone with the model, or at the next start.
+//! Overlays: temporary folders for models whose files came with a load request. They are removed
+//! with the model, or at the next start.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +13,12 @@ use rustix::fs::{FlockOperation, flock};
 
 use troupe_base::error::{Error, Result};
 
-const PREFIX: &str = "troupe-models-";
-const LOCK: &str = "lock";
+const OVERLAY_PREFIX: &str = "troupe-models-";
+const LOCK_FILE: &str = "lock";
 
 /// A model's folder made of a load request's files. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct Overlay {
+pub(crate) struct Overlay {
     folder: PathBuf,
     /// Held locked as long as the folder is in use, so that another process knows.
     _lock: File,
@@ -25,12 +26,12 @@ pub(super) struct Overlay {
 
 impl Overlay {
     /// Writes `files` into a new folder under `parent`; none of them may leave it.
-    pub(super) fn new(parent: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<Overlay> {
+    pub(crate) fn new(parent: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<Overlay> {
         // Checked first, so that a refused request leaves nothing behind.
         let files: Vec<_> =
             files.iter().map(|(path, data)| Ok((inside(path)?, data))).collect::<Result<_>>()?;
-        let failed = |it: io::Error| {
-            Error::internal(format!("failed to store the files of the load request: {it}"))
+        let failed = |error: io::Error| {
+            Error::internal(format!("failed to store the files of the load request: {error}"))
         };
         let overlay = Overlay::empty(parent).map_err(failed)?;
         let model_dir = overlay.model_dir();
@@ -44,10 +45,10 @@ impl Overlay {
     fn empty(parent: &Path) -> io::Result<Overlay> {
         let mut number = 0;
         loop {
-            let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+            let folder = parent.join(format!("{OVERLAY_PREFIX}{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Ok(()) => {
-                    let lock = File::create_new(folder.join(LOCK))?;
+                    let lock = File::create_new(folder.join(LOCK_FILE))?;
                     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
                     return Ok(Overlay { folder, _lock: lock });
                 }
@@ -60,7 +61,7 @@ impl Overlay {
     }
 
     /// Stands in for the model's folder in a repository.
-    pub(super) fn model_dir(&self) -> PathBuf {
+    pub(crate) fn model_dir(&self) -> PathBuf {
         self.folder.join("model")
     }
 }
@@ -74,11 +75,13 @@ impl Drop for Overlay {
 }
 
 /// Removes what processes that were killed left under `parent`.
-pub(super) fn sweep(parent: &Path) {
+pub(crate) fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let Some(owner) = name.to_str().and_then(|it| it.strip_prefix(PREFIX)) else { continue };
+        let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(OVERLAY_PREFIX)) else {
+            continue;
+        };
         if is_abandoned(&entry.path(), owner) {
             // Another user's folder cannot be removed, and need not be.
             let _ = fs::remove_dir_all(entry.path());
@@ -93,7 +96,7 @@ fn is_abandoned(folder: &Path, owner: &str) -> bool {
     if !is_ours && Path::new("/proc").join(process).exists() {
         return false;
     }
-    match File::open(folder.join(LOCK)) {
+    match File::open(folder.join(LOCK_FILE)) {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
         Err(problem) => !is_ours && problem.kind() == io::ErrorKind::NotFound,
     }
@@ -171,9 +174,9 @@ mod tests {
         let parent = parent("swept");
         let used = Overlay::new(&parent, &files(&["1/model.py"])).unwrap();
         // No process has so high a number.
-        let dead = parent.join(format!("{PREFIX}4000000000-0"));
+        let dead = parent.join(format!("{OVERLAY_PREFIX}4000000000-0"));
         fs::create_dir_all(dead.join("model/1")).unwrap();
-        fs::write(dead.join(LOCK), "").unwrap();
+        fs::write(dead.join(LOCK_FILE), "").unwrap();
         fs::create_dir(parent.join("unrelated")).unwrap();
         sweep(&parent);
         assert!(used.model_dir().exists() && !dead.exists());

@@ -1,0 +1,217 @@
+//! The definition of a model as it is on disk: its config, and the versions its policy picks.
+
+use std::{
+    collections::{BTreeMap, hash_map::DefaultHasher},
+    fs,
+    hash::{Hash, Hasher},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    overlay::Overlay,
+    scan::{self, Folders, Stamp},
+};
+use crate::{Overrides, Settings, failure::LoadFailure};
+use troupe_base::config::{self, Draft, ModelConfig, Problem, SourceMap};
+use troupe_proto::inference::{
+    ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
+};
+
+/// One model as it was found at one moment.
+pub(crate) struct Definition {
+    /// The model's name.
+    pub(crate) name: Arc<str>,
+    /// Has a folder for each version.
+    pub(crate) model_dir: PathBuf,
+    /// Came with a load request, at least in part.
+    pub(crate) is_override: bool,
+    /// Of everything but the versions.
+    pub(crate) stamp: Stamp,
+    /// The versions its policy picks.
+    pub(crate) versions: BTreeMap<i64, Stamp>,
+    /// Its config.
+    pub(crate) content: Content,
+    /// Held as long as somebody may read the folder.
+    _overlay: Option<Overlay>,
+}
+
+/// Says whether a loaded version is still the one on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VersionStamp {
+    /// Of everything in the model's folder but its versions.
+    pub(crate) model: Stamp,
+    /// Of the version's folder.
+    pub(crate) version: Stamp,
+}
+
+/// A config, as far as it is known before the model is loaded.
+pub(crate) enum Content {
+    /// What its backend may complete.
+    Single(Box<Draft>),
+    /// Checked in itself, and the models it runs.
+    Ensemble(Arc<ModelConfig>, Vec<RequiredModel>),
+}
+
+/// A model that an ensemble runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RequiredModel {
+    /// Its name.
+    pub(crate) model: Arc<str>,
+    /// -1: the latest.
+    pub(crate) version: i64,
+}
+
+impl Definition {
+    /// The stamp of one of its versions.
+    pub(crate) fn stamp_of(&self, version: i64) -> Option<VersionStamp> {
+        let version = *self.versions.get(&version)?;
+        Some(VersionStamp { model: self.stamp, version })
+    }
+
+    /// The models it runs; none unless it is an ensemble.
+    pub(crate) fn required(&self) -> &[RequiredModel] {
+        match &self.content {
+            Content::Single(_) => &[],
+            Content::Ensemble(_, required) => required,
+        }
+    }
+}
+
+/// Reads one model. Blocks.
+pub(crate) fn read(
+    settings: &Settings,
+    folders: &Folders,
+    name: &Arc<str>,
+    overrides: &Overrides,
+) -> Result<Definition, LoadFailure> {
+    let overlay = overlay(settings, overrides)?;
+    let model_dir = match (&overlay, folders.get(name).map(Vec::as_slice)) {
+        (Some(overlay), _) => overlay.model_dir(),
+        (None, Some([folder])) => folder.clone(),
+        (None, Some([_, _, ..])) => return Err(LoadFailure::Duplicate),
+        (None, _) => return Err(LoadFailure::Missing),
+    };
+    // Taken first, so that what is written while we read counts as a change.
+    let mut stamp = scan::common_stamp(&model_dir);
+    let present = scan::versions(&model_dir);
+    let present =
+        present.map_err(|error| unreadable(&model_dir, format!("failed to read: {error}")))?;
+    let mut draft = match &overrides.config {
+        Some(json) => {
+            let mut hasher = DefaultHasher::new();
+            (stamp, json).hash(&mut hasher);
+            stamp = hasher.finish();
+            config::read_json(json, "config")
+                .map_err(|problems| LoadFailure::Refused(texts(&problems)))?
+        }
+        None => read_config(settings, &model_dir, name)?,
+    };
+    let versions = choose(name, draft.proto.version_policy.as_ref(), present);
+    let latest = versions.keys().next_back();
+    let files = latest.map(|version| files_of(&model_dir.join(version.to_string())));
+    let files = files.unwrap_or_default();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    draft.complete_from_directory(name, &files).map_err(LoadFailure::Unreadable)?;
+    Ok(Definition {
+        name: name.clone(),
+        model_dir,
+        is_override: overrides.config.is_some(),
+        stamp,
+        versions,
+        content: content(settings, draft)?,
+        _overlay: overlay,
+    })
+}
+
+/// The config file of a model, if it has one.
+pub(crate) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathBuf> {
+    let named = settings.config_name.as_ref();
+    let named = named.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
+    let usual = model_dir.join("config.pbtxt");
+    named.into_iter().chain([usual]).find(|path| path.exists())
+}
+
+/// The names in one version's folder: they tell which backend runs it.
+fn files_of(version_dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(version_dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// The versions a policy picks of those present; by default the latest one.
+fn choose(
+    name: &str,
+    policy: Option<&ModelVersionPolicy>,
+    mut present: BTreeMap<i64, Stamp>,
+) -> BTreeMap<i64, Stamp> {
+    let keep_latest = |present: &mut BTreeMap<i64, Stamp>, count: usize| {
+        while count.max(1) < present.len() {
+            present.pop_first();
+        }
+    };
+    match policy.and_then(|policy| policy.policy_choice.as_ref()) {
+        None => keep_latest(&mut present, 1),
+        Some(PolicyChoice::Latest(latest)) => {
+            keep_latest(&mut present, latest.num_versions as usize);
+        }
+        Some(PolicyChoice::All(_)) => (),
+        Some(PolicyChoice::Specific(specific)) => {
+            let missing = specific.versions.iter().filter(|version| !present.contains_key(version));
+            for version in missing {
+                tracing::error!("version {version} is specified for model '{name}', but not found");
+            }
+            present.retain(|version, _| specific.versions.contains(version));
+        }
+    }
+    present
+}
+
+fn overlay(settings: &Settings, overrides: &Overrides) -> Result<Option<Overlay>, LoadFailure> {
+    if overrides.files.is_empty() {
+        return Ok(None);
+    }
+    if overrides.config.is_none() {
+        let text = "Load parameter 'config' must be specified for model file override";
+        return Err(LoadFailure::Refused(text.to_owned()));
+    }
+    let overlay = Overlay::new(&settings.scratch, &overrides.files);
+    overlay.map(Some).map_err(|error| LoadFailure::Refused(error.to_string()))
+}
+
+fn read_config(settings: &Settings, model_dir: &Path, name: &str) -> Result<Draft, LoadFailure> {
+    let Some(file) = config_file(settings, model_dir) else {
+        if settings.auto_complete {
+            let file = model_dir.join("config.pbtxt");
+            return config::read_text("", &file.to_string_lossy()).map_err(LoadFailure::Unreadable);
+        }
+        let text = format!("model configuration is not provided for model '{name}'");
+        return Err(unreadable(model_dir, text));
+    };
+    let text = scan::read_text(&file, scan::MAX_CONFIG_BYTES);
+    let text = text.map_err(|error| unreadable(&file, error.to_string()))?;
+    config::read_text(&text, &file.to_string_lossy()).map_err(LoadFailure::Unreadable)
+}
+
+fn content(settings: &Settings, draft: Draft) -> Result<Content, LoadFailure> {
+    let choice = &draft.proto.scheduling_choice;
+    let is_ensemble = draft.proto.platform == "ensemble"
+        || matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_)));
+    if !is_ensemble {
+        return Ok(Content::Single(Box::new(draft)));
+    }
+    let config = draft.finish(&settings.config).map_err(LoadFailure::Unreadable)?;
+    let steps = config.ensemble.iter().flat_map(|ensemble| &ensemble.steps);
+    let required = steps
+        .map(|step| RequiredModel { model: step.model.as_str().into(), version: step.version });
+    let required = required.collect();
+    Ok(Content::Ensemble(Arc::new(config), required))
+}
+
+fn unreadable(path: &Path, text: String) -> LoadFailure {
+    let source_map = SourceMap::whole_file(&path.to_string_lossy());
+    LoadFailure::Unreadable(vec![source_map.problem("", text)])
+}
+
+fn texts(problems: &[Problem]) -> String {
+    problems.iter().map(|it| it.text.as_str()).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,50 @@
+//! Why a model cannot be served, as the index and clients are told.
+
+use troupe_base::config::{Problem, join_messages};
+
+/// The reason of versions that were taken out on purpose; readiness and clients look for it.
+pub(super) const UNLOADED: &str = "unloaded";
+
+/// How the reason begins of a model without a version to load.
+pub(super) const NO_VERSION: &str = "at least one version must be available";
+
+/// Why a model cannot be served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum LoadFailure {
+    /// In no repository.
+    Missing,
+    /// In several repositories.
+    Duplicate,
+    /// Its config cannot be used.
+    Unreadable(Vec<Problem>),
+    /// An ensemble that cannot be made of its steps.
+    Invalid(String),
+    /// The config or the files of the load request cannot be used.
+    Refused(String),
+    /// It did not come up.
+    NotLoaded(String),
+}
+
+impl LoadFailure {
+    /// No version of the model `name` is on disk, or its policy picks none of them.
+    pub(super) fn no_version(name: &str) -> LoadFailure {
+        LoadFailure::NotLoaded(no_version(name))
+    }
+
+    /// What the index shows.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            LoadFailure::Missing => "model is not found in any repository".to_owned(),
+            LoadFailure::Duplicate => "model appears in two or more repositories".to_owned(),
+            LoadFailure::Unreadable(problems) => join_messages(problems),
+            LoadFailure::Invalid(text)
+            | LoadFailure::Refused(text)
+            | LoadFailure::NotLoaded(text) => text.clone(),
+        }
+    }
+}
+
+/// Triton's text for a model whose policy picks no version.
+pub(super) fn no_version(name: &str) -> String {
+    format!("{NO_VERSION} under the version policy of model '{name}'")
+}

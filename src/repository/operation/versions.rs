@@ -1,0 +1,191 @@
+//! Opens those versions of a model that changed since they were loaded: all of them, or none.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+
+use super::{
+    open::{OpenModel, parts},
+    publish::Publisher,
+    record::{LoadedVersion, ModelRecord},
+    requirements::{StepStatus, unmet},
+};
+use crate::{
+    Settings,
+    disk::definition::Definition,
+    failure::{LoadFailure, UNLOADED},
+};
+use troupe_base::{
+    config::ModelConfig,
+    error::{Error, Result},
+    model::{Model, ModelParts},
+};
+
+/// What every operation works with, all on the repository's thread.
+pub(crate) struct LoadContext {
+    /// Where models are and how they are loaded.
+    pub(crate) settings: Arc<Settings>,
+    /// Makes models answer.
+    pub(crate) opener: Box<dyn OpenModel>,
+    /// Shows what became of them.
+    pub(crate) publisher: Publisher,
+    /// One per version that loads at the same time.
+    pub(crate) permits: Arc<Semaphore>,
+}
+
+/// A model as the ensembles that run it see it.
+#[derive(Clone)]
+pub(super) struct StepModels {
+    /// What to say about it.
+    pub(super) status: StepStatus,
+    /// Versions that serve.
+    pub(super) models: BTreeMap<i64, Arc<Model>>,
+}
+
+impl StepModels {
+    /// Of a model's record.
+    pub(super) fn of(record: &ModelRecord) -> StepModels {
+        let models = record.loaded.iter();
+        let models = models.map(|(number, loaded)| (*number, loaded.model.clone())).collect();
+        StepModels { status: record.status(), models }
+    }
+
+    /// Whether this very model is one of its versions.
+    pub(super) fn serves(&self, model: &Arc<Model>) -> bool {
+        self.models.values().any(|version| Arc::ptr_eq(version, model))
+    }
+
+    /// The model of a version; -1: the latest.
+    fn version(&self, number: i64) -> Option<&Arc<Model>> {
+        match number {
+            -1 => self.models.values().next_back(),
+            number => self.models.get(&number),
+        }
+    }
+}
+
+/// The models an ensemble runs, now or next, by name.
+pub(super) type Steps = BTreeMap<Arc<str>, StepModels>;
+
+/// Versions that were opened.
+pub(super) type OpenedVersions = Vec<(i64, Arc<Model>)>;
+
+/// Why nothing was opened; where the versions had different reasons, these too.
+pub(super) struct OpenFailure {
+    pub(super) failure: LoadFailure,
+    pub(super) versions: BTreeMap<i64, String>,
+}
+
+impl From<LoadFailure> for OpenFailure {
+    fn from(failure: LoadFailure) -> OpenFailure {
+        OpenFailure { failure, versions: BTreeMap::new() }
+    }
+}
+
+/// Opens the changed versions of a model that its backend runs, side by side.
+pub(super) async fn open_single(
+    context: &LoadContext,
+    record: &ModelRecord,
+    definition: &Arc<Definition>,
+) -> Result<OpenedVersions, OpenFailure> {
+    let changed = changed_versions(record, definition, |_| false);
+    if changed.is_empty() {
+        return Ok(Vec::new());
+    }
+    context.publisher.show_loading(&definition.name, &changed);
+    let opened = changed.iter().map(|number| open_with_retries(context, definition, *number));
+    let opened = join_all(opened).await;
+    all_or_none(changed.into_iter().zip(opened).collect())
+}
+
+/// Opens the changed versions of an ensemble; `cycle` says why it depends on itself.
+pub(super) async fn open_ensemble(
+    context: &LoadContext,
+    record: &ModelRecord,
+    definition: &Arc<Definition>,
+    config: &Arc<ModelConfig>,
+    cycle: Option<&str>,
+    steps: &Steps,
+) -> Result<OpenedVersions, Vec<String>> {
+    if let Some(cycle) = cycle {
+        return Err(vec![config.source_map.problem("ensemble_scheduling", cycle).message()]);
+    }
+    let required = definition.required();
+    let status_of =
+        |name: &str| steps.get(name).map_or(StepStatus::Missing, |step| step.status.clone());
+    let problems = unmet(&definition.name, required, &status_of);
+    if !problems.is_empty() {
+        return Err(problems.iter().map(|unmet| unmet.problem(config).message()).collect());
+    }
+    let models = required.iter().filter_map(|step| steps.get(&step.model)?.version(step.version));
+    let models: Vec<_> = models.cloned().collect();
+    let runs_others = |loaded: &LoadedVersion| !are_same(&loaded.model.steps, &models);
+    let mut opened = Vec::new();
+    for number in changed_versions(record, definition, runs_others) {
+        context.publisher.show_loading(&definition.name, &[number]);
+        let parts = ModelParts { steps: models.clone(), ..parts(config.clone(), number) };
+        opened.push((number, context.opener.ensemble(definition.clone(), parts).await?));
+    }
+    Ok(opened)
+}
+
+/// The versions of the definition that are not loaded, or whose files differ, or that are outdated.
+fn changed_versions(
+    record: &ModelRecord,
+    definition: &Definition,
+    is_outdated: impl Fn(&LoadedVersion) -> bool,
+) -> Vec<i64> {
+    let is_loaded = |number: &i64| {
+        let stamp = definition.stamp_of(*number);
+        let loaded = record.loaded.get(number);
+        loaded.is_some_and(|loaded| Some(loaded.stamp) == stamp && !is_outdated(loaded))
+    };
+    definition.versions.keys().copied().filter(|number| !is_loaded(number)).collect()
+}
+
+async fn open_with_retries(
+    context: &LoadContext,
+    definition: &Arc<Definition>,
+    version: i64,
+) -> Result<Arc<Model>> {
+    let name = &definition.name;
+    let mut retries = context.settings.retry_count;
+    loop {
+        let permit = context.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Error::unavailable("models are not loaded any more"))?;
+        tracing::info!("loading `{name}` version {version}");
+        match context.opener.single(definition.clone(), version, permit).await {
+            Err(error) if 0 < retries => {
+                tracing::warn!("loading `{name}` version {version} again, it failed: {error}");
+                retries -= 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A model is updated as one: where one version fails, the others are dropped.
+fn all_or_none(results: Vec<(i64, Result<Arc<Model>>)>) -> Result<OpenedVersions, OpenFailure> {
+    let mut opened = Vec::new();
+    let mut versions = BTreeMap::new();
+    let mut text = String::new();
+    for (number, result) in results {
+        match result {
+            Ok(model) => opened.push((number, model)),
+            Err(error) => {
+                text += &format!("version {number} is at UNAVAILABLE state: {error};");
+                versions.insert(number, error.to_string());
+            }
+        }
+    }
+    if versions.is_empty() {
+        return Ok(opened);
+    }
+    versions.extend(opened.iter().map(|(number, _)| (*number, UNLOADED.to_owned())));
+    Err(OpenFailure { failure: LoadFailure::NotLoaded(text), versions })
+}
+
+fn are_same(a: &[Arc<Model>], b: &[Arc<Model>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+}
