@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, sync::Arc, time::Instant};
 
-use super::Gate;
+use super::ServerState;
 use troupe_base::{
     error::StepError,
     model::Model,
@@ -34,10 +34,10 @@ struct Entry {
 
 impl Access {
     /// A request has come; `gone` is the status of those whose clients do not wait for the answer.
-    pub(super) fn begin(gate: &Gate, protocol: &'static str, gone: u16) -> Access {
-        Access(gate.settings.access_log.then(|| {
+    pub(super) fn begin(state: &ServerState, protocol: &'static str, gone: u16) -> Access {
+        Access(state.settings.access_log.then(|| {
             Box::new(Entry {
-                log: gate.settings.log.clone(),
+                log: state.settings.log.clone(),
                 protocol,
                 model: String::new(),
                 version: String::new(),

@@ -83,8 +83,8 @@ impl Classified<'_> {
             Int16 => self.strings(elements, i16::from_le_bytes),
             Int32 => self.strings(elements, i32::from_le_bytes),
             Int64 => self.strings(elements, i64::from_le_bytes),
-            Fp32 => self.strings(elements, |it| Float(f32::from_le_bytes(it).into())),
-            Fp64 => self.strings(elements, |it| Float(f64::from_le_bytes(it))),
+            Fp32 => self.strings(elements, |it| ClassFloat(f32::from_le_bytes(it).into())),
+            Fp64 => self.strings(elements, |it| ClassFloat(f64::from_le_bytes(it))),
             other @ (Bool | Fp16 | Bf16 | Bytes) => {
                 return Err(Error::invalid(format!(
                     "class result not available for output due to unsupported type '{}'",
@@ -97,7 +97,7 @@ impl Classified<'_> {
     }
 
     /// The classes of every row, as a BYTES tensor has them.
-    fn strings<T: Value, const N: usize>(
+    fn strings<T: ClassValue, const N: usize>(
         &self,
         elements: usize,
         read: fn([u8; N]) -> T,
@@ -118,7 +118,7 @@ impl Classified<'_> {
 }
 
 /// The `count` classes with the largest values, the first of equals first. Linear, but for them.
-fn largest<T: Value>(
+fn largest<T: ClassValue>(
     elements: usize,
     count: usize,
     value: impl Fn(u32) -> T,
@@ -135,7 +135,7 @@ fn largest<T: Value>(
     classes.sort_unstable_by(order);
 }
 
-fn write(value: impl Value, class: u32, label: Option<&[u8]>, strings: &mut Vec<u8>) {
+fn write(value: impl ClassValue, class: u32, label: Option<&[u8]>, strings: &mut Vec<u8>) {
     let start = strings.len();
     strings.extend_from_slice(&[0; 4]);
     value.write(strings);
@@ -151,7 +151,7 @@ fn write(value: impl Value, class: u32, label: Option<&[u8]>, strings: &mut Vec<
 }
 
 /// An element that can be the largest.
-trait Value: Copy {
+trait ClassValue: Copy {
     /// `Less` if it comes first among classes, which is if it is larger.
     fn before(self, other: Self) -> Ordering;
     /// As `std::to_string` of C++ prints it.
@@ -160,7 +160,7 @@ trait Value: Copy {
 
 macro_rules! integers {
     ($($type:ty)*) => {$(
-        impl Value for $type {
+        impl ClassValue for $type {
             fn before(self, other: Self) -> Ordering {
                 other.cmp(&self)
             }
@@ -175,9 +175,9 @@ integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 
 /// Also of FP32: every one of its values is one of FP64.
 #[derive(Clone, Copy)]
-struct Float(f64);
+struct ClassFloat(f64);
 
-impl Value for Float {
+impl ClassValue for ClassFloat {
     /// What is not a number comes last.
     fn before(self, other: Self) -> Ordering {
         let by_nan = || self.0.is_nan().cmp(&other.0.is_nan());

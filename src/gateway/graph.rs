@@ -11,7 +11,7 @@ use troupe_options::GraphFormat;
 
 /// How a graph is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LiveGraphFormat {
     /// For programs.
     Json,
     /// Drawn, or for another program to draw.
@@ -19,17 +19,17 @@ pub enum Format {
 }
 
 /// Names of formats and their media types; the first that suits an `Accept` is taken.
-const FORMATS: &[(&str, &str, Format)] = &[
-    ("json", "application/json", Format::Json),
-    ("svg", "image/svg+xml", Format::Drawn(GraphFormat::Svg)),
-    ("dot", "text/vnd.graphviz", Format::Drawn(GraphFormat::Dot)),
-    ("mermaid", "text/vnd.mermaid", Format::Drawn(GraphFormat::Mermaid)),
+const FORMATS: &[(&str, &str, LiveGraphFormat)] = &[
+    ("json", "application/json", LiveGraphFormat::Json),
+    ("svg", "image/svg+xml", LiveGraphFormat::Drawn(GraphFormat::Svg)),
+    ("dot", "text/vnd.graphviz", LiveGraphFormat::Drawn(GraphFormat::Dot)),
+    ("mermaid", "text/vnd.mermaid", LiveGraphFormat::Drawn(GraphFormat::Mermaid)),
 ];
 
-impl FromStr for Format {
+impl FromStr for LiveGraphFormat {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Format> {
+    fn from_str(text: &str) -> Result<LiveGraphFormat> {
         let found = FORMATS.iter().find(|(name, ..)| *name == text);
         found.map(|(_, _, format)| *format).ok_or_else(|| {
             let known: Vec<_> = FORMATS.iter().map(|(name, ..)| *name).collect();
@@ -42,11 +42,11 @@ impl FromStr for Format {
     }
 }
 
-impl Format {
+impl LiveGraphFormat {
     /// The one that an `Accept` header likes best; JSON where it likes none of them.
-    pub fn accepted(header: &str) -> Format {
+    pub fn accepted(header: &str) -> LiveGraphFormat {
         let ranges: Vec<(&str, f32)> = header.split(',').filter_map(range).collect();
-        let mut best = (Format::Json, 0.0);
+        let mut best = (LiveGraphFormat::Json, 0.0);
         for (_, media_type, format) in FORMATS {
             // The most specific range that names a type decides.
             let weight = |range: &str| {
@@ -81,13 +81,13 @@ fn range(text: &str) -> Option<(&str, f32)> {
 }
 
 /// What a model does right now, written so.
-pub fn write(model: &Arc<Model>, format: Format) -> Result<String> {
+pub fn write(model: &Arc<Model>, format: LiveGraphFormat) -> Result<String> {
     let graph = Graph::of(model, Instant::now());
     match format {
-        Format::Json => {
+        LiveGraphFormat::Json => {
             serde_json::to_string(&graph).map_err(|error| Error::internal(error.to_string()))
         }
-        Format::Drawn(drawn) => {
+        LiveGraphFormat::Drawn(drawn) => {
             let suffix = match drawn {
                 GraphFormat::Dot => "dot",
                 GraphFormat::Mermaid => "mermaid",
@@ -106,16 +106,16 @@ pub fn write(model: &Arc<Model>, format: Format) -> Result<String> {
 mod tests {
     use super::*;
 
-    const SVG: Format = Format::Drawn(GraphFormat::Svg);
-    const DOT: Format = Format::Drawn(GraphFormat::Dot);
-    const MERMAID: Format = Format::Drawn(GraphFormat::Mermaid);
+    const SVG: LiveGraphFormat = LiveGraphFormat::Drawn(GraphFormat::Svg);
+    const DOT: LiveGraphFormat = LiveGraphFormat::Drawn(GraphFormat::Dot);
+    const MERMAID: LiveGraphFormat = LiveGraphFormat::Drawn(GraphFormat::Mermaid);
 
     #[test]
     fn the_best_format_is_taken() {
         for (header, expected) in [
-            ("", Format::Json),
-            ("*/*", Format::Json),
-            ("application/json", Format::Json),
+            ("", LiveGraphFormat::Json),
+            ("*/*", LiveGraphFormat::Json),
+            ("application/json", LiveGraphFormat::Json),
             ("image/svg+xml", SVG),
             ("IMAGE/SVG+XML", SVG),
             ("image/*", SVG),
@@ -123,21 +123,21 @@ mod tests {
             ("text/vnd.mermaid", MERMAID),
             ("text/vnd.mermaid;q=0.4, text/vnd.graphviz;q=0.5", DOT),
             ("image/svg+xml, application/json;q=0.9", SVG),
-            ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Json),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", LiveGraphFormat::Json),
             ("*/*, application/json;q=0", SVG),
-            ("application/pdf", Format::Json),
-            ("image/svg+xml;q=nonsense", Format::Json),
-            (";;,,;q=1", Format::Json),
+            ("application/pdf", LiveGraphFormat::Json),
+            ("image/svg+xml;q=nonsense", LiveGraphFormat::Json),
+            (";;,,;q=1", LiveGraphFormat::Json),
         ] {
-            assert_eq!(Format::accepted(header), expected, "{header}");
+            assert_eq!(LiveGraphFormat::accepted(header), expected, "{header}");
         }
     }
 
     #[test]
     fn an_unknown_format_is_told_which_there_are() {
-        assert_eq!("svg".parse::<Format>().unwrap(), SVG);
+        assert_eq!("svg".parse::<LiveGraphFormat>().unwrap(), SVG);
         assert_eq!(
-            "png\n".parse::<Format>().unwrap_err().to_string(),
+            "png\n".parse::<LiveGraphFormat>().unwrap_err().to_string(),
             "unknown graph format 'png\\n', expected one of json, svg, dot, mermaid"
         );
     }

@@ -15,7 +15,7 @@ use actix_web::{
 };
 
 use self::render::render;
-use super::{Gate, dashboard};
+use super::{ServerState, dashboard};
 use troupe_base::metrics::Metrics;
 
 /// The actor that owns the listener of the metrics and its connections.
@@ -26,12 +26,12 @@ pub struct MetricsGateway {
 impl MetricsGateway {
     /// Listens on every address and answers where; to be called on a thread of the actix system.
     pub fn start(
-        gate: &Gate,
+        state: &ServerState,
         metrics: &Metrics,
         addresses: &[SocketAddr],
     ) -> io::Result<(Addr<MetricsGateway>, Vec<SocketAddr>)> {
-        let source = Data::new((gate.clone(), metrics.clone()));
-        let pages = gate.clone();
+        let source = Data::new((state.clone(), metrics.clone()));
+        let pages = state.clone();
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
@@ -59,20 +59,20 @@ impl Actor for MetricsGateway {
 /// Stops accepting; answered once the answers under way are out.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Stop;
+pub struct StopMetrics;
 
-impl Handler<Stop> for MetricsGateway {
+impl Handler<StopMetrics> for MetricsGateway {
     type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: StopMetrics, _: &mut Self::Context) -> Self::Result {
         Box::pin(self.server.stop(true))
     }
 }
 
-async fn answer(source: Data<(Gate, Metrics)>) -> HttpResponse {
-    let (gate, metrics) = &**source;
-    let memory = gate.settings.segments.bytes();
-    match render(&gate.repository.catalog.load(), metrics, memory) {
+async fn answer(source: Data<(ServerState, Metrics)>) -> HttpResponse {
+    let (state, metrics) = &**source;
+    let memory = state.settings.segments.bytes();
+    match render(&state.repository.catalog.load(), metrics, memory) {
         Ok(text) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
             .body(text),

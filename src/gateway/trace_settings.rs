@@ -1,6 +1,6 @@
 //! The trace extension: settings in Triton's names, as strings, over either protocol.
 
-use crate::Gate;
+use crate::ServerState;
 use troupe_base::error::{Error, Result};
 use troupe_observability::telemetry::{FieldChange, TraceUpdate};
 use troupe_options::TraceLevels;
@@ -10,20 +10,20 @@ pub(super) type Values = Vec<(String, Vec<String>)>;
 
 /// Changes what is to be changed, and says what is set then. An empty name means the server.
 pub(super) fn set(
-    gate: &Gate,
+    state: &ServerState,
     model: &str,
     changes: Values,
 ) -> Result<Vec<(&'static str, Vec<String>)>> {
     let model = (!model.is_empty()).then_some(model);
     if let Some(name) = model
-        && !gate.model(name, None).is_ok_and(|it| it.is_ready())
+        && !state.model(name, None).is_ok_and(|it| it.is_ready())
     {
         return Err(Error::invalid(format!("Request for unknown model : {name}")));
     }
     if !changes.is_empty() {
-        gate.tracer.update(model, &update(changes)?)?;
+        state.tracer.update(model, &update(changes)?)?;
     }
-    Ok(gate.tracer.shown(model))
+    Ok(state.tracer.shown(model))
 }
 
 fn update(changes: Values) -> Result<TraceUpdate> {
@@ -36,10 +36,10 @@ fn update(changes: Values) -> Result<TraceUpdate> {
     for (name, values) in changes {
         match name.as_str() {
             "trace_level" => update.levels = levels(&values)?,
-            "trace_rate" => update.rate = number((&name, &values), 0..=u32::MAX.into())?,
-            "trace_count" => update.count = number((&name, &values), -1..=i32::MAX.into())?,
+            "trace_rate" => update.rate = number(&name, &values, 0..=u32::MAX.into())?,
+            "trace_count" => update.count = number(&name, &values, -1..=i32::MAX.into())?,
             "log_frequency" => {
-                update.log_frequency = number((&name, &values), 0..=u32::MAX.into())?;
+                update.log_frequency = number(&name, &values, 0..=u32::MAX.into())?;
             }
             "trace_mode" => {
                 return Err(Error::unsupported(
@@ -64,7 +64,8 @@ fn levels(names: &[String]) -> Result<FieldChange<TraceLevels>> {
 }
 
 fn number<T: TryFrom<i64>>(
-    (name, values): (&str, &[String]),
+    name: &str,
+    values: &[String],
     range: std::ops::RangeInclusive<i64>,
 ) -> Result<FieldChange<T>> {
     let text = match values {

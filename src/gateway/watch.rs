@@ -15,7 +15,7 @@ const MAX_TOLD: usize = 256;
 /// What is noted of a request, if it is traced.
 pub(super) type Traced = Option<Arc<TraceRecord>>;
 
-/// Something happens to it at the door.
+/// Something happens to it at the cell.
 pub(super) fn mark(traced: &Traced, name: &'static str) {
     if let Some(record) = traced {
         record.mark(name, Instant::now());

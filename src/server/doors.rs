@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use troupe_base::metrics::Metrics;
 use troupe_engine::engines::Engines;
 use troupe_gateway::{
-    Gate,
+    ServerState,
     grpc::{self, GrpcGateway},
     http::{self, HttpGateway},
     metrics::{self, MetricsGateway},
@@ -33,7 +33,7 @@ impl Doors {
     pub(super) async fn open_http(
         &mut self,
         options: &Serve,
-        door: &http::Door,
+        door: &http::StateCell,
     ) -> Result<Vec<ArbiterHandle>, String> {
         let workers =
             options.doors.http_thread_count.map_or_else(default_threads, |it| it as usize);
@@ -52,7 +52,7 @@ impl Doors {
     pub(super) fn open_others(
         &mut self,
         options: &Serve,
-        gate: &Gate,
+        gate: &ServerState,
         (engines, metrics): (&Engines, &Metrics),
     ) -> Result<(), String> {
         let doors = &options.doors;
@@ -90,13 +90,13 @@ impl Doors {
     /// Each door has `grace` to write what is ready and say goodbye.
     pub(super) async fn close(self, grace: Duration) {
         if let Some((metrics, _)) = self.metrics {
-            let _ = timeout(grace, metrics.send(metrics::Stop)).await;
+            let _ = timeout(grace, metrics.send(metrics::StopMetrics)).await;
         }
         if let Some((grpc, _)) = self.grpc {
-            let _ = timeout(grace, grpc.send(grpc::Stop)).await;
+            let _ = timeout(grace, grpc.send(grpc::StopGrpc)).await;
         }
         if let Some((http, _)) = self.http {
-            let _ = timeout(grace, http.send(http::Stop { graceful: true })).await;
+            let _ = timeout(grace, http.send(http::StopHttp { graceful: true })).await;
         }
     }
 }

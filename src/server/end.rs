@@ -12,7 +12,7 @@ use tokio::{
 
 use super::doors::Doors;
 use troupe_backends::Backends;
-use troupe_gateway::Gate;
+use troupe_gateway::ServerState;
 
 /// What worker processes have at the end, a little more than one has to finalize its model.
 const WORKERS_GRACE: Duration = Duration::from_secs(3);
@@ -22,7 +22,12 @@ const TRACES_GRACE: Duration = Duration::from_secs(5);
 pub(super) const LAST_GRACE: Duration = Duration::from_millis(200);
 
 /// Refuses new requests, lets accepted ones finish all their steps, ends workers.
-pub(super) async fn end(gate: Gate, backends: Backends, doors: Doors, grace: Duration) -> ExitCode {
+pub(super) async fn end(
+    gate: ServerState,
+    backends: Backends,
+    doors: Doors,
+    grace: Duration,
+) -> ExitCode {
     let deadline = Instant::now() + grace;
     gate.lifecycle.exit();
     tracing::info!("Waiting for in-flight requests to complete.");
@@ -50,7 +55,7 @@ pub(super) async fn end(gate: Gate, backends: Backends, doors: Doors, grace: Dur
 }
 
 /// Says once a second what is waited for.
-async fn finish(gate: &Gate, deadline: Instant) {
+async fn finish(gate: &ServerState, deadline: Instant) {
     let mut idle = std::pin::pin!(gate.lifecycle.wait_idle());
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_secs();

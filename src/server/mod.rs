@@ -27,10 +27,7 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 use troupe_engine::engines::Engines;
-use troupe_gateway::{
-    Gate, http,
-    settings::{Lifecycle, Settings},
-};
+use troupe_gateway::{ServerState, http, lifecycle::Lifecycle, settings::Settings};
 use troupe_observability::{log::Log, telemetry::Tracer};
 use troupe_options::Serve;
 use troupe_repository as repository;
@@ -75,11 +72,11 @@ async fn serve(options: Serve, log: Log) -> Result<ExitCode, String> {
     let metrics = machine::metrics(&options);
     settings_of_models.backend.metrics = metrics.clone();
     let tracer = Tracer::start(&options.trace.parsed()?)?;
-    let door = http::Door::default();
+    let door = http::StateCell::default();
     let mut doors = Doors::default();
     let engines = Engines::new(doors.open_http(&options, &door).await?);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
-    let gate = Gate {
+    let gate = ServerState {
         repository: started.repository,
         settings: Settings {
             server_id: options.id.clone(),

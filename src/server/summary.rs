@@ -2,7 +2,7 @@
 
 use super::settings;
 use troupe_base::table::table;
-use troupe_gateway::describe;
+use troupe_gateway::metadata;
 use troupe_observability::log::Log;
 use troupe_options::{ControlMode, Serve};
 use troupe_repository::{self as repository, Summary};
@@ -22,7 +22,7 @@ pub(super) fn loaded(summary: &Summary, options: &Serve, log: &Log) -> bool {
 fn option_rows(options: &Serve) -> Vec<Vec<String>> {
     let mut rows = vec![
         ("server_id".to_owned(), options.id.clone()),
-        ("server_version".to_owned(), describe::VERSION.to_owned()),
+        ("server_version".to_owned(), metadata::VERSION.to_owned()),
         ("troupe_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ];
     for (index, path) in settings(options).repositories.iter().enumerate() {

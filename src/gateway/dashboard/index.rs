@@ -3,16 +3,16 @@
 use std::{fmt::Write, sync::Arc, time::Instant};
 
 use super::{
-    News, blocks,
-    page::{self, Page},
+    blocks,
+    page::{self, Page, PageUpdate},
 };
-use crate::Gate;
+use crate::ServerState;
 use troupe_base::model::Model;
 use troupe_draw::{Changes, Graph, Part, Step, encoded, escaped, numbers, shown, step::Numbers};
 use troupe_repository::VersionState;
 
 /// A version of a model, or a model without one.
-struct Row {
+struct ModelRow {
     name: Arc<str>,
     version: Option<i64>,
     state: VersionState,
@@ -20,8 +20,8 @@ struct Row {
     model: Option<Arc<Model>>,
 }
 
-pub(super) fn page(gate: &Gate) -> Page {
-    let rows = rows(gate);
+pub(super) fn page(state: &ServerState) -> Page {
+    let rows = rows(state);
     let now = Instant::now();
     let mut body = String::new();
     let ready = rows.iter().filter(|it| it.model.is_some()).count();
@@ -60,16 +60,16 @@ pub(super) fn page(gate: &Gate) -> Page {
     }
     body += "</tbody></table></section>\n";
     Page {
-        title: format!("{} · troupe", gate.settings.server_id),
-        server: gate.settings.server_id.clone(),
+        title: format!("{} · troupe", state.settings.server_id),
+        server: state.settings.server_id.clone(),
         changes: "/changes".to_owned(),
         structure: structure(&rows),
         body,
     }
 }
 
-pub(super) fn news(gate: &Gate) -> News {
-    let rows = rows(gate);
+pub(super) fn update(state: &ServerState) -> PageUpdate {
+    let rows = rows(state);
     let now = Instant::now();
     let mut changes = Changes::default();
     for (index, model) in ensembles(&rows) {
@@ -83,13 +83,13 @@ pub(super) fn news(gate: &Gate) -> News {
         }
         changes.html(format!("r{index}-bars"), blocks::bars(&model.stats.recent.history(now)));
     }
-    News { structure: structure(&rows), changes }
+    PageUpdate { structure: structure(&rows), changes }
 }
 
-fn rows(gate: &Gate) -> Vec<Row> {
-    let catalog = gate.repository.catalog.load();
+fn rows(state: &ServerState) -> Vec<ModelRow> {
+    let catalog = state.repository.catalog.load();
     let rows = catalog.entries.iter().flat_map(|(name, entry)| {
-        let versions = entry.versions.iter().rev().map(|(number, it)| Row {
+        let versions = entry.versions.iter().rev().map(|(number, it)| ModelRow {
             name: name.clone(),
             version: Some(*number),
             state: it.state,
@@ -98,7 +98,7 @@ fn rows(gate: &Gate) -> Vec<Row> {
         });
         let state =
             if entry.reason.is_empty() { VersionState::Unknown } else { VersionState::Unavailable };
-        let none = entry.versions.is_empty().then(|| Row {
+        let none = entry.versions.is_empty().then(|| ModelRow {
             name: name.clone(),
             version: None,
             state,
@@ -110,13 +110,13 @@ fn rows(gate: &Gate) -> Vec<Row> {
     rows.collect()
 }
 
-fn ensembles(rows: &[Row]) -> impl Iterator<Item = (usize, &Arc<Model>)> {
+fn ensembles(rows: &[ModelRow]) -> impl Iterator<Item = (usize, &Arc<Model>)> {
     let ready = rows.iter().enumerate().filter_map(|(index, it)| Some((index, it.model.as_ref()?)));
     ready.filter(|(_, it)| it.config.is_ensemble())
 }
 
-fn structure(rows: &[Row]) -> String {
-    let row = |it: &Row| {
+fn structure(rows: &[ModelRow]) -> String {
+    let row = |it: &ModelRow| {
         let steps = it.model.iter().flat_map(|it| &it.steps);
         let steps: Vec<_> = steps.map(|it| (it.name().clone(), it.version)).collect();
         let ready = it.model.as_ref().map(|it| (Arc::as_ptr(it).addr(), it.is_ready()));
@@ -156,7 +156,7 @@ fn values(of: &Numbers) -> Vec<(&'static str, String)> {
     values
 }
 
-fn line(index: usize, row: &Row, now: Instant) -> String {
+fn line(index: usize, row: &ModelRow, now: Instant) -> String {
     let name = escaped(&row.name);
     let version = row.version.map_or_else(|| numbers::NONE.to_owned(), |it| it.to_string());
     let (title, kind) = match &row.model {

@@ -14,15 +14,15 @@ use actix_web::{
     http::{StatusCode, header},
     web::{self, Data},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use self::page::Page;
-use super::{Gate, status::status};
+use self::page::{Page, PageUpdate};
+use super::{ServerState, status::status};
 use troupe_base::{
     error::{Error, Result},
     model::parse_version,
 };
-use troupe_draw::{self as draw, Changes};
+use troupe_draw as draw;
 
 /// Scripts and styles come from here, and what looks like one in a name is none.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; \
@@ -33,11 +33,11 @@ const SCRIPT: &str = include_str!("dashboard.js");
 const STYLE: &str = include_str!("dashboard.css");
 
 /// Adds the pages, unless they are not allowed.
-pub fn configure(app: &mut web::ServiceConfig, gate: &Gate) {
-    if !gate.settings.allow_dashboard {
+pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
+    if !state.settings.allow_dashboard {
         return;
     }
-    app.app_data(Data::new(gate.clone()))
+    app.app_data(Data::new(state.clone()))
         .service(web::resource("/").get(index_page))
         .service(web::resource("/changes").get(index_changes))
         .service(web::resource("/dashboard.js").get(script))
@@ -48,84 +48,76 @@ pub fn configure(app: &mut web::ServiceConfig, gate: &Gate) {
     }
 }
 
-/// What a page that is open asks for each second.
-#[derive(Serialize)]
-struct News {
-    /// Another value than the page's: it has to be read anew.
-    structure: String,
-    changes: Changes,
-}
-
 #[derive(Deserialize)]
-struct Asked {
+struct PageQuery {
     version: Option<String>,
 }
 
-impl Asked {
+impl PageQuery {
     fn version(&self) -> Result<Option<i64>> {
         parse_version(self.version.as_deref().unwrap_or_default())
     }
 }
 
-async fn index_page(gate: Data<Gate>) -> HttpResponse {
-    shown(StatusCode::OK, &index::page(&gate))
+async fn index_page(state: Data<ServerState>) -> HttpResponse {
+    html(StatusCode::OK, &index::page(&state))
 }
 
-async fn index_changes(gate: Data<Gate>) -> HttpResponse {
-    told(&index::news(&gate))
+async fn index_changes(state: Data<ServerState>) -> HttpResponse {
+    json(&index::update(&state))
 }
 
 async fn model_page(
-    gate: Data<Gate>,
+    state: Data<ServerState>,
     name: web::Path<String>,
-    asked: web::Query<Asked>,
+    query: web::Query<PageQuery>,
 ) -> HttpResponse {
-    let page = asked.version().and_then(|version| model::page(&gate, &name, version));
+    let page = query.version().and_then(|version| model::page(&state, &name, version));
     match page {
-        Ok(page) => shown(StatusCode::OK, &page),
-        Err(error) => shown(code(&error), &model::missing(&gate, &name, &error)),
+        Ok(page) => html(StatusCode::OK, &page),
+        Err(error) => html(code(&error), &model::missing(&state, &name, &error)),
     }
 }
 
 async fn model_changes(
-    gate: Data<Gate>,
+    state: Data<ServerState>,
     name: web::Path<String>,
-    asked: web::Query<Asked>,
+    query: web::Query<PageQuery>,
 ) -> HttpResponse {
-    match asked.version().and_then(|version| model::news(&gate, &name, version)) {
-        Ok(news) => told(&news),
-        Err(error) => answer(code(&error), "text/plain; charset=utf-8").body(error.to_string()),
+    match query.version().and_then(|version| model::update(&state, &name, version)) {
+        Ok(update) => json(&update),
+        Err(error) => response(code(&error), "text/plain; charset=utf-8").body(error.to_string()),
     }
 }
 
 async fn script() -> HttpResponse {
-    answer(StatusCode::OK, "text/javascript; charset=utf-8").body(SCRIPT)
+    response(StatusCode::OK, "text/javascript; charset=utf-8").body(SCRIPT)
 }
 
 async fn style() -> HttpResponse {
-    answer(StatusCode::OK, "text/css; charset=utf-8").body(draw::style() + STYLE)
+    response(StatusCode::OK, "text/css; charset=utf-8").body(draw::style() + STYLE)
 }
 
-fn shown(code: StatusCode, page: &Page) -> HttpResponse {
-    answer(code, "text/html; charset=utf-8").body(page.html())
+fn html(code: StatusCode, page: &Page) -> HttpResponse {
+    response(code, "text/html; charset=utf-8").body(page.html())
 }
 
-fn told(news: &News) -> HttpResponse {
-    match serde_json::to_string(news) {
-        Ok(text) => answer(StatusCode::OK, "application/json").body(text),
+fn json(update: &PageUpdate) -> HttpResponse {
+    match serde_json::to_string(update) {
+        Ok(text) => response(StatusCode::OK, "application/json").body(text),
         Err(error) => HttpResponse::InternalServerError().body(error.to_string()),
     }
 }
 
-fn answer(code: StatusCode, media_type: &str) -> actix_web::HttpResponseBuilder {
-    let mut answer = HttpResponse::build(code);
-    answer
+fn response(code: StatusCode, media_type: &str) -> actix_web::HttpResponseBuilder {
+    let mut response = HttpResponse::build(code);
+    response
         .content_type(media_type)
         .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
         .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::REFERRER_POLICY, "no-referrer"))
         .insert_header((header::CACHE_CONTROL, "no-store"));
-    answer
+    response
 }
 
 fn code(error: &Error) -> StatusCode {

@@ -3,10 +3,10 @@
 use std::{fmt::Write, sync::Arc, time::Instant};
 
 use super::{
-    News, blocks, index,
-    page::{self, Page},
+    blocks, index,
+    page::{self, Page, PageUpdate},
 };
-use crate::Gate;
+use crate::ServerState;
 use troupe_base::{
     error::{Error, Result},
     model::Model,
@@ -16,15 +16,15 @@ use troupe_draw::{
     shown::{self, Cell},
 };
 
-pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page> {
-    let model = gate.model(name, version)?;
+pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Result<Page> {
+    let model = state.model(name, version)?;
     let graph = Graph::of(&model, Instant::now());
     let (name, kind) = (escaped(model.name()), kind(&model));
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{name}</h1>\
          <p>{kind}, version {}{}</p></div>\n<dl class=\"strip panel\">{}</dl>\n<div class=\"columns\">\n",
         model.version,
-        others(gate, &model),
+        others(state, &model),
         blocks::figures("s", &whole(&graph)),
     );
     let part = part(&graph, &model);
@@ -37,12 +37,12 @@ pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page
     );
     let slowest = slowest(&graph);
     for (node, step) in graph.steps() {
-        body += &detail(&graph, (node, step), Some(node) == slowest);
+        body += &detail(&graph, node, step, Some(node) == slowest);
     }
     body += "</div>\n</div>\n";
     Ok(Page {
-        title: format!("{} · {} · troupe", model.name(), gate.settings.server_id),
-        server: gate.settings.server_id.clone(),
+        title: format!("{} · {} · troupe", model.name(), state.settings.server_id),
+        server: state.settings.server_id.clone(),
         changes: changes_address(&model, version),
         structure: structure(&graph, &model),
         body,
@@ -50,14 +50,14 @@ pub(super) fn page(gate: &Gate, name: &str, version: Option<i64>) -> Result<Page
 }
 
 /// What there is to say of a model that has no graph.
-pub(super) fn missing(gate: &Gate, name: &str, error: &Error) -> Page {
+pub(super) fn missing(state: &ServerState, name: &str, error: &Error) -> Page {
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
          <section class=\"panel\"><p class=\"said\">{}</p>",
         escaped(name),
         escaped(&error.to_string())
     );
-    let catalog = gate.repository.catalog.load();
+    let catalog = state.repository.catalog.load();
     if let Some(entry) = catalog.entries.get(name) {
         let reasons = entry.versions.values().map(|it| &it.reason).chain([&entry.reason]);
         for reason in reasons.filter(|it| !it.is_empty()) {
@@ -66,15 +66,15 @@ pub(super) fn missing(gate: &Gate, name: &str, error: &Error) -> Page {
     }
     Page {
         title: format!("{name} · troupe"),
-        server: gate.settings.server_id.clone(),
+        server: state.settings.server_id.clone(),
         changes: String::new(),
         structure: String::new(),
         body: body + "</section>\n",
     }
 }
 
-pub(super) fn news(gate: &Gate, name: &str, version: Option<i64>) -> Result<News> {
-    let model = gate.model(name, version)?;
+pub(super) fn update(state: &ServerState, name: &str, version: Option<i64>) -> Result<PageUpdate> {
+    let model = state.model(name, version)?;
     let graph = Graph::of(&model, Instant::now());
     let mut changes = Changes::default();
     let part = part(&graph, &model);
@@ -94,7 +94,7 @@ pub(super) fn news(gate: &Gate, name: &str, version: Option<i64>) -> Result<News
             changes.html(format!("{id}-{block}"), markup);
         }
     }
-    Ok(News { structure: structure(&graph, &model), changes })
+    Ok(PageUpdate { structure: structure(&graph, &model), changes })
 }
 
 fn kind(model: &Model) -> String {
@@ -110,8 +110,8 @@ fn changes_address(model: &Model, version: Option<i64>) -> String {
 }
 
 /// Links to the other versions that are ready.
-fn others(gate: &Gate, model: &Model) -> String {
-    let versions = gate.repository.catalog.load().versions(model.name());
+fn others(state: &ServerState, model: &Model) -> String {
+    let versions = state.repository.catalog.load().versions(model.name());
     let others = versions.iter().filter(|it| it.version != model.version);
     let link = |it: &Arc<Model>| {
         format!(" · <a href=\"{}\">version {}</a>", index::address(it), it.version)
@@ -179,7 +179,7 @@ fn slowest(graph: &Graph) -> Option<usize> {
     steps.reduce(|best, it| if best.1 < it.1 { it } else { best }).map(|it| it.0)
 }
 
-fn detail(graph: &Graph, (node, step): (usize, &Step), is_first: bool) -> String {
+fn detail(graph: &Graph, node: usize, step: &Step, is_first: bool) -> String {
     let id = format!("dn{node}");
     let name = escaped(&step.model);
     let first = if is_first { " first" } else { "" };

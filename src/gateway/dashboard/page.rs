@@ -2,7 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use troupe_draw::escaped;
+use serde::Serialize;
+
+use troupe_draw::{Changes, escaped};
 
 /// A page before it is put together.
 pub(super) struct Page {
@@ -11,10 +13,18 @@ pub(super) struct Page {
     pub(super) server: String,
     /// Where the changes of its numbers are; empty if it has none.
     pub(super) changes: String,
-    /// See `News`.
+    /// See `PageUpdate`.
     pub(super) structure: String,
     /// Everything below the head, as markup.
     pub(super) body: String,
+}
+
+/// What a page that is open asks for each second.
+#[derive(Serialize)]
+pub(super) struct PageUpdate {
+    /// Another value than the page's: it has to be read anew.
+    pub(super) structure: String,
+    pub(super) changes: Changes,
 }
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\

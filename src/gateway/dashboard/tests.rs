@@ -34,7 +34,7 @@ fn model() -> Arc<Model> {
 }
 
 /// A model that is ready, and one that failed to load.
-fn gate(model: &Arc<Model>) -> Gate {
+fn state(model: &Arc<Model>) -> ServerState {
     let ready = VersionEntry {
         model: Some(model.clone()),
         state: VersionState::Ready,
@@ -51,7 +51,7 @@ fn gate(model: &Arc<Model>) -> Gate {
     };
     let entries = [(NAME.into(), entry(7, ready)), ("down".into(), entry(1, failed))];
     let catalog = Catalog { entries: entries.into() };
-    Gate {
+    ServerState {
         repository: Repository {
             catalog: Arc::new(ArcSwap::from_pointee(catalog)),
             control: Arc::new(Nobody),
@@ -78,7 +78,7 @@ fn holds(html: &str, parts: &[&str]) {
 
 #[test]
 fn the_first_page_lists_models_with_their_state() {
-    let html = index::page(&gate(&model())).html();
+    let html = index::page(&state(&model())).html();
     let name = "&lt;script&gt;alert('m')&lt;/script&gt;&quot;&amp;";
     let address = "/model/%3Cscript%3Ealert%28%27m%27%29%3C%2Fscript%3E%22%26?version=7";
     holds(
@@ -97,10 +97,10 @@ fn the_first_page_lists_models_with_their_state() {
 #[test]
 fn a_models_page_has_a_picture_numbers_and_the_last_error() {
     let model = model();
-    let gate = gate(&model);
+    let state = state(&model);
     let error = troupe_base::error::Error::internal("<i>boom</i>\n  at \"line\" 2");
     model.stats.recent.ended(Some(&error), Duration::ZERO, Instant::now());
-    let html = model::page(&gate, NAME, None).unwrap().html();
+    let html = model::page(&state, NAME, None).unwrap().html();
     holds(
         &html,
         &[
@@ -112,7 +112,7 @@ fn a_models_page_has_a_picture_numbers_and_the_last_error() {
             "<title>&lt;script&gt;",
         ],
     );
-    let news = model::news(&gate, NAME, Some(7)).unwrap();
+    let news = model::update(&state, NAME, Some(7)).unwrap();
     assert!(html.contains(&format!("data-structure=\"{}\"", news.structure)), "{html}");
     let changes = serde_json::to_value(&news.changes).unwrap();
     for change in changes.as_array().unwrap() {
@@ -128,21 +128,21 @@ fn a_models_page_has_a_picture_numbers_and_the_last_error() {
 
 #[test]
 fn a_model_that_is_not_ready_says_why() {
-    let gate = gate(&model());
-    let error = model::page(&gate, "down", None).err().unwrap();
-    let html = model::missing(&gate, "down", &error).html();
+    let state = state(&model());
+    let error = model::page(&state, "down", None).err().unwrap();
+    let html = model::missing(&state, "down", &error).html();
     holds(&html, &["has no available versions", "&lt;u&gt;no weights&lt;/u&gt;"]);
     assert!(!html.contains("http-equiv"), "{html}");
-    let error = model::page(&gate, "<i>", Some(1)).err().unwrap();
+    let error = model::page(&state, "<i>", Some(1)).err().unwrap();
     assert_eq!(error.to_string(), "Request for unknown model: '<i>' is not found");
-    holds(&model::missing(&gate, "<i>", &error).html(), &["'&lt;i&gt;' is not found"]);
+    holds(&model::missing(&state, "<i>", &error).html(), &["'&lt;i&gt;' is not found"]);
 }
 
 #[test]
 fn a_reload_is_another_structure() {
-    let (gate, other) = (gate(&model()), gate(&model()));
-    assert_eq!(index::news(&gate).structure, index::news(&gate).structure);
-    assert_ne!(index::news(&gate).structure, index::news(&other).structure);
+    let (state, other) = (state(&model()), state(&model()));
+    assert_eq!(index::update(&state).structure, index::update(&state).structure);
+    assert_ne!(index::update(&state).structure, index::update(&other).structure);
 }
 
 #[test]

@@ -4,13 +4,13 @@ use prost::Message;
 use tonic::Code;
 
 use super::refusal::code;
-use crate::{Gate, access::Access};
+use crate::{ServerState, access::Access};
 use troupe_base::{error::Result, model::parse_version};
 use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
 
 /// A request has come.
-pub(super) fn begin(gate: &Gate, message: &ModelInferRequest) -> Access {
-    let mut access = Access::begin(gate, "grpc", Code::Cancelled as u16);
+pub(super) fn begin(state: &ServerState, message: &ModelInferRequest) -> Access {
+    let mut access = Access::begin(state, "grpc", Code::Cancelled as u16);
     if access.is_on() {
         access.asked(&message.model_name, parse_version(&message.model_version).ok().flatten());
         access.received(message.encoded_len());

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::mismatch::About;
+use crate::size_error::InputContext;
 use troupe_base::{
     error::{Error, Result},
     tensor::DataType,
@@ -13,7 +13,7 @@ use troupe_proto::inference::InferTensorContents;
 pub(super) fn pack(
     contents: &InferTensorContents,
     dtype: DataType,
-    about: &About,
+    about: &InputContext,
 ) -> Result<Bytes> {
     let mut is_found = false;
     for (length, list_type) in lists(contents, dtype) {
@@ -36,8 +36,8 @@ pub(super) fn pack(
     if is_found { elements(contents, dtype, about) } else { Ok(Bytes::new()) }
 }
 
-fn unexpected(about: &About, why: &str) -> Error {
-    let About { input, model, .. } = about;
+fn unexpected(about: &InputContext, why: &str) -> Error {
+    let InputContext { input, model, .. } = about;
     Error::invalid(format!(
         "unexpected explicit tensor data for input tensor '{input}' for model '{model}'{why}"
     ))
@@ -59,7 +59,11 @@ fn lists(contents: &InferTensorContents, dtype: DataType) -> [(usize, DataType);
     ]
 }
 
-fn elements(contents: &InferTensorContents, dtype: DataType, about: &About) -> Result<Bytes> {
+fn elements(
+    contents: &InferTensorContents,
+    dtype: DataType,
+    about: &InputContext,
+) -> Result<Bytes> {
     let it = contents;
     match dtype {
         DataType::Bool => Ok(it.bool_contents.iter().map(|it| u8::from(*it)).collect()),
@@ -89,13 +93,13 @@ fn packed<T: Copy, const N: usize>(list: &[T], to_bytes: fn(T) -> [u8; N]) -> By
 fn narrowed<W: Copy + std::fmt::Display, T: TryFrom<W>, const N: usize>(
     list: &[W],
     dtype: DataType,
-    about: &About,
+    about: &InputContext,
     to_bytes: fn(T) -> [u8; N],
 ) -> Result<Bytes> {
     let mut packed = Vec::with_capacity(list.len() * N);
     for wide in list {
         let narrow = T::try_from(*wide).map_err(|_| {
-            let About { input, model, .. } = about;
+            let InputContext { input, model, .. } = about;
             Error::invalid(format!(
                 "value {wide} of input tensor '{input}' for model '{model}' does not fit {}",
                 dtype.as_str()
@@ -123,7 +127,7 @@ mod tests {
     type Contents = InferTensorContents;
 
     fn check(contents: Contents, dtype: DataType, expected: &[u8]) {
-        let about = About { input: "i", model: "m", id: "" };
+        let about = InputContext { input: "i", model: "m", id: "" };
         assert_eq!(pack(&contents, dtype, &about).unwrap(), expected, "{dtype:?}");
     }
 
@@ -166,8 +170,8 @@ mod tests {
                 "value 300 of input tensor 'i' for model 'm' does not fit INT8".to_owned(),
             ),
         ] {
-            let error =
-                pack(contents, dtype, &About { input: "i", model: "m", id: "" }).unwrap_err();
+            let error = pack(contents, dtype, &InputContext { input: "i", model: "m", id: "" })
+                .unwrap_err();
             assert_eq!(error.to_string(), expected);
         }
     }

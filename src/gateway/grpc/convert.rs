@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::{contents::pack, parameters};
 use crate::{
     classify::Classes,
-    mismatch::{About, explain},
-    named::NamedRequest,
+    resolve::NamedRequest,
+    size_error::{InputContext, explain},
 };
 use troupe_base::{
     config::ModelConfig,
@@ -40,7 +40,7 @@ pub(super) fn request(
         let tensor = tensor(
             &input,
             &mut raw,
-            &About { input: &input.name, model: &config.name, id: &message.id },
+            &InputContext { input: &input.name, model: &config.name, id: &message.id },
             config,
         )?;
         named.inputs.push((Cow::Owned(input.name), tensor));
@@ -71,12 +71,12 @@ struct Raw {
 fn tensor(
     input: &InferInputTensor,
     raw: &mut Raw,
-    about: &About,
+    about: &InputContext,
     config: &ModelConfig,
 ) -> Result<Tensor> {
     parameters::check_input(&input.parameters, &input.name)?;
     let dtype = data_type(input, about, config)?;
-    let About { input: name, model, .. } = about;
+    let InputContext { input: name, model, .. } = about;
     let data = match &input.contents {
         Some(_) if raw.any => {
             return Err(Error::invalid(format!(
@@ -95,7 +95,11 @@ fn tensor(
         .map_err(|_| explain(dtype, &input.shape, &data, about))
 }
 
-fn data_type(input: &InferInputTensor, about: &About, config: &ModelConfig) -> Result<DataType> {
+fn data_type(
+    input: &InferInputTensor,
+    about: &InputContext,
+    config: &ModelConfig,
+) -> Result<DataType> {
     DataType::parse(&input.datatype).ok_or_else(|| match config.input_index(&input.name) {
         Some(index) => about.tagged(&format!(
             "inference input '{}' data-type is '<invalid>', but model '{}' expects '{}'",

@@ -8,10 +8,10 @@ use tonic_health::pb::{
 };
 
 use super::refusal::not_supported;
-use crate::Gate;
+use crate::ServerState;
 
-/// Answers for the server behind the gate.
-pub(super) struct WholeServer(pub(super) Gate);
+/// Answers for the server behind the state.
+pub(super) struct WholeServer(pub(super) ServerState);
 
 type Answer<T> = Result<Response<T>, Status>;
 

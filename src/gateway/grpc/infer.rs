@@ -9,7 +9,7 @@ use super::{
     refusal::shutting_down,
     traced::{self, Arrived, Traced},
 };
-use crate::{Gate, access::Access, ask::ask, settings::InFlight};
+use crate::{ServerState, access::Access, ask::ask, lifecycle::InFlight};
 use troupe_base::{
     error::{Error, Result},
     model::Model,
@@ -19,13 +19,13 @@ use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request.
 pub(super) async fn infer(
-    gate: &Gate,
+    state: &ServerState,
     asked: Request<ModelInferRequest>,
 ) -> Result<Response<ModelInferResponse>> {
     let (metadata, extensions, message) = asked.into_parts();
-    let (mut access, mut traced) = (access::begin(gate, &message), None);
+    let (mut access, mut traced) = (access::begin(state, &message), None);
     let asked = (&metadata, extensions.get::<Arrived>().copied(), message);
-    let result = answer(gate, asked, (&mut access, &mut traced)).await;
+    let result = answer(state, asked, (&mut access, &mut traced)).await;
     access::ended(&mut access, &result);
     let mut response = Response::new(result.inspect_err(|it| traced::refused(&traced, it))?);
     traced::answered(traced, response.extensions_mut());
@@ -33,28 +33,31 @@ pub(super) async fn infer(
 }
 
 async fn answer(
-    gate: &Gate,
+    state: &ServerState,
     (metadata, arrived, message): (&MetadataMap, Option<Arrived>, ModelInferRequest),
     (access, traced): (&mut Access, &mut Traced),
 ) -> Result<ModelInferResponse> {
-    let (_in_flight, model) = find(gate, &message)?;
+    let (_in_flight, model) = find(state, &message)?;
     if model.config.decoupled {
         return Err(Error::unsupported(
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
-    *traced = traced::begin(gate, &model, (metadata, arrived));
+    *traced = traced::begin(state, &model, (metadata, arrived));
     once(&model, message, (access, traced)).await
 }
 
 /// Counts the request in and finds its model.
-pub(super) fn find(gate: &Gate, message: &ModelInferRequest) -> Result<(InFlight, Arc<Model>)> {
-    let in_flight = gate
+pub(super) fn find(
+    state: &ServerState,
+    message: &ModelInferRequest,
+) -> Result<(InFlight, Arc<Model>)> {
+    let in_flight = state
         .lifecycle
         .enter()
-        .map_err(|refusal| if gate.lifecycle.is_exiting() { shutting_down() } else { refusal })?;
+        .map_err(|refusal| if state.lifecycle.is_exiting() { shutting_down() } else { refusal })?;
     let version = parse_version(&message.model_version)?;
-    Ok((in_flight, gate.model(&message.model_name, version)?))
+    Ok((in_flight, state.model(&message.model_name, version)?))
 }
 
 /// Asks a model that answers once.

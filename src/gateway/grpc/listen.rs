@@ -26,7 +26,7 @@ const READ_AHEAD: usize = 128 << 10;
 const WRITE_BEHIND: usize = 128 << 10;
 
 /// A connection with buffers.
-pub(super) struct Connection(BufStream<TcpStream>);
+pub(super) struct GrpcConnection(BufStream<TcpStream>);
 
 /// A bound socket that does not belong to a runtime yet.
 pub(super) struct Listener(std::net::TcpListener);
@@ -51,7 +51,7 @@ impl Listener {
     }
 
     /// Connections, on the runtime of this thread.
-    pub(super) fn incoming(self) -> io::Result<impl Stream<Item = io::Result<Connection>>> {
+    pub(super) fn incoming(self) -> io::Result<impl Stream<Item = io::Result<GrpcConnection>>> {
         let listener = TcpListener::from_std(self.0)?;
         Ok(stream::unfold(listener, |listener| async move {
             let connection = accept(&listener).await;
@@ -60,13 +60,17 @@ impl Listener {
     }
 }
 
-async fn accept(listener: &TcpListener) -> Connection {
+async fn accept(listener: &TcpListener) -> GrpcConnection {
     loop {
         match listener.accept().await {
             Ok((connection, _)) => {
                 // Fails only for a connection that is gone; reading it says so.
                 let _ = connection.set_nodelay(true);
-                return Connection(BufStream::with_capacity(READ_AHEAD, WRITE_BEHIND, connection));
+                return GrpcConnection(BufStream::with_capacity(
+                    READ_AHEAD,
+                    WRITE_BEHIND,
+                    connection,
+                ));
             }
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
@@ -82,7 +86,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | ConnectionRefused)
 }
 
-impl Connected for Connection {
+impl Connected for GrpcConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -90,7 +94,7 @@ impl Connected for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for GrpcConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -100,7 +104,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for GrpcConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,6 +1,6 @@
 //! What the server says about itself and its models, as protobuf messages.
 
-use crate::describe::{
+use crate::metadata::{
     BatchStatistics, Duration, IndexEntry, InferStatistics, MemoryUsage, ModelMetadata,
     ModelStatistics, ResponseStatistics, ServerMetadata, TensorMetadata,
 };

@@ -2,10 +2,9 @@
 
 mod access;
 mod contents;
-mod control;
 mod convert;
 mod deadline;
-mod doors;
+mod dispatch;
 mod frames;
 mod health;
 mod infer;
@@ -14,6 +13,7 @@ mod logging;
 mod messages;
 mod parameters;
 mod refusal;
+mod repository;
 mod service;
 mod stream;
 #[cfg(test)]
@@ -28,8 +28,8 @@ use actix_rt::ArbiterHandle;
 use tokio::sync::{oneshot, watch};
 use tonic::transport::Server;
 
-use self::{doors::Doors, listen::Listener, service::Inference};
-use crate::Gate;
+use self::{dispatch::Dispatcher, listen::Listener, service::Inference};
+use crate::ServerState;
 
 /// Flow control of a stream and of a connection: what may be on its way unread.
 const STREAM_WINDOW: u32 = 8 << 20;
@@ -51,7 +51,7 @@ pub struct GrpcGateway {
 impl GrpcGateway {
     /// Listens on every address and serves on every arbiter; answers where. Port 0 takes a free one.
     pub fn start(
-        gate: &Gate,
+        state: &ServerState,
         addresses: &[SocketAddr],
         arbiters: &[ArbiterHandle],
     ) -> io::Result<(Addr<GrpcGateway>, Vec<SocketAddr>)> {
@@ -63,8 +63,9 @@ impl GrpcGateway {
         for listener in bound {
             listening.push(listener.address()?);
             for arbiter in arbiters {
-                let doors = Doors::new(gate.clone(), Inference::new(gate.clone(), stop.clone()));
-                let ended = serve(arbiter, listener.share()?, doors, stop.clone());
+                let dispatcher =
+                    Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
+                let ended = serve(arbiter, listener.share()?, dispatcher, stop.clone());
                 gateway.servers.push(ended);
             }
         }
@@ -80,12 +81,12 @@ impl Actor for GrpcGateway {
 /// is closed.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Stop;
+pub struct StopGrpc;
 
-impl Handler<Stop> for GrpcGateway {
+impl Handler<StopGrpc> for GrpcGateway {
     type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, _: Stop, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, _: StopGrpc, _: &mut Self::Context) -> Self::Result {
         // Nobody listening means that every server has ended.
         let _ = self.stopping.send(true);
         let servers = std::mem::take(&mut self.servers);
@@ -101,7 +102,7 @@ impl Handler<Stop> for GrpcGateway {
 fn serve(
     arbiter: &ArbiterHandle,
     listener: Listener,
-    doors: Doors,
+    dispatcher: Dispatcher,
     mut stop: watch::Receiver<bool>,
 ) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
@@ -113,7 +114,7 @@ fn serve(
         };
         let served = match listener.incoming() {
             Ok(incoming) => {
-                let server = server().serve_with_incoming_shutdown(doors, incoming, stopped);
+                let server = server().serve_with_incoming_shutdown(dispatcher, incoming, stopped);
                 server.await.map_err(|error| error.to_string())
             }
             Err(error) => Err(error.to_string()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::provenance;
+use crate::error_details;
 use troupe_base::{
     error::{Error, Result},
     request::{Parameter, Parameters},
@@ -51,7 +51,7 @@ pub(super) fn write(parameters: Parameters) -> HashMap<String, InferParameter> {
 
 /// What the response beside an error in a stream says: `troupe_ensemble`, `troupe_step` and so on.
 pub(super) fn of_error(error: &Error) -> HashMap<String, InferParameter> {
-    let texts = provenance::of(error).map(|it| it.texts()).unwrap_or_default();
+    let texts = error_details::of(error).map(|it| it.texts()).unwrap_or_default();
     let named = |(name, text)| (format!("troupe_{name}"), one(Parameter::String(text)));
     texts.into_iter().map(named).collect()
 }

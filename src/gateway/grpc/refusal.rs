@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::{
-    provenance::{self, Provenance},
+    error_details::{self, StepDetails},
     status::{reason, status},
 };
 use troupe_base::error::Error;
@@ -21,7 +21,7 @@ const MAX_FIELD: usize = 128;
 /// The status that says `error`, and in `google.rpc.ErrorInfo` in which step of an ensemble.
 pub(super) fn refuse(error: Error) -> Status {
     let (code, text) = (code(&error), error.to_string());
-    let Some(provenance) = provenance::of(&error) else {
+    let Some(provenance) = error_details::of(&error) else {
         return Status::new(code, short(text, MAX_ENCODED_TEXT));
     };
     let mut details = ErrorDetails::new();
@@ -29,7 +29,7 @@ pub(super) fn refuse(error: Error) -> Status {
     Status::with_error_details(code, short(text, MAX_TEXT_BESIDE_DETAILS), details)
 }
 
-fn fields(provenance: &Provenance<'_>) -> HashMap<String, String> {
+fn fields(provenance: &StepDetails<'_>) -> HashMap<String, String> {
     let cut = |text: String| {
         let fits = |(start, letter): &(usize, char)| start + letter.len_utf8() <= MAX_FIELD;
         text.char_indices().take_while(fits).map(|(_, letter)| letter).collect()

@@ -7,21 +7,22 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    control, infer, logging, messages,
+    infer, logging, messages,
     refusal::{not_supported, refuse, shutting_down},
+    repository,
     stream::{Opening, answers},
     trace,
 };
-use crate::{Gate, describe};
+use crate::{ServerState, metadata};
 use troupe_base::{
     error::{Error, Result},
     model::parse_version,
 };
 use troupe_proto::inference::{grpc_inference_service_server::GrpcInferenceService, *};
 
-/// Answers for the server behind the gate.
+/// Answers for the server behind the state.
 pub(super) struct Inference {
-    gate: Arc<Gate>,
+    state: Arc<ServerState>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -29,32 +30,32 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Inference {
     /// `stopping` becomes true when the gateway stops.
-    pub(super) fn new(gate: Gate, stopping: watch::Receiver<bool>) -> Inference {
-        Inference { gate: Arc::new(gate), stopping }
+    pub(super) fn new(state: ServerState, stopping: watch::Receiver<bool>) -> Inference {
+        Inference { state: Arc::new(state), stopping }
     }
 
     fn check_health(&self) -> Result<()> {
-        if self.gate.lifecycle.is_exiting() {
+        if self.state.lifecycle.is_exiting() {
             return Err(Error::unavailable("Server exiting"));
         }
         Ok(())
     }
 
     /// New calls are refused once the server is exiting.
-    fn admit(&self) -> Result<&Gate> {
-        if self.gate.lifecycle.is_exiting() { Err(shutting_down()) } else { Ok(&self.gate) }
+    fn admit(&self) -> Result<&ServerState> {
+        if self.state.lifecycle.is_exiting() { Err(shutting_down()) } else { Ok(&self.state) }
     }
 
     async fn model_is_ready(&self, asked: &ModelReadyRequest) -> Result<bool> {
-        let gate = self.admit()?;
-        gate.lifecycle.check_serving()?;
-        let model = gate.model(&asked.name, parse_version(&asked.version)?)?;
+        let state = self.admit()?;
+        state.lifecycle.check_serving()?;
+        let model = state.model(&asked.name, parse_version(&asked.version)?)?;
         Ok(model.check_ready().await)
     }
 
     fn metadata(&self, asked: &ModelMetadataRequest) -> Result<ModelMetadataResponse> {
         let version = parse_version(&asked.version)?;
-        describe::model(self.admit()?, &asked.name, version).map(messages::model)
+        metadata::model(self.admit()?, &asked.name, version).map(messages::model)
     }
 
     fn config(&self, asked: &ModelConfigRequest) -> Result<ModelConfigResponse> {
@@ -64,23 +65,23 @@ impl Inference {
 
     fn statistics(&self, asked: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
         let version = parse_version(&asked.version)?;
-        let found = describe::statistics(self.admit()?, &asked.name, version)?;
+        let found = metadata::statistics(self.admit()?, &asked.name, version)?;
         let model_stats = found.into_iter().map(messages::statistics).collect();
         Ok(ModelStatisticsResponse { model_stats })
     }
 
     fn index(&self, asked: &RepositoryIndexRequest) -> Result<RepositoryIndexResponse> {
-        control::check_repository(&asked.repository_name)?;
-        let lines = describe::index(self.admit()?, asked.ready)?;
+        repository::check_repository(&asked.repository_name)?;
+        let lines = metadata::index(self.admit()?, asked.ready)?;
         Ok(RepositoryIndexResponse { models: lines.into_iter().map(messages::index).collect() })
     }
 
     async fn load(&self, asked: RepositoryModelLoadRequest) -> Result<RepositoryModelLoadResponse> {
-        let gate = self.admit()?;
-        control::check_repository(&asked.repository_name)?;
-        gate.lifecycle.check_serving()?;
-        let overrides = control::overrides(asked.parameters)?;
-        gate.repository.control.load(asked.model_name, overrides).await?;
+        let state = self.admit()?;
+        repository::check_repository(&asked.repository_name)?;
+        state.lifecycle.check_serving()?;
+        let overrides = repository::overrides(asked.parameters)?;
+        state.repository.control.load(asked.model_name, overrides).await?;
         Ok(RepositoryModelLoadResponse {})
     }
 
@@ -88,11 +89,11 @@ impl Inference {
         &self,
         asked: RepositoryModelUnloadRequest,
     ) -> Result<RepositoryModelUnloadResponse> {
-        let gate = self.admit()?;
-        control::check_repository(&asked.repository_name)?;
-        gate.lifecycle.check_serving()?;
-        let dependents = control::unload_dependents(&asked.parameters)?;
-        gate.repository.control.unload(asked.model_name, dependents).await?;
+        let state = self.admit()?;
+        repository::check_repository(&asked.repository_name)?;
+        state.lifecycle.check_serving()?;
+        let dependents = repository::unload_dependents(&asked.parameters)?;
+        state.repository.control.unload(asked.model_name, dependents).await?;
         Ok(RepositoryModelUnloadResponse {})
     }
 }
@@ -104,7 +105,7 @@ fn reply<T>(result: Result<T>) -> Answer<T> {
 #[tonic::async_trait]
 impl GrpcInferenceService for Inference {
     async fn model_infer(&self, it: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
-        infer::infer(&self.gate, it).await.map_err(refuse)
+        infer::infer(&self.state, it).await.map_err(refuse)
     }
 
     type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;
@@ -118,7 +119,7 @@ impl GrpcInferenceService for Inference {
             it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
         let (metadata, _, requests) = it.into_parts();
         Ok(Response::new(answers(Opening {
-            gate: self.gate.clone(),
+            state: self.state.clone(),
             metadata,
             requests,
             stopping: self.stopping.clone(),
@@ -127,11 +128,11 @@ impl GrpcInferenceService for Inference {
     }
 
     async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
-        let live = self.gate.is_live();
+        let live = self.state.is_live();
         reply(self.check_health().map(|()| ServerLiveResponse { live }))
     }
     async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
-        let ready = self.gate.is_ready().await;
+        let ready = self.state.is_ready().await;
         reply(self.check_health().map(|()| ServerReadyResponse { ready }))
     }
     async fn model_ready(&self, it: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
@@ -141,7 +142,7 @@ impl GrpcInferenceService for Inference {
         &self,
         _: Request<ServerMetadataRequest>,
     ) -> Answer<ServerMetadataResponse> {
-        reply(Ok(messages::server(describe::server(&self.gate))))
+        reply(Ok(messages::server(metadata::server(&self.state))))
     }
     async fn model_metadata(
         &self,
@@ -218,9 +219,9 @@ impl GrpcInferenceService for Inference {
         &self,
         it: Request<TraceSettingRequest>,
     ) -> Answer<TraceSettingResponse> {
-        reply(self.admit().and_then(|gate| trace::setting(gate, it.into_inner())))
+        reply(self.admit().and_then(|state| trace::setting(state, it.into_inner())))
     }
     async fn log_settings(&self, it: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {
-        reply(self.admit().and_then(|gate| logging::change(&gate.settings.log, it.get_ref())))
+        reply(self.admit().and_then(|state| logging::change(&state.settings.log, it.get_ref())))
     }
 }

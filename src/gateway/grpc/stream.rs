@@ -18,11 +18,11 @@ use super::{
     traced::{self, Traced},
 };
 use crate::{
-    Gate,
+    ServerState,
     access::Access,
     ask::{Answers, Said, ask_many},
     classify::Classes,
-    settings::InFlight,
+    lifecycle::InFlight,
 };
 use troupe_base::{
     error::{Error, Result},
@@ -37,7 +37,7 @@ const MAX_IN_FLIGHT: usize = 256;
 /// How a stream begins.
 pub(super) struct Opening {
     /// The server.
-    pub(super) gate: Arc<Gate>,
+    pub(super) state: Arc<ServerState>,
     /// What came with the call.
     pub(super) metadata: MetadataMap,
     /// What the client sends.
@@ -118,10 +118,10 @@ enum Reading {
 impl Call {
     fn start(&mut self, message: ModelInferRequest) {
         let id = message.id.clone();
-        let gate = &self.opening.gate;
-        let mut access = access::begin(gate, &message);
-        let found = find(gate, &message).map(|(in_flight, model)| {
-            let traced = traced::begin(gate, &model, (&self.opening.metadata, None));
+        let state = &self.opening.state;
+        let mut access = access::begin(state, &message);
+        let found = find(state, &message).map(|(in_flight, model)| {
+            let traced = traced::begin(state, &model, (&self.opening.metadata, None));
             (in_flight, model, traced)
         });
         match found {

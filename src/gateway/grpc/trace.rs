@@ -1,15 +1,18 @@
 //! The trace extension: reads and changes settings.
 
-use crate::{Gate, trace_settings};
+use crate::{ServerState, trace_settings};
 use troupe_base::error::Result;
 use troupe_proto::inference::{
     TraceSettingRequest, TraceSettingResponse, trace_setting_response::SettingValue,
 };
 
 /// The settings of the server or of a model, after the changes that are asked for.
-pub(super) fn setting(gate: &Gate, asked: TraceSettingRequest) -> Result<TraceSettingResponse> {
+pub(super) fn setting(
+    state: &ServerState,
+    asked: TraceSettingRequest,
+) -> Result<TraceSettingResponse> {
     let changes = asked.settings.into_iter().map(|(name, it)| (name, it.value)).collect();
-    let shown = trace_settings::set(gate, &asked.model_name, changes)?;
+    let shown = trace_settings::set(state, &asked.model_name, changes)?;
     let settings = shown.into_iter().map(|(name, value)| (name.to_owned(), SettingValue { value }));
     Ok(TraceSettingResponse { settings: settings.collect() })
 }

@@ -19,7 +19,7 @@ use tonic::{
     metadata::MetadataMap,
 };
 
-use crate::Gate;
+use crate::ServerState;
 pub(super) use crate::watch::{Traced, mark};
 use troupe_base::{error::Error, model::Model, trace::TraceRecord};
 
@@ -29,7 +29,7 @@ pub(super) struct Arrived(pub(super) Instant);
 
 /// The request's message has come; its head came at `arrived`, if somebody looked.
 pub(super) fn begin(
-    gate: &Gate,
+    state: &ServerState,
     model: &Model,
     (metadata, arrived): (&MetadataMap, Option<Arrived>),
 ) -> Traced {
@@ -38,7 +38,7 @@ pub(super) fn begin(
         let values = values.collect::<Result<Vec<_>, _>>().ok()?;
         (!values.is_empty()).then(|| values.join(","))
     };
-    let record = gate.tracer.sample(model.name(), &header, arrived.map(|it| it.0))?;
+    let record = state.tracer.sample(model.name(), &header, arrived.map(|it| it.0))?;
     record.mark("GRPC_WAITREAD_START", record.begun);
     record.mark("GRPC_WAITREAD_END", Instant::now());
     Some(record)

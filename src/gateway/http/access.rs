@@ -7,8 +7,8 @@ use actix_web::{
 };
 
 use super::{
-    metadata::{gate, model_and_version},
     refusal::Refusal,
+    server_state::{model_and_version, state},
 };
 use crate::access::Access;
 
@@ -17,8 +17,8 @@ const GONE: u16 = 499;
 
 /// A request has come.
 pub(super) fn begin(http: &HttpRequest) -> Access {
-    let Ok(gate) = gate(http) else { return Access::off() };
-    let mut access = Access::begin(gate, "http", GONE);
+    let Ok(state) = state(http) else { return Access::off() };
+    let mut access = Access::begin(state, "http", GONE);
     if access.is_on() {
         let path = http.match_info();
         access.asked(path.query("model"), model_and_version(http).ok().and_then(|it| it.1));

@@ -11,7 +11,7 @@ use actix_web::{
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
-use super::{coding, refusal::Refusal};
+use super::{coding, limits::SizeLimit, refusal::Refusal};
 use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Lease, SegmentMut, SegmentPool, Shape, Tensor},
@@ -20,8 +20,6 @@ use troupe_base::{
 const MAX_CHUNKS: usize = 65_536;
 /// A refused body is read to its end so that the client sees the answer, up to this.
 const MAX_DRAINED: usize = 1 << 30;
-/// Work on more bytes than this would hold up the thread's other connections.
-pub(super) const BIG: usize = 256 << 10;
 /// Bodies below this are cheaper to copy to a worker process than to map.
 const SHARED_FROM: usize = 64 << 10;
 /// Where the first binary tensor begins in a segment is a multiple of this.
@@ -59,11 +57,9 @@ impl Body {
 }
 
 /// How a body is to be received.
-pub(super) struct Plan<'a> {
+pub(super) struct ReceivePlan<'a> {
     /// Most bytes it may have.
-    pub(super) limit: usize,
-    /// The text if it has more: what it is called, and what the limit.
-    pub(super) too_big: fn(usize, usize) -> Error,
+    pub(super) limit: SizeLimit,
     /// A big body goes here, its tensors beginning after so many bytes.
     pub(super) shared: Option<(&'a Arc<SegmentPool>, usize)>,
 }
@@ -72,17 +68,15 @@ pub(super) struct Plan<'a> {
 pub(super) async fn receive(
     http: &HttpRequest,
     payload: &mut Payload,
-    plan: &Plan<'_>,
+    plan: &ReceivePlan<'_>,
 ) -> Result<Body, Refusal> {
     let is_chunked = http.headers().contains_key(TRANSFER_ENCODING);
     let length = http.headers().get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
     let length: usize = length.unwrap_or(0);
-    if plan.limit < length {
-        return Err((plan.too_big)(length, plan.limit).into());
-    }
+    plan.limit.check(length)?;
     let mut sink = match plan.shared {
         Some((pool, header)) if SHARED_FROM <= length => shared(pool, header, length)?,
-        _ => Sink::First,
+        _ => BodyBuffer::First,
     };
     let mut received = 0;
     let mut chunks = 0;
@@ -93,9 +87,7 @@ pub(super) async fn receive(
         if MAX_CHUNKS < chunks {
             return Err(Refusal::Chunks);
         }
-        if plan.limit < received {
-            return Err((plan.too_big)(received, plan.limit).into());
-        }
+        plan.limit.check(received)?;
         sink = sink.push(chunk, length);
     }
     Ok(sink.finish(received)?)
@@ -112,7 +104,7 @@ fn truncated(error: &dyn std::fmt::Display, length: usize, received: usize) -> E
 }
 
 /// Where the chunks of a body go.
-enum Sink {
+enum BodyBuffer {
     /// Nothing came yet.
     First,
     /// All that came, and the body may well be just this.
@@ -122,42 +114,42 @@ enum Sink {
     Shared(SegmentMut, Range<usize>),
 }
 
-fn shared(pool: &Arc<SegmentPool>, header: usize, length: usize) -> Result<Sink> {
+fn shared(pool: &Arc<SegmentPool>, header: usize, length: usize) -> Result<BodyBuffer> {
     let start = header.next_multiple_of(ALIGNMENT) - header;
-    Ok(Sink::Shared(pool.take(start + length)?, start..start))
+    Ok(BodyBuffer::Shared(pool.take(start + length)?, start..start))
 }
 
-impl Sink {
-    fn push(self, chunk: Bytes, length: usize) -> Sink {
+impl BodyBuffer {
+    fn push(self, chunk: Bytes, length: usize) -> BodyBuffer {
         match self {
-            Sink::First => Sink::One(chunk),
-            Sink::One(first) => {
+            BodyBuffer::First => BodyBuffer::One(chunk),
+            BodyBuffer::One(first) => {
                 let mut all = BytesMut::with_capacity(length.max(first.len() + chunk.len()));
                 all.extend_from_slice(&first);
                 all.extend_from_slice(&chunk);
-                Sink::Many(all)
+                BodyBuffer::Many(all)
             }
-            Sink::Many(mut all) => {
+            BodyBuffer::Many(mut all) => {
                 all.extend_from_slice(&chunk);
-                Sink::Many(all)
+                BodyBuffer::Many(all)
             }
-            Sink::Shared(mut segment, range) => {
+            BodyBuffer::Shared(mut segment, range) => {
                 let end = range.end + chunk.len();
                 // The protocol's decoder never yields more than the announced length.
                 if let Some(place) = segment.bytes_mut().get_mut(range.end..end) {
                     place.copy_from_slice(&chunk);
                 }
-                Sink::Shared(segment, range.start..end)
+                BodyBuffer::Shared(segment, range.start..end)
             }
         }
     }
 
     fn finish(self, received: usize) -> Result<Body> {
         Ok(match self {
-            Sink::First => Body::plain(Bytes::new()),
-            Sink::One(all) => Body::plain(all),
-            Sink::Many(all) => Body::plain(all.freeze()),
-            Sink::Shared(segment, range) => {
+            BodyBuffer::First => Body::plain(Bytes::new()),
+            BodyBuffer::One(all) => Body::plain(all),
+            BodyBuffer::Many(all) => Body::plain(all.freeze()),
+            BodyBuffer::Shared(segment, range) => {
                 let lease = segment.freeze();
                 let bytes = Lease::bytes(&lease, range.start..range.start + received)?;
                 Body { bytes, lease: Some((lease, range.start)) }
@@ -184,34 +176,15 @@ pub(super) async fn receive_all(
     limit: usize,
 ) -> Result<Bytes, Refusal> {
     let mut payload = payload.into_inner();
-    let plan = Plan { limit, too_big: json_too_big, shared: None };
+    let limit = SizeLimit::of_json(limit);
+    let plan = ReceivePlan { limit, shared: None };
     let body = receive(http, &mut payload, &plan).await;
     let refusal = match body {
-        Ok(body) => return coding::inflate(http.headers(), body.bytes, &plan).await,
+        Ok(body) => return coding::inflate(http.headers(), body.bytes, limit).await,
         Err(refusal) => refusal,
     };
     if !matches!(refusal, Refusal::Chunks) {
         drain(&mut payload).await;
     }
     Err(refusal)
-}
-
-/// Triton's text for a JSON body over the limit.
-pub(super) fn json_too_big(size: usize, limit: usize) -> Error {
-    Error::invalid(format!(
-        "request JSON size of {size} bytes exceeds the maximum allowed input size of {limit} \
-         bytes. Use --http-max-input-size to increase the limit."
-    ))
-}
-
-/// Runs `work` here if it is about few bytes, else on a thread that may be held up.
-pub(super) async fn off_thread<T: Send + 'static>(
-    bytes: usize,
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    if bytes <= BIG {
-        return work();
-    }
-    let done = web::block(work).await;
-    done.map_err(|_| Error::unavailable("no thread is left for a big request"))?
 }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::{
     body::Body,
-    decode::{self, Layout},
-    encode::Answer,
+    decode::{self, BodyLayout},
+    encode::InferAnswer,
 };
 use troupe_base::{
     config::ModelConfig,
@@ -17,12 +17,12 @@ use troupe_base::{
 
 /// Reads a body of JSON, with `header` so many bytes of it and then tensors.
 pub fn decode(body: Bytes, header: Option<usize>, config: &ModelConfig) -> Result<Request> {
-    let layout = header.map_or(Layout::Json, Layout::Mixed);
+    let layout = header.map_or(BodyLayout::Json, BodyLayout::Mixed);
     Ok(decode::decode(&Body::plain(body), layout, config, usize::MAX)?.request)
 }
 
 /// Writes all outputs of an answer, the `binary` ones as bytes.
 pub fn encode(model: &Model, response: &Response, binary: &Wanted) -> Result<HttpResponse> {
-    let answer = Answer { model, id: "", response, wanted: &Wanted::All, binary };
+    let answer = InferAnswer { model, id: "", response, wanted: &Wanted::All, binary };
     Ok(answer.encode()?.into_response())
 }

@@ -11,7 +11,7 @@ use flate2::{
 };
 
 use super::{
-    body::{self, Plan},
+    limits::{BIG, SizeLimit, off_thread},
     refusal::Refusal,
 };
 use troupe_base::error::{Error, Result};
@@ -71,28 +71,28 @@ pub(super) fn of_answer(headers: &HeaderMap) -> Coding {
 pub(super) async fn inflate(
     headers: &HeaderMap,
     body: Bytes,
-    plan: &Plan<'_>,
+    limit: SizeLimit,
 ) -> Result<Bytes, Refusal> {
     let coding = of_request(headers)?;
     if coding == Coding::Identity {
         return Ok(body);
     }
-    let (limit, too_big) = (plan.limit, plan.too_big);
-    let effort = if body.len() <= SMALL { 0 } else { body::BIG + 1 };
+    let effort = if body.len() <= SMALL { 0 } else { BIG + 1 };
     let work = move || match coding {
-        Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit, too_big),
-        _ => read_all(ZlibDecoder::new(&body[..]), limit, too_big),
+        Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit),
+        _ => read_all(ZlibDecoder::new(&body[..]), limit),
     };
-    Ok(body::off_thread(effort, work).await?)
+    Ok(off_thread(effort, work).await?)
 }
 
-fn read_all(from: impl Read, limit: usize, too_big: fn(usize, usize) -> Error) -> Result<Bytes> {
+fn read_all(from: impl Read, limit: SizeLimit) -> Result<Bytes> {
     let mut inflated = Vec::new();
-    let most = (limit as u64).saturating_add(1);
+    let most = (limit.bytes() as u64).saturating_add(1);
     from.take(most).read_to_end(&mut inflated).map_err(|error| {
         Error::invalid(format!("failed to decompress the request body: {error}"))
     })?;
-    if limit < inflated.len() { Err(too_big(inflated.len(), limit)) } else { Ok(inflated.into()) }
+    limit.check(inflated.len())?;
+    Ok(inflated.into())
 }
 
 /// All parts, one after the other, compressed; `None` if that fails.

@@ -5,13 +5,13 @@ use std::{borrow::Cow, ops::Range};
 use super::{
     body::Body,
     elements,
-    envelope::{Envelope, InputJson, OutputJson, Scalar},
+    infer_json::{Envelope, InputJson, OutputJson, Scalar},
     json,
 };
 use crate::{
     classify::Classes,
-    mismatch::{About, explain},
-    named::NamedRequest,
+    resolve::NamedRequest,
+    size_error::{InputContext, explain},
 };
 use troupe_base::{
     config::ModelConfig,
@@ -22,7 +22,7 @@ use troupe_base::{
 
 /// What `Inference-Header-Content-Length` says about a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum BodyLayout {
     /// No such header: all of it is JSON.
     Json,
     /// So many bytes of JSON, then tensors.
@@ -33,7 +33,7 @@ pub(super) enum Layout {
 
 /// A request, and how its answer is to be written.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct InferParams {
     pub(super) request: Request,
     /// Outputs to be sent as bytes.
     pub(super) binary: Wanted,
@@ -44,24 +44,26 @@ pub(super) struct Asked {
 /// Reads `body` for the model of `config`; no tensor may take more than `limit` bytes.
 pub(super) fn decode(
     body: &Body,
-    layout: Layout,
+    layout: BodyLayout,
     config: &ModelConfig,
     limit: usize,
-) -> Result<Asked> {
+) -> Result<InferParams> {
     let length = body.bytes.len();
     match layout {
-        Layout::Raw => raw(body, config),
-        Layout::Json => Reader { body, config, limit, is_mixed: false, at: length }.read(length),
-        Layout::Mixed(header) if header <= length => {
-            Reader { body, config, limit, is_mixed: true, at: header }.read(header)
+        BodyLayout::Raw => raw(body, config),
+        BodyLayout::Json => {
+            InferReader { body, config, limit, is_mixed: false, at: length }.read(length)
         }
-        Layout::Mixed(header) => Err(Error::invalid(format!(
+        BodyLayout::Mixed(header) if header <= length => {
+            InferReader { body, config, limit, is_mixed: true, at: header }.read(header)
+        }
+        BodyLayout::Mixed(header) => Err(Error::invalid(format!(
             "inference header size should be in range (0, {length}), got: {header}"
         ))),
     }
 }
 
-struct Reader<'a> {
+struct InferReader<'a> {
     body: &'a Body,
     config: &'a ModelConfig,
     limit: usize,
@@ -71,8 +73,8 @@ struct Reader<'a> {
     at: usize,
 }
 
-impl Reader<'_> {
-    fn read(mut self, header: usize) -> Result<Asked> {
+impl InferReader<'_> {
+    fn read(mut self, header: usize) -> Result<InferParams> {
         let text = &self.body.bytes[..header];
         match json::parse(text) {
             Ok(envelope) => self.request(envelope),
@@ -83,7 +85,7 @@ impl Reader<'_> {
         }
     }
 
-    fn request(&mut self, envelope: Envelope<'_>) -> Result<Asked> {
+    fn request(&mut self, envelope: Envelope<'_>) -> Result<InferParams> {
         let mut named = NamedRequest::default();
         if envelope.id != Scalar::Absent {
             named.id = envelope.id.into_text("id")?;
@@ -109,7 +111,7 @@ impl Reader<'_> {
         }
         let (mut as_bytes, mut counts) = (Vec::new(), Vec::new());
         for output in envelope.outputs.optional("outputs")? {
-            let form = Form::of(&output)?;
+            let form = OutputOptions::of(&output)?;
             as_bytes.push(form.as_bytes.unwrap_or(is_binary));
             counts.push(form.classes);
             named.outputs.push(output.name.into_text("name")?);
@@ -117,7 +119,7 @@ impl Reader<'_> {
         let request = named.resolve(self.config)?;
         let binary = pick(&request.wanted, &as_bytes, is_binary);
         let classes = Classes::new(&request.wanted, &counts);
-        Ok(Asked { request, binary, classes })
+        Ok(InferParams { request, binary, classes })
     }
 
     fn input<'b>(&mut self, id: &str, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
@@ -139,12 +141,12 @@ impl Reader<'_> {
         let tensor = match (input.data, size) {
             (Some(data), _) => {
                 let limit = self.limit;
-                let wanted = elements::Wanted { name: &name, dtype, elements, limit };
+                let wanted = elements::ElementSpec { name: &name, dtype, elements, limit };
                 Tensor::new(dtype, shape, elements::read(&wanted, data.get())?.into())?
             }
             (None, Some(size)) => {
                 let range = self.next_binary(&name, size)?;
-                let about = About { input: &name, model: &self.config.name, id };
+                let about = InputContext { input: &name, model: &self.config.name, id };
                 let data = &self.body.bytes[range.clone()];
                 let tensor = self.body.tensor(dtype, shape.clone(), range);
                 tensor.map_err(|_| explain(dtype, &shape, data, &about))?
@@ -218,21 +220,21 @@ fn check_byte_size(name: &str, elements: usize, dtype: DataType) -> Result<()> {
 
 /// How the client wants one output.
 #[derive(Default)]
-struct Form {
+struct OutputOptions {
     /// `None`: as the request says for all.
     as_bytes: Option<bool>,
     /// 0: the output itself.
     classes: u64,
 }
 
-impl Form {
-    fn of(output: &OutputJson<'_>) -> Result<Form> {
+impl OutputOptions {
+    fn of(output: &OutputJson<'_>) -> Result<OutputOptions> {
         let parameters = output.parameters.list("parameters")?;
         let has = |key: &str| parameters.iter().any(|it| it.0 == key);
         if has("shared_memory_region") {
             return Err(refuse_shared(has("classification"), parameters));
         }
-        let mut form = Form::default();
+        let mut form = OutputOptions::default();
         for (key, value) in parameters {
             match &**key {
                 "binary_data" => form.as_bytes = Some(value.bool(key)?),
@@ -266,7 +268,7 @@ fn pick(wanted: &Wanted, as_bytes: &[bool], is_binary: bool) -> Wanted {
 }
 
 /// The whole body is the only input; its shape is what the config leaves open.
-fn raw(body: &Body, config: &ModelConfig) -> Result<Asked> {
+fn raw(body: &Body, config: &ModelConfig) -> Result<InferParams> {
     let [input] = &config.inputs[..] else {
         let count = config.inputs.len();
         return Err(Error::invalid(format!(
@@ -299,7 +301,7 @@ fn raw(body: &Body, config: &ModelConfig) -> Result<Asked> {
         ..Default::default()
     };
     let request = named.resolve(config)?;
-    Ok(Asked { request, binary: Wanted::All, classes: Classes::default() })
+    Ok(InferParams { request, binary: Wanted::All, classes: Classes::default() })
 }
 
 fn deduce(name: &str, shape: &mut Shape, elements: usize) -> Result<()> {

@@ -11,7 +11,7 @@ use troupe_base::{
 };
 
 /// What a `data` member is read as.
-pub(super) struct Wanted<'a> {
+pub(super) struct ElementSpec<'a> {
     /// The input's name, for messages.
     pub(super) name: &'a str,
     /// What its elements are.
@@ -23,7 +23,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Row-major bytes of a flat or nested array. `text` is well-formed JSON.
-pub(super) fn read(wanted: &Wanted<'_>, text: &str) -> Result<Vec<u8>> {
+pub(super) fn read(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
     if !text.starts_with('[') {
         return Err(unable("attempt to access JSON non-array as array"));
     }
@@ -49,7 +49,7 @@ pub(super) fn count_flat(text: &str) -> Option<usize> {
 }
 
 /// Bytes of a lone value or an array. `text` is well-formed JSON.
-pub(super) fn read_flat(wanted: &Wanted<'_>, text: &str) -> Result<Vec<u8>> {
+pub(super) fn read_flat(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
     use DataType::*;
     check_size(wanted, wanted.elements.saturating_mul(wanted.dtype.size().unwrap_or(4)))?;
     match wanted.dtype {
@@ -115,7 +115,7 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn each<const N: usize>(
-    wanted: &Wanted<'_>,
+    wanted: &ElementSpec<'_>,
     text: &str,
     read: impl Fn(&str) -> Option<[u8; N]>,
 ) -> Result<Vec<u8>> {
@@ -130,7 +130,7 @@ fn each<const N: usize>(
     if left == 0 { Ok(bytes) } else { Err(wrong_count()) }
 }
 
-fn strings(wanted: &Wanted<'_>, text: &str) -> Result<Vec<u8>> {
+fn strings(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len().min(wanted.limit));
     let mut left = wanted.elements;
     for token in tokens(text) {
@@ -153,7 +153,7 @@ fn unescaped(token: &str) -> Result<Cow<'_, str>> {
     serde_json::from_str(token).map(Cow::Owned).map_err(|it| unable(&it.to_string()))
 }
 
-fn check_size(wanted: &Wanted<'_>, size: usize) -> Result<()> {
+fn check_size(wanted: &ElementSpec<'_>, size: usize) -> Result<()> {
     if size <= wanted.limit {
         return Ok(());
     }
@@ -173,7 +173,7 @@ fn unable(why: &str) -> Error {
     Error::invalid(format!("Unable to parse 'data': {why}"))
 }
 
-fn wrong_element(wanted: &Wanted<'_>, token: &str) -> Error {
+fn wrong_element(wanted: &ElementSpec<'_>, token: &str) -> Error {
     use DataType::*;
     let expected = match wanted.dtype {
         Bool => "boolean",
@@ -213,8 +213,8 @@ pub(super) fn write(name: &str, tensor: &Tensor, json: &mut Vec<u8>) -> Result<(
         Int16 => put(data, json, i16::from_le_bytes),
         Int32 => put(data, json, i32::from_le_bytes),
         Int64 => put(data, json, i64::from_le_bytes),
-        Fp32 => put(data, json, |it| Float(f32::from_le_bytes(it))),
-        Fp64 => put(data, json, |it| Float(f64::from_le_bytes(it))),
+        Fp32 => put(data, json, |it| JsonFloat(f32::from_le_bytes(it))),
+        Fp64 => put(data, json, |it| JsonFloat(f64::from_le_bytes(it))),
         Bytes => put_strings(name, tensor, json)?,
         Fp16 | Bf16 => {
             return Err(Error::invalid(format!(
@@ -229,13 +229,13 @@ pub(super) fn write(name: &str, tensor: &Tensor, json: &mut Vec<u8>) -> Result<(
 }
 
 /// A value that can be put behind others in an array.
-trait Element {
+trait JsonElement {
     fn put(self, json: &mut Vec<u8>);
 }
 
 macro_rules! plain {
     ($($type:ty)*) => {$(
-        impl Element for $type {
+        impl JsonElement for $type {
             fn put(self, json: &mut Vec<u8>) {
                 append(&self, json);
             }
@@ -246,9 +246,9 @@ macro_rules! plain {
 plain!(bool u8 u16 u32 u64 i8 i16 i32 i64);
 
 /// Printed as the shortest text that reads back the same; not-a-number as Python writes it.
-struct Float<T>(T);
+struct JsonFloat<T>(T);
 
-impl<T: Copy + Into<f64> + Serialize> Element for Float<T> {
+impl<T: Copy + Into<f64> + Serialize> JsonElement for JsonFloat<T> {
     fn put(self, json: &mut Vec<u8>) {
         let wide: f64 = self.0.into();
         if wide.is_finite() {
@@ -267,7 +267,7 @@ pub(super) fn append(value: &(impl Serialize + ?Sized), json: &mut Vec<u8>) {
     let _ = serde_json::to_writer(json, value);
 }
 
-fn put<T: Element, const N: usize>(data: &[u8], json: &mut Vec<u8>, read: fn([u8; N]) -> T) {
+fn put<T: JsonElement, const N: usize>(data: &[u8], json: &mut Vec<u8>, read: fn([u8; N]) -> T) {
     let (elements, _) = data.as_chunks::<N>();
     for (index, element) in elements.iter().enumerate() {
         if index != 0 {

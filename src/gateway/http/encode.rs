@@ -32,7 +32,7 @@ const SMALL: usize = 64 << 10;
 pub(super) const PART: usize = 256 << 10;
 
 /// An answer and all that its text depends on.
-pub(super) struct Answer<'a> {
+pub(super) struct InferAnswer<'a> {
     pub(super) model: &'a Model,
     pub(super) id: &'a str,
     pub(super) response: &'a Response,
@@ -43,7 +43,7 @@ pub(super) struct Answer<'a> {
 }
 
 /// An answer as bytes, not yet one body.
-pub(super) struct Encoded {
+pub(super) struct EncodedBody {
     /// The JSON, then the tensors.
     parts: Vec<Bytes>,
     /// Bytes of JSON, if there is more than JSON.
@@ -52,7 +52,7 @@ pub(super) struct Encoded {
     coding: Coding,
 }
 
-impl Answer<'_> {
+impl InferAnswer<'_> {
     fn outputs(&self) -> impl Iterator<Item = (usize, &str, &Tensor)> {
         let names = self.model.config.outputs.iter();
         let tensors = names.zip(&self.response.outputs).enumerate();
@@ -62,7 +62,7 @@ impl Answer<'_> {
         })
     }
 
-    /// About how many bytes of tensors have to be turned into text.
+    /// InputContext how many bytes of tensors have to be turned into text.
     pub(super) fn text_size(&self) -> usize {
         let as_text = self.outputs().filter(|it| !self.binary.has(it.0));
         as_text.map(|(_, _, tensor)| tensor.data().len()).sum()
@@ -74,7 +74,7 @@ impl Answer<'_> {
     }
 
     /// Writes the JSON and lines the binary outputs up behind it.
-    pub(super) fn encode(&self) -> Result<Encoded> {
+    pub(super) fn encode(&self) -> Result<EncodedBody> {
         let mut json = Vec::with_capacity(256 + self.id.len() + 4 * self.text_size());
         let mut parts = Vec::new();
         json.push(b'{');
@@ -113,7 +113,7 @@ impl Answer<'_> {
         json.extend_from_slice(b"]}");
         let header = has_binary.then_some(json.len());
         parts.insert(0, json.into());
-        Ok(Encoded { parts, header, coding: Coding::Identity })
+        Ok(EncodedBody { parts, header, coding: Coding::Identity })
     }
 
     fn parameters(&self, json: &mut Vec<u8>) {
@@ -150,9 +150,9 @@ fn describe(name: &str, tensor: &Tensor, json: &mut Vec<u8>) {
     append(tensor.shape(), json);
 }
 
-impl Encoded {
+impl EncodedBody {
     /// Compresses the whole body; leaves it as it is if that fails.
-    pub(super) fn compress(mut self, coding: Coding) -> Encoded {
+    pub(super) fn compress(mut self, coding: Coding) -> EncodedBody {
         if let Some(compressed) = coding::deflate(coding, &self.parts) {
             self.parts = vec![compressed.into()];
             self.coding = coding;
@@ -178,20 +178,20 @@ impl Encoded {
         let total: usize = self.parts.iter().map(Bytes::len).sum();
         match <[Bytes; 1]>::try_from(self.parts) {
             Ok([only]) if only.len() <= PART => response.body(only),
-            Ok(only) => response.body(Parts { parts: only.into(), total: total as u64 }),
+            Ok(only) => response.body(BodyParts { parts: only.into(), total: total as u64 }),
             Err(parts) if total <= SMALL => response.body(parts.concat()),
-            Err(parts) => response.body(Parts { parts: parts.into(), total: total as u64 }),
+            Err(parts) => response.body(BodyParts { parts: parts.into(), total: total as u64 }),
         }
     }
 }
 
 /// A body that is sent part by part without being joined first.
-struct Parts {
+struct BodyParts {
     parts: VecDeque<Bytes>,
     total: u64,
 }
 
-impl MessageBody for Parts {
+impl MessageBody for BodyParts {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {

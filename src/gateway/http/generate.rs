@@ -13,19 +13,20 @@ use futures_util::stream;
 
 use super::{
     access,
-    body::{self, Plan},
+    body::{self, ReceivePlan},
     coding::{self, Coding},
     encode::PART,
-    flat,
-    metadata::{gate, model_and_version},
+    generate_json,
+    limits::{self, SizeLimit},
     refusal::{Refusal, error_body},
+    server_state::{model_and_version, state},
     traced::{self, Traced},
 };
 use crate::{
-    Gate,
+    ServerState,
     access::Access,
     ask::{Answers, Said, ask_many},
-    settings::InFlight,
+    lifecycle::InFlight,
 };
 use troupe_base::{
     error::{Error, Result},
@@ -52,7 +53,7 @@ async fn whole(
     let mut underway = begin(http, payload, access).await?;
     let traced = underway.traced.clone();
     let text = match only(&mut underway.answers).await {
-        Ok(response) => underway.text(response, Form::Whole).await,
+        Ok(response) => underway.text(response, EventForm::Whole).await,
         Err(error) => Err(error),
     };
     let text = text.map_err(Refusal::from).inspect_err(|it| traced::refused(&traced, it))?;
@@ -134,16 +135,16 @@ async fn ask(
     payload: &mut Payload,
     access: &mut Access,
 ) -> Result<Underway, Refusal> {
-    let gate = gate(http)?;
-    let in_flight = gate.lifecycle.enter()?;
+    let state = state(http)?;
+    let in_flight = state.lifecycle.enter()?;
     let (name, version) = model_and_version(http)?;
-    let model = gate.model(name, version)?;
+    let model = state.model(name, version)?;
     if !matches!(coding::of_request(http.headers()), Ok(Coding::Identity)) {
         let text = "Unsupported content-encoding, only 'identity' is supported.";
         return Err(Error::invalid(text).into());
     }
-    let traced = traced::begin(gate, &model, http);
-    let request = read((http, payload), gate, &model, (access, &traced)).await;
+    let traced = traced::begin(state, &model, http);
+    let request = read((http, payload), state, &model, (access, &traced)).await;
     let request = request.inspect_err(|it| traced::refused(&traced, it))?;
     let context = request.context.clone();
     let answers = ask_many(model.clone(), request, traced.clone());
@@ -152,18 +153,18 @@ async fn ask(
 
 async fn read(
     (http, payload): (&HttpRequest, &mut Payload),
-    gate: &Gate,
+    state: &ServerState,
     model: &Model,
     (access, traced): (&mut Access, &Traced),
 ) -> Result<Request, Refusal> {
-    let limit = gate.settings.max_input_size;
-    let plan = Plan { limit, too_big: body::json_too_big, shared: None };
+    let limit = state.settings.max_input_size;
+    let plan = ReceivePlan { limit: SizeLimit::of_json(limit), shared: None };
     let body = body::receive(http, payload, &plan).await?.bytes;
     traced::mark(traced, "HTTP_RECV_END");
     let (effort, config) = (body.len(), model.config.clone());
-    let read = move || flat::decode(&body, &config, limit);
+    let read = move || generate_json::decode(&body, &config, limit);
     access::received(access, http, effort);
-    let mut request = body::off_thread(effort, read).await?;
+    let mut request = limits::off_thread(effort, read).await?;
     access.works(model, traced, &mut request);
     Ok(request)
 }
@@ -192,16 +193,16 @@ async fn only(answers: &mut Answers) -> Result<Response> {
 
 /// How a response is written.
 #[derive(Clone, Copy)]
-enum Form {
+enum EventForm {
     Whole,
     Event,
 }
 
-impl Form {
+impl EventForm {
     fn frame(self, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<Bytes> {
         let (before, after): (&[u8], &[u8]) = match self {
-            Form::Whole => (b"", b""),
-            Form::Event => (b"data: ", b"\n\n"),
+            EventForm::Whole => (b"", b""),
+            EventForm::Event => (b"data: ", b"\n\n"),
         };
         let mut text = before.to_vec();
         write(&mut text)?;
@@ -212,19 +213,20 @@ impl Form {
 
 impl Underway {
     /// The response's text.
-    async fn text(&self, response: Response, form: Form) -> Result<Bytes> {
+    async fn text(&self, response: Response, form: EventForm) -> Result<Bytes> {
         let tensors = response.outputs.iter().flatten();
         let effort = tensors.map(|it| it.data().len()).sum();
         let (model, context) = (self.model.clone(), self.context.clone());
-        let write = move || form.frame(|text| flat::encode(&model, &context.id, &response, text));
-        body::off_thread(effort, write).await
+        let write =
+            move || form.frame(|text| generate_json::encode(&model, &context.id, &response, text));
+        limits::off_thread(effort, write).await
     }
 
     /// A response, or a failure in its place, and what its status would be. Its credit goes back here:
     /// the text is about to be sent.
     async fn event(&self, part: Part) -> (StatusCode, Bytes) {
         let error = match part.result {
-            Ok(response) => match self.text(response, Form::Event).await {
+            Ok(response) => match self.text(response, EventForm::Event).await {
                 Ok(text) => return (StatusCode::OK, text),
                 Err(error) => error,
             },

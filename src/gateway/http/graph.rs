@@ -4,29 +4,29 @@ use actix_web::{HttpRequest, HttpResponse, http::header, web};
 use serde::Deserialize;
 
 use super::{
-    metadata::{gate, model_and_version},
     refusal::Refusal,
+    server_state::{model_and_version, state},
 };
-use crate::graph::{self, Format};
+use crate::graph::{self, LiveGraphFormat};
 use troupe_base::error::Error;
 
 #[derive(Deserialize)]
-struct Asked {
+struct GraphQuery {
     format: Option<String>,
 }
 
 /// In the format that `?format=` names, or that `Accept` likes best.
 pub(super) async fn graph(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let (name, version) = model_and_version(&http)?;
-    let gate = gate(&http)?;
-    let asked = web::Query::<Asked>::from_query(http.query_string());
+    let state = state(&http)?;
+    let asked = web::Query::<GraphQuery>::from_query(http.query_string());
     let asked = asked.map_err(|it| Error::invalid(format!("failed to parse the query: {it}")))?;
     let accept = http.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok());
     let format = match &asked.format {
         Some(name) => name.parse()?,
-        None => Format::accepted(accept.unwrap_or_default()),
+        None => LiveGraphFormat::accepted(accept.unwrap_or_default()),
     };
-    let text = graph::write(&gate.model(name, version)?, format)?;
+    let text = graph::write(&state.model(name, version)?, format)?;
     Ok(HttpResponse::Ok()
         .content_type(format.media_type())
         .insert_header((header::VARY, "Accept"))

@@ -6,15 +6,16 @@ use actix_web::{HttpRequest, HttpResponse, dev::Payload, http::header::HeaderMap
 
 use super::{
     access,
-    body::{self, Body, Plan},
+    body::{self, Body, ReceivePlan},
     coding::{self, Coding},
-    decode::{self, Asked, Layout},
-    encode::Answer,
-    metadata::{gate, model_and_version},
+    decode::{self, BodyLayout, InferParams},
+    encode::InferAnswer,
+    limits::{self, SizeLimit},
     refusal::Refusal,
+    server_state::{model_and_version, state},
     traced::{self, Traced},
 };
-use crate::{Gate, access::Access, ask::ask};
+use crate::{ServerState, access::Access, ask::ask};
 use troupe_base::{
     config::BackendTraits,
     error::{Error, Result},
@@ -47,16 +48,16 @@ async fn answer(
     payload: &mut Payload,
     access: &mut Access,
 ) -> Result<HttpResponse, Refusal> {
-    let gate = gate(http)?;
-    let _in_flight = gate.lifecycle.enter()?;
+    let state = state(http)?;
+    let _in_flight = state.lifecycle.enter()?;
     let (name, version) = model_and_version(http)?;
-    let model = gate.model(name, version)?;
+    let model = state.model(name, version)?;
     if model.config.decoupled {
         let text = "HTTP end point doesn't support models with decoupled transaction policy";
         return Err(Error::unsupported(text).into());
     }
-    let traced = traced::begin(gate, &model, http);
-    match serve((http, payload), gate, model, (access, &traced)).await {
+    let traced = traced::begin(state, &model, http);
+    match serve((http, payload), state, model, (access, &traced)).await {
         Ok(response) => Ok(traced::sent(traced, response)),
         Err(refusal) => {
             traced::refused(&traced, &refusal);
@@ -67,15 +68,15 @@ async fn answer(
 
 async fn serve(
     (http, payload): (&HttpRequest, &mut Payload),
-    gate: &Gate,
+    state: &ServerState,
     model: Arc<Model>,
     (access, traced): (&mut Access, &Traced),
 ) -> Result<HttpResponse, Refusal> {
     let layout = layout(http.headers())?;
-    let body = receive(http, payload, gate, (&model, layout)).await?;
+    let body = receive(http, payload, state, (&model, layout)).await?;
     access::received(access, http, body.bytes.len());
     traced::mark(traced, "HTTP_RECV_END");
-    let mut asked = read(body, layout, &model, gate.settings.max_input_size).await?;
+    let mut asked = read(body, layout, &model, state.settings.max_input_size).await?;
     access.works(&model, traced, &mut asked.request);
     let context = asked.request.context.clone();
     let wanted = asked.request.wanted.clone();
@@ -87,9 +88,9 @@ async fn serve(
 }
 
 /// What the binary extension's header says.
-fn layout(headers: &HeaderMap) -> Result<Layout> {
+fn layout(headers: &HeaderMap) -> Result<BodyLayout> {
     let Some(value) = headers.get("inference-header-content-length") else {
-        return Ok(Layout::Json);
+        return Ok(BodyLayout::Json);
     };
     let text = String::from_utf8_lossy(value.as_bytes());
     let unable = || format!("Unable to parse Inference-Header-Content-Length, got: {text}");
@@ -106,8 +107,8 @@ fn layout(headers: &HeaderMap) -> Result<Layout> {
         ))
     })?;
     match usize::try_from(number) {
-        Ok(0) => Ok(Layout::Raw),
-        Ok(length) => Ok(Layout::Mixed(length)),
+        Ok(0) => Ok(BodyLayout::Raw),
+        Ok(length) => Ok(BodyLayout::Mixed(length)),
         Err(_) => {
             let length = headers.get("content-length").and_then(|it| it.to_str().ok());
             let length = length.unwrap_or("0");
@@ -121,30 +122,29 @@ fn layout(headers: &HeaderMap) -> Result<Layout> {
 async fn receive(
     http: &HttpRequest,
     payload: &mut Payload,
-    gate: &Gate,
-    (model, layout): (&Model, Layout),
+    state: &ServerState,
+    (model, layout): (&Model, BodyLayout),
 ) -> Result<Body, Refusal> {
     let is_plain = coding::of_request(http.headers())? == Coding::Identity;
     let header = match layout {
-        Layout::Json => None,
-        Layout::Mixed(length) => Some(length),
-        Layout::Raw => Some(0),
+        BodyLayout::Json => None,
+        BodyLayout::Mixed(length) => Some(length),
+        BodyLayout::Raw => Some(0),
     };
     let header = header.filter(|_| is_plain && runs_in_processes(model));
-    let plan = Plan {
-        limit: gate.settings.max_input_size,
-        too_big: match layout {
-            Layout::Json => body::json_too_big,
-            Layout::Mixed(_) => body_too_big,
-            Layout::Raw => raw_too_big,
-        },
-        shared: header.map(|length| (&gate.settings.segments, length)),
+    let most = state.settings.max_input_size;
+    let limit = match layout {
+        BodyLayout::Json => SizeLimit::of_json(most),
+        BodyLayout::Mixed(_) => SizeLimit::of_mixed(most),
+        BodyLayout::Raw => SizeLimit::of_raw(most),
     };
+    let shared = header.map(|length| (&state.settings.segments, length));
+    let plan = ReceivePlan { limit, shared };
     let body = body::receive(http, payload, &plan).await?;
     if is_plain {
         return Ok(body);
     }
-    Ok(Body::plain(coding::inflate(http.headers(), body.bytes, &plan).await?))
+    Ok(Body::plain(coding::inflate(http.headers(), body.bytes, limit).await?))
 }
 
 /// Does a worker process read what clients send to this model?
@@ -153,30 +153,21 @@ fn runs_in_processes(model: &Model) -> bool {
         || model.steps.iter().any(|it| runs_in_processes(it))
 }
 
-fn body_too_big(size: usize, limit: usize) -> Error {
-    Error::invalid(format!(
-        "request body has a byte_size ({size} bytes) that exceeds the maximum allowed value of \
-         {limit} bytes. Use --http-max-input-size to increase the limit."
-    ))
-}
-
-fn raw_too_big(size: usize, limit: usize) -> Error {
-    Error::invalid(format!(
-        "Raw input has a byte_size ({size} bytes) that exceeds the maximum allowed value of \
-         {limit} bytes. Use --http-max-input-size to increase the limit."
-    ))
-}
-
-async fn read(body: Body, layout: Layout, model: &Arc<Model>, limit: usize) -> Result<Asked> {
+async fn read(
+    body: Body,
+    layout: BodyLayout,
+    model: &Arc<Model>,
+    limit: usize,
+) -> Result<InferParams> {
     let has_strings = model.config.inputs.iter().any(|it| it.dtype == DataType::Bytes);
     let effort = match layout {
-        Layout::Mixed(header) if !has_strings => header,
-        Layout::Raw if !has_strings => 0,
+        BodyLayout::Mixed(header) if !has_strings => header,
+        BodyLayout::Raw if !has_strings => 0,
         // All of it is looked at: text is parsed, strings are counted.
         _ => body.bytes.len(),
     };
     let model = model.clone();
-    body::off_thread(effort, move || decode::decode(&body, layout, &model.config, limit)).await
+    limits::off_thread(effort, move || decode::decode(&body, layout, &model.config, limit)).await
 }
 
 /// An answer that can move to another thread.
@@ -189,8 +180,8 @@ struct Whole {
 }
 
 impl Whole {
-    fn borrow(&self) -> Answer<'_> {
-        Answer {
+    fn borrow(&self) -> InferAnswer<'_> {
+        InferAnswer {
             model: &self.model,
             id: &self.context.id,
             response: &self.response,
@@ -203,7 +194,7 @@ impl Whole {
 async fn write(answer: Whole, coding: Coding) -> Result<HttpResponse, Refusal> {
     let is_plain = coding == Coding::Identity;
     let effort = if is_plain { answer.borrow().text_size() } else { 4 * answer.borrow().size() };
-    let encoded = body::off_thread(effort, move || {
+    let encoded = limits::off_thread(effort, move || {
         let encoded = answer.borrow().encode()?;
         Ok(if is_plain { encoded } else { encoded.compress(coding) })
     })

@@ -1,9 +1,12 @@
-//! Parses JSON that strangers send: bounded depth, and NaN and Infinity as Python writes them.
+//! Parses JSON that strangers send (bounded depth, NaN and Infinity as Python writes them), and answers
+//! with JSON.
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use actix_web::HttpResponse;
+use serde::{Deserialize, Serialize};
 
+use super::refusal::Refusal;
 use troupe_base::error::{Error, Result};
 
 const MAX_DEPTH: usize = 100;
@@ -84,6 +87,17 @@ fn check_depth(text: &[u8]) -> Result<()> {
         at += 1;
     }
     Ok(())
+}
+
+/// 200 with a value as JSON.
+pub(super) fn respond(value: &impl Serialize) -> Result<HttpResponse, Refusal> {
+    let text = serde_json::to_string(value).map_err(|it| Error::internal(it.to_string()))?;
+    Ok(respond_text(text))
+}
+
+/// The same of a text that is JSON.
+pub(super) fn respond_text(text: String) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(text)
 }
 
 #[cfg(test)]

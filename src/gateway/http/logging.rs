@@ -4,17 +4,13 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{
-    body, json,
-    metadata::{self, gate},
-    refusal::Refusal,
-};
+use super::{body, json, refusal::Refusal, server_state::state};
 use troupe_base::error::{Error, Result};
 use troupe_observability::log::{LogChange, Settings};
 use troupe_options::LogFormat;
 
 #[derive(Serialize)]
-struct Told {
+struct LoggingSettings {
     log_file: String,
     log_info: bool,
     log_warning: bool,
@@ -25,7 +21,7 @@ struct Told {
 
 /// Tells all settings.
 pub(super) async fn settings(http: HttpRequest) -> Result<HttpResponse, Refusal> {
-    tell(gate(&http)?.settings.log.settings())
+    all_settings(state(&http)?.settings.log.settings())
 }
 
 /// Changes those that are given, all or none, and tells all.
@@ -33,15 +29,15 @@ pub(super) async fn change(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let gate = gate(&http)?;
-    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
+    let state = state(&http)?;
+    let text = body::receive_all(&http, payload, state.settings.max_input_size).await?;
     let change = read(&text)?;
-    tell(gate.settings.log.change(&change))
+    all_settings(state.settings.log.change(&change))
 }
 
-fn tell(settings: Settings) -> Result<HttpResponse, Refusal> {
+fn all_settings(settings: Settings) -> Result<HttpResponse, Refusal> {
     let Settings { file, info, warning, error, verbose, format } = settings;
-    metadata::json(&Told {
+    json::respond(&LoggingSettings {
         log_file: file,
         log_info: info,
         log_warning: warning,

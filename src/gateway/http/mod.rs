@@ -8,32 +8,27 @@ mod coding;
 mod decode;
 mod elements;
 mod encode;
-mod envelope;
-mod flat;
 mod generate;
+mod generate_json;
 mod graph;
 mod health;
 mod infer;
+mod infer_json;
 mod json;
+mod limits;
 mod logging;
 mod metadata;
 mod refusal;
 mod repository;
 mod routes;
+mod server_state;
 mod tap;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod traced;
 
-use std::{
-    collections::HashMap,
-    io,
-    net::SocketAddr,
-    sync::{Arc, OnceLock},
-    thread::ThreadId,
-    time::Duration,
-};
+use std::{collections::HashMap, io, net::SocketAddr, thread::ThreadId, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::{Arbiter, ArbiterHandle};
@@ -44,10 +39,7 @@ use actix_web::{
 };
 use tokio::sync::mpsc;
 
-use super::Gate;
-
-/// The gate, once there is one: the threads that serve exist before the repository they run.
-pub type Door = Arc<OnceLock<Gate>>;
+pub use self::server_state::StateCell;
 
 /// Clients keep idle connections; closing them first would fail their next request.
 const KEEP_ALIVE: Duration = Duration::from_secs(3600);
@@ -60,7 +52,7 @@ pub struct Listen {
     pub addresses: Vec<SocketAddr>,
     /// Threads that serve connections, and run the engine.
     pub workers: usize,
-    /// How long `Stop { graceful: true }` waits for connections.
+    /// How long `StopHttp { graceful: true }` waits for connections.
     pub exit_timeout: Duration,
 }
 
@@ -82,7 +74,7 @@ pub struct Started {
 /// Stops listening; gracefully: after the answers under way are written. Ends the workers' threads.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Stop {
+pub struct StopHttp {
     /// Wait for answers under way.
     pub graceful: bool,
 }
@@ -91,24 +83,26 @@ impl Actor for HttpGateway {
     type Context = Context<Self>;
 }
 
-impl Handler<Stop> for HttpGateway {
+impl Handler<StopHttp> for HttpGateway {
     type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, stop: Stop, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, stop: StopHttp, _: &mut Self::Context) -> Self::Result {
         Box::pin(self.server.stop(stop.graceful))
     }
 }
 
-/// Listens at once; answers for models as soon as `door` holds a gate. Must run in an actix system.
-pub async fn start(door: Door, listen: Listen) -> io::Result<Started> {
-    let (arrive, mut arrivals) = mpsc::unbounded_channel();
-    let (server, addresses) = bind(door, &listen, arrive)?;
+/// Listens at once; answers for models as soon as `cell` holds a server state. Must run in an actix system.
+pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
+    let (sender, mut started) = mpsc::unbounded_channel();
+    let (server, addresses) = bind(cell, &listen, sender)?;
     let gateway = HttpGateway { server: server.handle() }.start();
     let mut running = actix_rt::spawn(server);
     let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
     while workers.len() < listen.workers.max(1) {
         tokio::select! {
-            Some((thread, handle)) = arrivals.recv() => drop(workers.insert(thread, handle)),
+            Some(WorkerStarted { thread, arbiter }) = started.recv() => {
+                workers.insert(thread, arbiter);
+            }
             ended = &mut running => {
                 ended.map_err(io::Error::other)??;
                 return Err(io::Error::other("the HTTP server ended while it started"));
@@ -118,18 +112,23 @@ pub async fn start(door: Door, listen: Listen) -> io::Result<Started> {
     Ok(Started { gateway, addresses, workers: workers.into_values().collect() })
 }
 
-type Arrival = (ThreadId, ArbiterHandle);
+/// A thread that serves connections says so once for each address.
+struct WorkerStarted {
+    thread: ThreadId,
+    arbiter: ArbiterHandle,
+}
 
 fn bind(
-    door: Door,
+    cell: StateCell,
     listen: &Listen,
-    arrive: mpsc::UnboundedSender<Arrival>,
+    started: mpsc::UnboundedSender<WorkerStarted>,
 ) -> io::Result<(Server, Vec<SocketAddr>)> {
     let mut server = HttpServer::new(move || {
         // Called on each worker's own thread, once per address.
-        let _ = arrive.send((std::thread::current().id(), Arbiter::current()));
+        let (thread, arbiter) = (std::thread::current().id(), Arbiter::current());
+        let _ = started.send(WorkerStarted { thread, arbiter });
         App::new()
-            .app_data(web::Data::from(door.clone()))
+            .app_data(web::Data::from(cell.clone()))
             .configure(routes::configure)
             .default_service(web::to(refusal::not_found))
     })

@@ -7,7 +7,7 @@ use actix_web::{
     http::{StatusCode, header},
 };
 
-use crate::{provenance, status::status};
+use crate::{error_details, status::status};
 use troupe_base::error::Error;
 
 /// Why a request is not answered with what it asked.
@@ -77,7 +77,7 @@ impl ResponseError for Refusal {
 /// `{"error": …}`, and `"troupe": {…}` that tells the step of an ensemble.
 pub(super) fn error_body(error: &Error) -> String {
     let mut body = error_json(&error.to_string());
-    if let Some(place) = provenance::of(error)
+    if let Some(place) = error_details::of(error)
         && let Ok(place) = serde_json::to_string(&place)
     {
         body.truncate(body.len() - 1);

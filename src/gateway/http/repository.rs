@@ -8,19 +8,19 @@ use serde::Deserialize;
 
 use super::{
     body,
-    envelope::{Members, Scalar},
-    json,
-    metadata::{self, gate},
+    infer_json::{Members, Scalar},
+    json, limits,
     refusal::Refusal,
+    server_state::state,
 };
-use crate::describe;
+use crate::metadata;
 use troupe_base::error::{Error, Result};
 use troupe_repository::Overrides;
 
 /// What the bodies of these requests may hold.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Asked<'a> {
+struct RepositoryBody<'a> {
     #[serde(borrow)]
     ready: Scalar<'a>,
     #[serde(borrow)]
@@ -32,10 +32,10 @@ pub(super) async fn index(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let gate = gate(&http)?;
-    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
-    let only_ready = body::off_thread(text.len(), move || only_ready(&parse(&text)?)).await?;
-    metadata::json(&describe::index(gate, only_ready)?)
+    let state = state(&http)?;
+    let text = body::receive_all(&http, payload, state.settings.max_input_size).await?;
+    let only_ready = limits::off_thread(text.len(), move || only_ready(&parse(&text)?)).await?;
+    json::respond(&metadata::index(state, only_ready)?)
 }
 
 /// Repositories have no names here, nor in Triton.
@@ -48,13 +48,13 @@ pub(super) async fn load(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let gate = gate(&http)?;
-    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
-    gate.lifecycle.check_serving()?;
+    let state = state(&http)?;
+    let text = body::receive_all(&http, payload, state.settings.max_input_size).await?;
+    state.lifecycle.check_serving()?;
     // Files may be big, and decoding them is not what this thread is for.
-    let overrides = body::off_thread(text.len(), move || overrides(&text)).await?;
+    let overrides = limits::off_thread(text.len(), move || overrides(&text)).await?;
     let name = http.match_info().query("model").to_owned();
-    finish(gate.repository.control.load(name, overrides)).await
+    finish(state.repository.control.load(name, overrides)).await
 }
 
 /// Takes a model out.
@@ -62,14 +62,14 @@ pub(super) async fn unload(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let gate = gate(&http)?;
-    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
-    gate.lifecycle.check_serving()?;
+    let state = state(&http)?;
+    let text = body::receive_all(&http, payload, state.settings.max_input_size).await?;
+    state.lifecycle.check_serving()?;
     let size = text.len();
     let work = move || unload_dependents(&parse(&text)?);
-    let dependents = body::off_thread(size, work).await?;
+    let dependents = limits::off_thread(size, work).await?;
     let name = http.match_info().query("model").to_owned();
-    finish(gate.repository.control.unload(name, dependents)).await
+    finish(state.repository.control.unload(name, dependents)).await
 }
 
 /// Runs a change to its end even if the client does not wait for it.
@@ -81,11 +81,11 @@ async fn finish(
     Ok(HttpResponse::Ok().finish())
 }
 
-fn parse(text: &[u8]) -> Result<Asked<'_>> {
-    if text.is_empty() { Ok(Asked::default()) } else { json::parse(text) }
+fn parse(text: &[u8]) -> Result<RepositoryBody<'_>> {
+    if text.is_empty() { Ok(RepositoryBody::default()) } else { json::parse(text) }
 }
 
-fn only_ready(asked: &Asked<'_>) -> Result<bool> {
+fn only_ready(asked: &RepositoryBody<'_>) -> Result<bool> {
     match asked.ready {
         Scalar::Absent => Ok(false),
         Scalar::Bool(it) => Ok(it),
@@ -93,7 +93,7 @@ fn only_ready(asked: &Asked<'_>) -> Result<bool> {
     }
 }
 
-fn unload_dependents(asked: &Asked<'_>) -> Result<bool> {
+fn unload_dependents(asked: &RepositoryBody<'_>) -> Result<bool> {
     let members = asked.parameters.list("parameters")?;
     let found = members.iter().find(|(key, _)| key == "unload_dependents");
     found.map_or(Ok(false), |(key, value)| value.bool(key))

@@ -11,11 +11,11 @@ use tokio::time::sleep;
 use super::{
     body,
     encode::PART,
-    json,
-    metadata::{gate, model_and_version},
+    json, limits,
     refusal::Refusal,
+    server_state::{model_and_version, state},
 };
-use crate::settings::InFlight;
+use crate::lifecycle::InFlight;
 use troupe_base::{
     budget::Reserved,
     config::ModelConfig,
@@ -37,7 +37,7 @@ const MAX_TIMEOUT: f64 = 3600.0;
 /// What the body of a request may hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Asked {
+struct TapParams {
     requests: Option<u64>,
     edges: Option<Vec<String>>,
     max_bytes: Option<u64>,
@@ -47,18 +47,18 @@ struct Asked {
 /// Answers with an archive once enough requests are through or the time is over. A client that
 /// leaves ends the tap: this future is dropped then, and what it holds with it.
 pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<HttpResponse, Refusal> {
-    let gate = gate(&http)?;
-    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
-    let Some(budget) = &gate.settings.tap else {
+    let state = state(&http)?;
+    let text = body::receive_all(&http, payload, state.settings.max_input_size).await?;
+    let Some(budget) = &state.settings.tap else {
         let text = "capturing tensors is not allowed: start the server with --allow-tap";
         return Err(Error::unsupported(text).into());
     };
-    let in_flight = gate.lifecycle.enter()?;
+    let in_flight = state.lifecycle.enter()?;
     let (wish, timeout) = wish(&text, budget.cap())?;
     let (name, version) = model_and_version(&http)?;
     let reserved = reserve(budget, wish.max_bytes)?;
     // The model itself is not held: a tap keeps nobody from unloading it.
-    let (tap, of) = begin(&*gate.model(name, version)?, &wish)?;
+    let (tap, of) = begin(&*state.model(name, version)?, &wish)?;
     tracing::info!(
         "tap on ensemble '{name}': the next {} requests, {} bytes at most, {timeout:?} at most",
         wish.requests,
@@ -67,13 +67,13 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
     let ended = tokio::select! {
         ended = tap.over() => ended,
         () = sleep(timeout) => CaptureEnd::Timeout,
-        () = gate.lifecycle.wait_exit() => CaptureEnd::Exiting,
+        () = state.lifecycle.wait_exit() => CaptureEnd::Exiting,
     };
     let edges = tap.edges();
     let capture = tap.take();
     let counts = counts(&capture, ended);
     let (name, bytes) = (of.config.name.clone(), capture.bytes);
-    let parts = body::off_thread(bytes, move || {
+    let parts = limits::off_thread(bytes, move || {
         let origin = CaptureOrigin {
             config: &of.config,
             version: of.version,
@@ -88,7 +88,7 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
 }
 
 fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
-    let asked: Asked = if text.is_empty() { Asked::default() } else { json::parse(text)? };
+    let asked: TapParams = if text.is_empty() { TapParams::default() } else { json::parse(text)? };
     let wrong = |key: &str, got: String, expected: String| {
         Error::invalid(format!("invalid value {got} for '{key}', expected {expected}"))
     };

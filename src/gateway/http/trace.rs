@@ -3,11 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, http::Method, web};
 use serde_json::{Map, Value};
 
-use super::{
-    body, json,
-    metadata::{self, gate},
-    refusal::Refusal,
-};
+use super::{body, json, refusal::Refusal, server_state::state};
 use crate::trace_settings;
 use troupe_base::error::{Error, Result};
 
@@ -16,16 +12,16 @@ pub(super) async fn setting(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let gate = gate(&http)?;
-    let text = body::receive_all(&http, payload, gate.settings.max_input_size).await?;
+    let state = state(&http)?;
+    let text = body::receive_all(&http, payload, state.settings.max_input_size).await?;
     let changes = if *http.method() == Method::POST { changes(&text)? } else { Vec::new() };
-    let shown = trace_settings::set(gate, http.match_info().query("model"), changes)?;
+    let shown = trace_settings::set(state, http.match_info().query("model"), changes)?;
     let value = |(name, mut values): (&'static str, Vec<String>)| {
         let list = name == "trace_level";
         let value = if list { values.into() } else { values.pop().unwrap_or_default().into() };
         (name.to_owned(), value)
     };
-    metadata::json(&Value::Object(shown.into_iter().map(value).collect()))
+    json::respond(&Value::Object(shown.into_iter().map(value).collect()))
 }
 
 fn changes(text: &[u8]) -> Result<trace_settings::Values> {

@@ -14,18 +14,18 @@ use actix_web::{
 use bytes::Bytes;
 
 use super::refusal::Refusal;
-use crate::Gate;
+use crate::ServerState;
 pub(super) use crate::watch::{Traced, mark};
 use troupe_base::{error::Error, model::Model, trace::TraceRecord};
 
 /// Its head has come.
-pub(super) fn begin(gate: &Gate, model: &Model, http: &HttpRequest) -> Traced {
+pub(super) fn begin(state: &ServerState, model: &Model, http: &HttpRequest) -> Traced {
     let header = |name: &str| {
         let values = http.headers().get_all(name).map(|it| it.to_str());
         let values = values.collect::<Result<Vec<_>, _>>().ok()?;
         (!values.is_empty()).then(|| values.join(","))
     };
-    let record = gate.tracer.sample(model.name(), &header, None)?;
+    let record = state.tracer.sample(model.name(), &header, None)?;
     record.mark("HTTP_RECV_START", record.begun);
     Some(record)
 }

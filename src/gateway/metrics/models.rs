@@ -16,7 +16,7 @@ use troupe_base::{
 use troupe_repository::Catalog;
 
 /// A family of series, one for each ready model.
-struct Row {
+struct CounterFamily {
     name: &'static str,
     help: &'static str,
     /// A sum of microseconds; those can be turned off.
@@ -24,51 +24,51 @@ struct Row {
     value: fn(&Statistics) -> u64,
 }
 
-const COUNTERS: [Row; 8] = [
-    Row {
+const COUNTERS: [CounterFamily; 8] = [
+    CounterFamily {
         name: "nv_inference_request_success",
         help: "Number of successful inference requests, all batch sizes",
         is_latency: false,
         value: |it| it.success.count(),
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_count",
         help: "Number of inferences performed (does not include cached requests)",
         is_latency: false,
         value: |it| it.inference_count.load(Relaxed),
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_exec_count",
         help: "Number of model executions performed (does not include cached requests)",
         is_latency: false,
         value: |it| it.execution_count.load(Relaxed),
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_request_duration_us",
         help: "Cumulative inference request duration in microseconds (includes cached requests)",
         is_latency: true,
         value: |it| it.success.ns() / 1000,
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_queue_duration_us",
         help: "Cumulative inference queuing duration in microseconds (includes cached requests)",
         is_latency: true,
         value: |it| it.queue.ns() / 1000,
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_compute_input_duration_us",
         help: "Cumulative compute input duration in microseconds (does not include cached requests)",
         is_latency: true,
         value: |it| it.compute_input.ns() / 1000,
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_compute_infer_duration_us",
         help: "Cumulative compute inference duration in microseconds (does not include cached \
                requests)",
         is_latency: true,
         value: |it| it.compute_infer.ns() / 1000,
     },
-    Row {
+    CounterFamily {
         name: "nv_inference_compute_output_duration_us",
         help: "Cumulative inference compute output duration in microseconds (does not include \
                cached requests)",
@@ -98,39 +98,39 @@ const BATCHES: (&str, &str) =
 /// Upper bounds of rows; the sizes themselves are in the statistics extension.
 const SIZES: [u32; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-struct Summary {
+struct SummaryFamily {
     name: &'static str,
     help: &'static str,
     quantiles: fn(&LatencySummaries) -> &Quantiles,
     total: fn(&Statistics) -> &DurationTotal,
 }
 
-const SUMMARIES: [Summary; 5] = [
-    Summary {
+const SUMMARIES: [SummaryFamily; 5] = [
+    SummaryFamily {
         name: "nv_inference_request_summary_us",
         help: "Summary of inference request duration in microseconds (includes cached requests)",
         quantiles: |it| &it.request,
         total: |it| &it.success,
     },
-    Summary {
+    SummaryFamily {
         name: "nv_inference_queue_summary_us",
         help: "Summary of inference queuing duration in microseconds (includes cached requests)",
         quantiles: |it| &it.queue,
         total: |it| &it.queue,
     },
-    Summary {
+    SummaryFamily {
         name: "nv_inference_compute_input_summary_us",
         help: COUNTERS[5].help,
         quantiles: |it| &it.compute_input,
         total: |it| &it.compute_input,
     },
-    Summary {
+    SummaryFamily {
         name: "nv_inference_compute_infer_summary_us",
         help: COUNTERS[6].help,
         quantiles: |it| &it.compute_infer,
         total: |it| &it.compute_infer,
     },
-    Summary {
+    SummaryFamily {
         name: "nv_inference_compute_output_summary_us",
         help: COUNTERS[7].help,
         quantiles: |it| &it.compute_output,

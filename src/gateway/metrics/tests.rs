@@ -255,14 +255,14 @@ async fn ask(address: std::net::SocketAddr, what: &str) -> String {
 #[actix_web::test]
 async fn the_endpoint_answers_get_and_nothing_else() {
     let catalog = Arc::new(ArcSwap::from_pointee(catalog(&model())));
-    let gate = Gate {
+    let state = ServerState {
         repository: Repository { catalog: catalog.clone(), control: Arc::new(Nobody) },
         settings: testing::settings("here"),
         lifecycle: Arc::default(),
         tracer: Arc::default(),
     };
     let any_port = "127.0.0.1:0".parse().unwrap();
-    let (gateway, addresses) = MetricsGateway::start(&gate, &Metrics::new(), &[any_port]).unwrap();
+    let (gateway, addresses) = MetricsGateway::start(&state, &Metrics::new(), &[any_port]).unwrap();
     let answer = ask(addresses[0], "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("content-type: text/plain; charset=utf-8\r\n"), "{answer}");
@@ -276,5 +276,5 @@ async fn the_endpoint_answers_get_and_nothing_else() {
     let answer = ask(addresses[0], "GET /metrics").await;
     assert!(answer.ends_with("\ntroupe_python_shared_memory_bytes 0\n"), "{answer}");
     assert!(!answer.contains("nv_inference"), "{answer}");
-    gateway.send(Stop).await.unwrap();
+    gateway.send(StopMetrics).await.unwrap();
 }

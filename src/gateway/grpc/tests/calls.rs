@@ -152,7 +152,7 @@ async fn the_health_service_speaks_for_the_whole_server() {
     let asked = HealthCheckRequest { service: "whatever".into() };
     // A model that was never asked for does not count.
     assert_eq!(client.check(asked.clone()).await.unwrap().get_ref().status, 1);
-    server.gate.lifecycle.exit();
+    server.state.lifecycle.exit();
     assert_eq!(client.check(asked.clone()).await.unwrap().get_ref().status, 2);
     assert_eq!(client.watch(asked).await.unwrap_err().code(), Unimplemented);
 }

@@ -75,8 +75,8 @@ async fn a_stream_stays_open_for_a_request_that_has_not_ended() {
     pending.reply.answer(Ok(response()));
     assert_eq!(brief(&next(&mut answers).await), ("1", "", true));
     assert!(answers.message().await.unwrap().is_none());
-    server.gate.lifecycle.exit();
-    server.gate.lifecycle.wait_idle().await;
+    server.state.lifecycle.exit();
+    server.state.lifecycle.wait_idle().await;
 }
 
 #[actix_web::test]
@@ -152,8 +152,8 @@ async fn leaving_the_stream_cancels_what_has_not_ended() {
     drop((send, answers));
     cancelled(&first).await;
     cancelled(&second).await;
-    server.gate.lifecycle.exit();
-    server.gate.lifecycle.wait_idle().await;
+    server.state.lifecycle.exit();
+    server.state.lifecycle.wait_idle().await;
 }
 
 #[actix_web::test]
@@ -190,18 +190,18 @@ async fn a_stopping_gateway_lets_requests_come_to_their_end() {
     let mut answers = server.client.model_stream_infer(requests).await.unwrap().into_inner();
     send.send(wanting_the_end("1")).unwrap();
     let mut pending = server.held().await;
-    server.gate.lifecycle.exit();
+    server.state.lifecycle.exit();
     send.send(wanting_the_end("2")).unwrap();
     assert_eq!(brief(&next(&mut answers).await), ("2", REFUSAL, true));
-    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::Stop));
+    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::StopGrpc));
     pending.reply.part(Ok(response()));
     assert_eq!(brief(&next(&mut answers).await), ("1", "", false));
-    assert_eq!(server.gate.lifecycle.in_flight(), 1);
+    assert_eq!(server.state.lifecycle.in_flight(), 1);
     pending.reply.end(Default::default());
     assert_eq!(brief(&next(&mut answers).await), ("1", "", true));
     let status = answers.message().await.unwrap_err();
     assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, REFUSAL));
-    server.gate.lifecycle.wait_idle().await;
+    server.state.lifecycle.wait_idle().await;
     stopped.await.unwrap().unwrap();
 }
 

@@ -9,7 +9,7 @@ use troupe_proto::inference::{ServerLiveRequest, ServerReadyRequest};
 async fn a_taken_port_is_an_error() {
     let server = Server::start().await;
     let taken = server.addresses[0];
-    let error = GrpcGateway::start(&server.gate, &[taken], &[Arbiter::current()]).err().unwrap();
+    let error = GrpcGateway::start(&server.state, &[taken], &[Arbiter::current()]).err().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 
@@ -19,13 +19,13 @@ async fn several_threads_serve_one_port() {
     let arbiters = [Arbiter::new(), Arbiter::new()];
     let handles = arbiters.each_ref().map(|it| it.handle());
     let any_port = "127.0.0.1:0".parse().unwrap();
-    let (gateway, addresses) = GrpcGateway::start(&server.gate, &[any_port], &handles).unwrap();
+    let (gateway, addresses) = GrpcGateway::start(&server.state, &[any_port], &handles).unwrap();
     let address = format!("http://{}", addresses[0]);
     for _ in 0..8 {
         let mut client = Client::connect(address.clone()).await.unwrap();
         assert!(client.server_live(ServerLiveRequest {}).await.unwrap().get_ref().live);
     }
-    gateway.send(crate::grpc::Stop).await.unwrap();
+    gateway.send(crate::grpc::StopGrpc).await.unwrap();
     assert!(Client::connect(address).await.is_err());
     arbiters.iter().for_each(|it| assert!(it.stop()));
 }
@@ -36,7 +36,7 @@ async fn an_exiting_server_refuses_new_calls_and_finishes_the_old() {
     let mut client = server.client.clone();
     let call = actix_rt::spawn(async move { client.model_infer(one("hold", "1")).await });
     let Pending { request, reply } = server.held().await;
-    server.gate.lifecycle.exit();
+    server.state.lifecycle.exit();
     let refusal = "GRPC server is shutting down and has stopped accepting new requests.";
     for (result, text) in [
         (server.client.server_ready(ServerReadyRequest {}).await.err(), "Server exiting"),
@@ -47,20 +47,20 @@ async fn an_exiting_server_refuses_new_calls_and_finishes_the_old() {
         let status = result.unwrap();
         assert_eq!((status.code(), status.message()), (Code::Unavailable, text));
     }
-    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::Stop));
+    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::StopGrpc));
     reply.answer(Ok(echo(request)));
     assert_eq!(call.await.unwrap().unwrap().get_ref().id, "1");
     stopped.await.unwrap().unwrap();
-    server.gate.lifecycle.wait_idle().await;
+    server.state.lifecycle.wait_idle().await;
 }
 
 #[actix_web::test]
 async fn a_server_that_loads_is_not_ready() {
     let mut server = Server::start().await;
-    let gate = Gate { lifecycle: Arc::new(Lifecycle::default()), ..server.gate.clone() };
+    let state = ServerState { lifecycle: Arc::new(Lifecycle::default()), ..server.state.clone() };
     let any_port = "127.0.0.1:0".parse().unwrap();
     let (_gateway, addresses) =
-        GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
+        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()]).unwrap();
     let address = format!("http://{}", addresses[0]);
     server.client = Client::connect(address).await.unwrap();
     let status = server.client.model_infer(one("hold", "")).await.unwrap_err();
@@ -72,11 +72,11 @@ async fn a_server_that_loads_is_not_ready() {
 #[actix_web::test]
 async fn compressed_requests_are_inflated_up_to_the_limit() {
     let mut server = Server::start().await;
-    let settings = Settings { max_input_size: 1 << 16, ..server.gate.settings.clone() };
-    let gate = Gate { settings, ..server.gate.clone() };
+    let settings = Settings { max_input_size: 1 << 16, ..server.state.settings.clone() };
+    let state = ServerState { settings, ..server.state.clone() };
     let any_port = "127.0.0.1:0".parse().unwrap();
     let (_gateway, addresses) =
-        GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
+        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()]).unwrap();
     let address = format!("http://{}", addresses[0]);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
         let client = Client::connect(address.clone()).await.unwrap();

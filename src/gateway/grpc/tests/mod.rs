@@ -19,11 +19,7 @@ use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
 use super::GrpcGateway;
-use crate::{
-    Gate,
-    settings::{Lifecycle, Settings},
-    testing,
-};
+use crate::{ServerState, lifecycle::Lifecycle, settings::Settings, testing};
 use troupe_base::{
     config::{ServerFeatures, read_text},
     error::{Error, Result},
@@ -102,7 +98,7 @@ impl Control for Loads {
 
 /// A gateway on a free port of this thread's system, and a client of it.
 struct Server {
-    gate: Gate,
+    state: ServerState,
     gateway: actix::Addr<GrpcGateway>,
     addresses: Vec<std::net::SocketAddr>,
     client: Client,
@@ -114,7 +110,7 @@ impl Server {
     async fn start() -> Server {
         let (hold, held) = mpsc::unbounded_channel();
         let loads = Arc::new(Loads::default());
-        let gate = Gate {
+        let state = ServerState {
             repository: Repository {
                 catalog: Arc::new(ArcSwap::from_pointee(catalog(hold))),
                 control: loads.clone(),
@@ -123,13 +119,13 @@ impl Server {
             lifecycle: Arc::new(Lifecycle::default()),
             tracer: Arc::default(),
         };
-        gate.lifecycle.started(true);
+        state.lifecycle.started(true);
         let any_port = "127.0.0.1:0".parse().unwrap();
         let (gateway, addresses) =
-            GrpcGateway::start(&gate, &[any_port], &[Arbiter::current()]).unwrap();
+            GrpcGateway::start(&state, &[any_port], &[Arbiter::current()]).unwrap();
         let address = format!("http://{}", addresses[0]);
         let client = Client::connect(address).await.unwrap();
-        Server { gate, gateway, addresses, client, held, loads }
+        Server { state, gateway, addresses, client, held, loads }
     }
 
     /// The next request of the models `hold` and `many`.

@@ -135,9 +135,9 @@ async fn a_stopping_gateway_finishes_what_it_took_and_ends_the_stream() {
     let mut answers = server.client.model_stream_infer(requests).await.unwrap().into_inner();
     send.send(one("hold", "1")).unwrap();
     let Pending { request, reply } = server.held().await;
-    server.gate.lifecycle.exit();
+    server.state.lifecycle.exit();
     send.send(one("hold", "2")).unwrap();
-    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::Stop));
+    let stopped = actix_rt::spawn(server.gateway.send(crate::grpc::StopGrpc));
     reply.answer(Ok(echo(request)));
     assert_eq!(brief(&next(&mut answers).await), ("1", "", true));
     let refusal = "GRPC server is shutting down and has stopped accepting new requests.";

@@ -199,7 +199,7 @@ async fn responses_are_taken_as_the_client_reads() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), left).await.unwrap();
-    assert_eq!(bench.gate.lifecycle.in_flight(), 0);
+    assert_eq!(bench.state.lifecycle.in_flight(), 0);
     bench.stop().await;
 }
 
@@ -216,10 +216,10 @@ async fn a_client_that_leaves_cancels_whatever_was_said_before() {
             stream.read_u8().await.unwrap();
         }
         assert!(!request.context.is_stopped());
-        assert_eq!(bench.gate.lifecycle.in_flight(), 1);
+        assert_eq!(bench.state.lifecycle.in_flight(), 1);
         drop(stream);
         let left = async {
-            while !request.context.is_stopped() || bench.gate.lifecycle.in_flight() != 0 {
+            while !request.context.is_stopped() || bench.state.lifecycle.in_flight() != 0 {
                 tokio::task::yield_now().await;
             }
         };

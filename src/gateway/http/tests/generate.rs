@@ -189,7 +189,7 @@ async fn limits_are_those_of_every_request() {
         assert_eq!(bench.send(&sent).await.error(), (400, text.to_owned()));
     }
     assert_eq!(bench.get(path).await.error(), (405, "Method Not Allowed".to_owned()));
-    bench.gate.lifecycle.exit();
+    bench.state.lifecycle.exit();
     assert_eq!(bench.post(path, r#"{"text_IN":"x"}"#).await.status, 503);
     bench.stop().await;
 }

@@ -4,8 +4,8 @@ use super::*;
 
 #[actix_rt::test]
 async fn it_listens_before_there_are_models() {
-    let door: Door = Arc::default();
-    let started = start(door, listen(3)).await.unwrap();
+    let cell: StateCell = Arc::default();
+    let started = start(cell, listen(3)).await.unwrap();
     assert_eq!(started.workers.len(), 3);
     let address = started.addresses[0];
     for (path, status, body) in [
@@ -19,7 +19,7 @@ async fn it_listens_before_there_are_models() {
     }
     let answer = exchange(address, &message("POST", "/v2/models/m/infer", &[], b"{}")).await;
     assert_eq!(answer.error(), (503, "Server not ready".to_owned()));
-    started.gateway.send(Stop { graceful: true }).await.unwrap();
+    started.gateway.send(StopHttp { graceful: true }).await.unwrap();
 }
 
 #[actix_rt::test]
@@ -46,11 +46,11 @@ async fn a_client_that_leaves_cancels_its_request() {
     let mut stream = TcpStream::connect(bench.address).await.unwrap();
     stream.write_all(&silent_request()).await.unwrap();
     let (request, reply) = bench.asked.recv().await.unwrap();
-    assert_eq!(bench.gate.lifecycle.in_flight(), 1);
+    assert_eq!(bench.state.lifecycle.in_flight(), 1);
     assert!(!request.context.is_stopped());
     drop(stream);
     let left = async {
-        while !request.context.is_stopped() || bench.gate.lifecycle.in_flight() != 0 {
+        while !request.context.is_stopped() || bench.state.lifecycle.in_flight() != 0 {
             tokio::task::yield_now().await;
         }
     };
@@ -67,7 +67,7 @@ async fn an_exiting_server_finishes_what_it_accepted() {
         async move { exchange(address, &silent_request()).await }
     });
     let (request, reply) = bench.asked.recv().await.unwrap();
-    bench.gate.lifecycle.exit();
+    bench.state.lifecycle.exit();
     for path in ["/v2/health/live", "/v2/health/ready"] {
         assert_eq!(bench.get(path).await.error(), (503, "Server exiting".to_owned()));
     }
@@ -75,11 +75,11 @@ async fn an_exiting_server_finishes_what_it_accepted() {
     let text =
         "Server is stopping, scheduler for model has stopped accepting new inference requests";
     assert_eq!(refused, (503, text.to_owned()));
-    assert_eq!(bench.gate.lifecycle.in_flight(), 1);
+    assert_eq!(bench.state.lifecycle.in_flight(), 1);
     let outputs = request.inputs.clone();
     reply.answer(Ok(Response { outputs, ..Default::default() }));
-    bench.gate.lifecycle.wait_idle().await;
-    bench.started.gateway.send(Stop { graceful: true }).await.unwrap();
+    bench.state.lifecycle.wait_idle().await;
+    bench.started.gateway.send(StopHttp { graceful: true }).await.unwrap();
     assert_eq!(waiting.await.unwrap().status, 200);
 }
 
@@ -95,15 +95,15 @@ async fn readiness_is_strict_or_not() {
     catalog.entries.insert("failed".into(), entry);
     for (is_strict, status) in [(true, 400), (false, 200)] {
         let bench = Bench::start().await;
-        let mut gate = bench.gate.clone();
-        gate.repository.catalog = Arc::new(ArcSwap::from_pointee(catalog.clone()));
-        gate.settings.strict_readiness = is_strict;
-        let door = Arc::new(OnceLock::new());
-        let _ = door.set(gate);
-        let other = start(door, listen(1)).await.unwrap();
+        let mut state = bench.state.clone();
+        state.repository.catalog = Arc::new(ArcSwap::from_pointee(catalog.clone()));
+        state.settings.strict_readiness = is_strict;
+        let cell = Arc::new(OnceLock::new());
+        let _ = cell.set(state);
+        let other = start(cell, listen(1)).await.unwrap();
         let ready = message("GET", "/v2/health/ready", &[], b"");
         assert_eq!(exchange(other.addresses[0], &ready).await.status, status);
-        other.gateway.send(Stop { graceful: true }).await.unwrap();
+        other.gateway.send(StopHttp { graceful: true }).await.unwrap();
         bench.stop().await;
     }
 }

@@ -24,10 +24,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{
-    settings::{Lifecycle, Settings},
-    testing,
-};
+use crate::{ServerState, lifecycle::Lifecycle, settings::Settings, testing};
 use troupe_base::{
     config,
     error::{Error, Result},
@@ -81,7 +78,7 @@ impl Control for Notebook {
 /// A gateway that listens, and what stands behind it.
 struct Bench {
     address: SocketAddr,
-    gate: Gate,
+    state: ServerState,
     notebook: Arc<Notebook>,
     asked: mpsc::UnboundedReceiver<(Request, Reply)>,
     started: Started,
@@ -169,7 +166,7 @@ impl Bench {
     async fn start() -> Bench {
         let (silent, asked) = mpsc::unbounded_channel();
         let notebook = Arc::new(Notebook::default());
-        let gate = Gate {
+        let state = ServerState {
             repository: Repository {
                 catalog: Arc::new(ArcSwap::from_pointee(catalog(models(silent)))),
                 control: notebook.clone(),
@@ -182,11 +179,11 @@ impl Bench {
             lifecycle: Arc::new(Lifecycle::default()),
             tracer: Arc::default(),
         };
-        gate.lifecycle.started(true);
-        let door = Arc::new(OnceLock::new());
-        let _ = door.set(gate.clone());
-        let started = start(door, listen(2)).await.unwrap();
-        Bench { address: started.addresses[0], gate, notebook, asked, started }
+        state.lifecycle.started(true);
+        let cell = Arc::new(OnceLock::new());
+        let _ = cell.set(state.clone());
+        let started = start(cell, listen(2)).await.unwrap();
+        Bench { address: started.addresses[0], state, notebook, asked, started }
     }
 
     async fn send(&self, bytes: &[u8]) -> Answered {
@@ -210,7 +207,7 @@ impl Bench {
     }
 
     async fn stop(self) {
-        self.started.gateway.send(Stop { graceful: true }).await.unwrap();
+        self.started.gateway.send(StopHttp { graceful: true }).await.unwrap();
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use serde::{Serialize, Serializer};
 
-use super::Gate;
+use super::ServerState;
 use troupe_base::{
     config::{Input, ModelConfig, Output},
     error::{Error, ErrorKind, Result},
@@ -39,9 +39,9 @@ pub struct ServerMetadata {
 }
 
 /// Describes the server.
-pub fn server(gate: &Gate) -> ServerMetadata {
+pub fn server(state: &ServerState) -> ServerMetadata {
     ServerMetadata {
-        name: gate.settings.server_id.clone(),
+        name: state.settings.server_id.clone(),
         version: VERSION,
         extensions: EXTENSIONS,
     }
@@ -68,8 +68,8 @@ pub struct TensorMetadata {
 }
 
 /// Describes a model: all its ready versions, or the one asked for.
-pub fn model(gate: &Gate, name: &str, version: Option<i64>) -> Result<ModelMetadata> {
-    let catalog = gate.repository.catalog.load();
+pub fn model(state: &ServerState, name: &str, version: Option<i64>) -> Result<ModelMetadata> {
+    let catalog = state.repository.catalog.load();
     let model = catalog.get(name, version)?;
     let versions = match version {
         Some(number) => vec![number.to_string()],
@@ -115,9 +115,9 @@ pub struct IndexEntry {
 }
 
 /// Every model of the repository, or only the ready ones.
-pub fn index(gate: &Gate, only_ready: bool) -> Result<Vec<IndexEntry>> {
-    gate.lifecycle.check_serving()?;
-    let catalog = gate.repository.catalog.load();
+pub fn index(state: &ServerState, only_ready: bool) -> Result<Vec<IndexEntry>> {
+    state.lifecycle.check_serving()?;
+    let catalog = state.repository.catalog.load();
     let lines = catalog.entries.iter().flat_map(|(name, entry)| index_of(name, entry));
     let ready = VersionState::Ready.as_str();
     Ok(lines.filter(|it| !only_ready || it.state == ready).collect())
@@ -218,8 +218,12 @@ fn by_position<S: Serializer>(
 }
 
 /// Statistics of all ready models (`""`), of a model's ready versions, or of one version.
-pub fn statistics(gate: &Gate, name: &str, version: Option<i64>) -> Result<Vec<ModelStatistics>> {
-    let catalog = gate.repository.catalog.load();
+pub fn statistics(
+    state: &ServerState,
+    name: &str,
+    version: Option<i64>,
+) -> Result<Vec<ModelStatistics>> {
+    let catalog = state.repository.catalog.load();
     if name.is_empty() {
         return Ok(catalog.ready_models().map(|it| statistics_of(it)).collect());
     }
@@ -248,7 +252,11 @@ fn statistics_of(model: &Model) -> ModelStatistics {
         inference_stats: infer_statistics(stats),
         response_stats: stats.extra.responses.iter().flat_map(response_statistics).collect(),
         memory_usage: Vec::new(),
-        batch_stats: stats.batches().into_iter().map(batch_statistics).collect(),
+        batch_stats: stats
+            .batches()
+            .into_iter()
+            .map(|(rows, total)| batch_statistics(rows, total))
+            .collect(),
     }
 }
 
@@ -279,7 +287,7 @@ fn response_statistics(responses: &Responses) -> Vec<ResponseStatistics> {
     responses.totals().into_iter().map(response).collect()
 }
 
-fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {
+fn batch_statistics(rows: u32, total: BatchTotal) -> BatchStatistics {
     let of = |ns| Duration { count: total.count, ns };
     BatchStatistics {
         batch_size: u64::from(rows),
@@ -290,9 +298,9 @@ fn batch_statistics((rows, total): (u32, BatchTotal)) -> BatchStatistics {
 }
 
 /// Can a model be asked, and does it say so itself? Unknown ones are an error.
-pub async fn is_model_ready(gate: &Gate, name: &str, version: Option<i64>) -> Result<bool> {
-    gate.lifecycle.check_serving()?;
-    match gate.model(name, version) {
+pub async fn is_model_ready(state: &ServerState, name: &str, version: Option<i64>) -> Result<bool> {
+    state.lifecycle.check_serving()?;
+    match state.model(name, version) {
         Ok(model) => Ok(model.check_ready().await),
         Err(error) if error.kind() == ErrorKind::Unavailable => Ok(false),
         Err(error) => Err(error),

@@ -26,7 +26,7 @@ use super::{
     service::Inference,
     traced::{self, Arrived},
 };
-use crate::Gate;
+use crate::ServerState;
 use troupe_observability::telemetry::Tracer;
 use troupe_proto as proto;
 use troupe_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -36,7 +36,7 @@ const MAX_MESSAGE: usize = i32::MAX as usize;
 
 /// Serves one connection after the other; a clone for each.
 #[derive(Clone)]
-pub(super) struct Doors {
+pub(super) struct Dispatcher {
     inference: GrpcInferenceServiceServer<Inference>,
     /// The same for requests that say they are compressed: they may inflate to less.
     inflating: GrpcInferenceServiceServer<Inference>,
@@ -44,9 +44,9 @@ pub(super) struct Doors {
     tracer: Arc<Tracer>,
 }
 
-impl Doors {
+impl Dispatcher {
     /// All services of the gateway.
-    pub(super) fn new(gate: Gate, inference: Inference) -> Doors {
+    pub(super) fn new(state: ServerState, inference: Inference) -> Dispatcher {
         let inference = Arc::new(inference);
         let server = |limit| {
             GrpcInferenceServiceServer::from_arc(inference.clone())
@@ -55,30 +55,30 @@ impl Doors {
                 .max_decoding_message_size(limit)
                 .max_encoding_message_size(MAX_MESSAGE)
         };
-        Doors {
+        Dispatcher {
             inference: server(MAX_MESSAGE),
-            inflating: server(gate.settings.max_input_size),
-            tracer: gate.tracer.clone(),
-            others: others(gate),
+            inflating: server(state.settings.max_input_size),
+            tracer: state.tracer.clone(),
+            others: others(state),
         }
     }
 }
 
 /// Health and reflection.
-fn others(gate: Gate) -> Routes {
+fn others(state: ServerState) -> Routes {
     const VALID: &str = "the descriptors are generated";
     let reflection = || {
         Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    Routes::new(HealthServer::new(WholeServer(gate)))
+    Routes::new(HealthServer::new(WholeServer(state)))
         .add_service(reflection().build_v1().expect(VALID))
         .add_service(reflection().build_v1alpha().expect(VALID))
         .prepare()
 }
 
-impl Service<Request<Body>> for Doors {
+impl Service<Request<Body>> for Dispatcher {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Response<Body>, Infallible>;

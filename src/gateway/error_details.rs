@@ -6,20 +6,20 @@ use troupe_base::error::{Error, StepError};
 
 /// The step that failed, the way to it, and whose request it was.
 #[derive(Serialize)]
-pub(super) struct Provenance<'a> {
+pub(super) struct StepDetails<'a> {
     #[serde(flatten)]
-    failed: Place<'a>,
+    failed: StepPlace<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
     /// From the ensemble the client asked to the step that failed.
-    path: Vec<Place<'a>>,
+    path: Vec<StepPlace<'a>>,
 }
 
 /// A step of an ensemble.
 #[derive(Clone, Serialize)]
-struct Place<'a> {
+struct StepPlace<'a> {
     ensemble: &'a str,
     step: usize,
     model: &'a str,
@@ -28,23 +28,23 @@ struct Place<'a> {
 }
 
 /// `None` for what did not happen in an ensemble.
-pub(super) fn of(error: &Error) -> Option<Provenance<'_>> {
-    let path: Vec<Place<'_>> = error.path().map(place).collect();
+pub(super) fn of(error: &Error) -> Option<StepDetails<'_>> {
+    let path: Vec<StepPlace<'_>> = error.path().map(place).collect();
     let request_id = error.path().map(|at| &*at.request_id).find(|id| !id.is_empty());
     let instance = error.instance().map(|it| &**it);
-    Some(Provenance { failed: path.last()?.clone(), instance, request_id, path })
+    Some(StepDetails { failed: path.last()?.clone(), instance, request_id, path })
 }
 
-fn place(at: &StepError) -> Place<'_> {
+fn place(at: &StepError) -> StepPlace<'_> {
     let StepError { ensemble, step, model, version, .. } = at;
-    Place { ensemble, step: *step, model, version: version.to_string() }
+    StepPlace { ensemble, step: *step, model, version: version.to_string() }
 }
 
-impl Provenance<'_> {
+impl StepDetails<'_> {
     /// The fields as names and texts, for protocols that have no more; the path reads
     /// `outer[0] inner[2]`.
     pub(super) fn texts(&self) -> Vec<(&'static str, String)> {
-        let Provenance { failed, instance, request_id, path } = self;
+        let StepDetails { failed, instance, request_id, path } = self;
         let levels = path.iter().map(|it| format!("{}[{}]", it.ensemble, it.step));
         let path: Vec<String> = levels.collect();
         let always = [

@@ -7,7 +7,7 @@ use troupe_base::{
 
 /// Which input of which model an error is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
+pub(super) struct InputContext<'a> {
     /// The input's name.
     pub(super) input: &'a str,
     /// The model's name.
@@ -16,7 +16,7 @@ pub(super) struct About<'a> {
     pub(super) id: &'a str,
 }
 
-impl About<'_> {
+impl InputContext<'_> {
     /// An error that begins with the request's id, as Triton's checks of inputs do.
     pub(super) fn tagged(&self, text: &str) -> Error {
         let id = if self.id.is_empty() { "<id_unknown>" } else { self.id };
@@ -25,8 +25,8 @@ impl About<'_> {
 }
 
 /// The error for `data`, which `Tensor::new` refused.
-pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &About) -> Error {
-    let About { input, model, .. } = about;
+pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &InputContext) -> Error {
+    let InputContext { input, model, .. } = about;
     let count = match element_count(shape) {
         Ok(count) => count,
         Err(error) => {
@@ -50,7 +50,7 @@ pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &About
     }
 }
 
-fn explain_strings(expected: usize, data: &[u8], about: &About) -> String {
+fn explain_strings(expected: usize, data: &[u8], about: &InputContext) -> String {
     let at = format!("inference input '{}' for model '{}'", about.input, about.model);
     let mut rest = data;
     let mut found = 0;
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn each_mismatch_has_tritons_text() {
-        let about = About { input: "i", model: "m", id: "7" };
+        let about = InputContext { input: "i", model: "m", id: "7" };
         let huge: &[i64] = &[1 << 40, 1 << 21];
         let cases: [(DataType, &[i64], &[u8], &str); 8] = [
             (

@@ -288,7 +288,7 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for MembersVisitor<V> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de, V>, A::Error> {
         let mut members = Vec::new();
-        while let Some((Key(key), value)) = map.next_entry()? {
+        while let Some((JsonKey(key), value)) = map.next_entry()? {
             check_room(members.len())?;
             members.push((key, value));
         }
@@ -316,7 +316,7 @@ fn check_room<E: serde::de::Error>(length: usize) -> Result<(), E> {
 
 /// A key that borrows where serde's own would copy.
 #[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
 struct ListVisitor<T>(PhantomData<T>);
 

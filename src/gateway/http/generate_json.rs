@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 use super::{
     elements::{self, append, count_flat, read_flat},
     encode::append_parameter,
-    envelope::{Members, Scalar},
+    infer_json::{Members, Scalar},
     json,
 };
-use crate::named::NamedRequest;
+use crate::resolve::NamedRequest;
 use troupe_base::{
     config::{Input, ModelConfig},
     error::{Error, Result},
@@ -25,7 +25,7 @@ type Object<'a> = Members<'a, &'a RawValue>;
 /// Reads `text` for the model of `config`: a member is the input of its name, or else a parameter.
 /// No tensor may take more than `limit` bytes.
 pub(super) fn decode(text: &[u8], config: &ModelConfig, limit: usize) -> Result<Request> {
-    let reader = Reader { config, limit };
+    let reader = GenerateReader { config, limit };
     match json::parse(text) {
         Ok(object) => reader.request(object),
         Err(error) => match json::quote_non_finite(text) {
@@ -35,12 +35,12 @@ pub(super) fn decode(text: &[u8], config: &ModelConfig, limit: usize) -> Result<
     }
 }
 
-struct Reader<'a> {
+struct GenerateReader<'a> {
     config: &'a ModelConfig,
     limit: usize,
 }
 
-impl Reader<'_> {
+impl GenerateReader<'_> {
     fn request(&self, object: Object<'_>) -> Result<Request> {
         let members = members(object).map_err(Error::invalid)?;
         let mut named = NamedRequest::default();
@@ -101,8 +101,12 @@ impl Reader<'_> {
             ))
         };
         let elements = count_flat(text).ok_or_else(unfit)?;
-        let wanted =
-            elements::Wanted { name: &input.name, dtype: input.dtype, elements, limit: self.limit };
+        let wanted = elements::ElementSpec {
+            name: &input.name,
+            dtype: input.dtype,
+            elements,
+            limit: self.limit,
+        };
         let data = read_flat(&wanted, text)?;
         let shape = shape(&self.config.full_dims(input), elements).ok_or_else(unfit)?;
         Tensor::new(input.dtype, shape, data.into())

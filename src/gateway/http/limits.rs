@@ -1,0 +1,79 @@
+//! The limit on the size of request bodies, and threads for work that would hold up other connections.
+
+use actix_web::web;
+
+use troupe_base::error::{Error, Result};
+
+/// Work on more bytes than this would hold up the thread's other connections.
+pub(super) const BIG: usize = 256 << 10;
+
+/// The most bytes a body may have.
+#[derive(Clone, Copy)]
+pub(super) struct SizeLimit {
+    bytes: usize,
+    body: BodyKind,
+}
+
+/// What a body is called where it is too big.
+#[derive(Clone, Copy)]
+enum BodyKind {
+    Json,
+    Mixed,
+    Raw,
+}
+
+impl SizeLimit {
+    /// For a body that is JSON.
+    pub(super) fn of_json(bytes: usize) -> SizeLimit {
+        SizeLimit { bytes, body: BodyKind::Json }
+    }
+
+    /// For JSON with binary tensors behind it.
+    pub(super) fn of_mixed(bytes: usize) -> SizeLimit {
+        SizeLimit { bytes, body: BodyKind::Mixed }
+    }
+
+    /// For one binary tensor.
+    pub(super) fn of_raw(bytes: usize) -> SizeLimit {
+        SizeLimit { bytes, body: BodyKind::Raw }
+    }
+
+    /// So many bytes.
+    pub(super) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// Triton's text for a body of `size` bytes over the limit.
+    pub(super) fn check(self, size: usize) -> Result<()> {
+        let limit = self.bytes;
+        if size <= limit {
+            return Ok(());
+        }
+        Err(Error::invalid(match self.body {
+            BodyKind::Json => format!(
+                "request JSON size of {size} bytes exceeds the maximum allowed input size of \
+                 {limit} bytes. Use --http-max-input-size to increase the limit."
+            ),
+            BodyKind::Mixed => format!(
+                "request body has a byte_size ({size} bytes) that exceeds the maximum allowed \
+                 value of {limit} bytes. Use --http-max-input-size to increase the limit."
+            ),
+            BodyKind::Raw => format!(
+                "Raw input has a byte_size ({size} bytes) that exceeds the maximum allowed value \
+                 of {limit} bytes. Use --http-max-input-size to increase the limit."
+            ),
+        }))
+    }
+}
+
+/// Runs `work` here if it is about few bytes, else on a thread that may be held up.
+pub(super) async fn off_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    if bytes <= BIG {
+        return work();
+    }
+    let done = web::block(work).await;
+    done.map_err(|_| Error::unavailable("no thread is left for a big request"))?
+}

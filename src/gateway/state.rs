@@ -1,0 +1,57 @@
+//! The server's state as its gateways see it: models, settings, where it is in its life, tracing.
+
+use std::sync::Arc;
+
+use crate::{
+    lifecycle::{Lifecycle, Stage},
+    settings::Settings,
+};
+use troupe_base::{
+    error::Result,
+    model::{Model, all_ready},
+};
+use troupe_observability::telemetry::Tracer;
+use troupe_repository::Repository;
+
+/// What every gateway holds of the server.
+#[derive(Clone)]
+pub struct ServerState {
+    /// Models, and how to change them.
+    pub repository: Repository,
+    /// The command line's part.
+    pub settings: Settings,
+    /// Starting, serving or exiting; and what is in flight.
+    pub lifecycle: Arc<Lifecycle>,
+    /// Which requests are traced.
+    pub tracer: Arc<Tracer>,
+}
+
+impl ServerState {
+    /// A ready model; `None` is its highest ready version.
+    pub fn model(&self, name: &str, version: Option<i64>) -> Result<Arc<Model>> {
+        self.repository.catalog.load().get(name, version)
+    }
+
+    /// What `health/ready` and `ServerReady` say while the server is not exiting.
+    pub async fn is_ready(&self) -> bool {
+        if self.lifecycle.check_serving().is_err() {
+            return false;
+        }
+        if !self.settings.strict_readiness {
+            return true;
+        }
+        let asked = {
+            let catalog = self.repository.catalog.load();
+            if !catalog.is_ready() {
+                return false;
+            }
+            catalog.ready_models().flat_map(|it| it.readiness()).collect()
+        };
+        all_ready(asked).await
+    }
+
+    /// What `health/live` and `ServerLive` say while the server is not exiting.
+    pub fn is_live(&self) -> bool {
+        self.lifecycle.stage() != Stage::Failed
+    }
+}
