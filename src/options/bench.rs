@@ -4,15 +4,17 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
+use super::connection::Connection;
+
 /// More levels than anybody waits for.
-const MOST_LEVELS: usize = 64;
+const MAX_LEVELS: usize = 64;
 
 /// More requests in flight than one machine's ports and memory are good for.
-pub const MOST_IN_FLIGHT: usize = 4096;
+pub const MAX_IN_FLIGHT: usize = 4096;
 
 /// Load on a server that runs, and what it shows.
 #[derive(Clone, Debug, Args)]
-pub struct Bench {
+pub struct BenchArguments {
     /// The model's name
     pub model: String,
     /// Requests kept in flight, one level after the other: numbers with commas between them, or
@@ -75,12 +77,9 @@ pub struct Bench {
     /// A version of the model [default: the latest]
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub model_version: String,
-    /// Where the server listens for gRPC
-    #[arg(long, short, default_value = "localhost:8001")]
-    pub url: String,
-    /// Metadata to send along; may be given more than once
-    #[arg(long, value_name = "NAME:VALUE")]
-    pub header: Vec<String>,
+    /// How the server is reached.
+    #[command(flatten)]
+    pub connection: Connection,
 }
 
 /// Requests in flight at each level, ascending.
@@ -93,17 +92,17 @@ fn levels(text: &str) -> Result<Levels, String> {
         let (start, end, step) = range(part.trim()).ok_or_else(|| {
             format!("expected numbers or START:END[:STEP] with commas between them, got `{text}`")
         })?;
-        if !(1..=MOST_IN_FLIGHT).contains(&start) || !(start..=MOST_IN_FLIGHT).contains(&end) {
+        if !(1..=MAX_IN_FLIGHT).contains(&start) || !(start..=MAX_IN_FLIGHT).contains(&end) {
             return Err(format!(
-                "`{part}`: expected numbers from 1 to {MOST_IN_FLIGHT}, the start not above the end"
+                "`{part}`: expected numbers from 1 to {MAX_IN_FLIGHT}, the start not above the end"
             ));
         }
         levels.extend((start..=end).step_by(step.max(1)));
     }
     levels.sort_unstable();
     levels.dedup();
-    if MOST_LEVELS < levels.len() {
-        return Err(format!("{} levels, expected at most {MOST_LEVELS}", levels.len()));
+    if MAX_LEVELS < levels.len() {
+        return Err(format!("{} levels, expected at most {MAX_LEVELS}", levels.len()));
     }
     Ok(Levels(levels))
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::connection::Connection;
+
 /// One request to a server that runs.
 #[derive(Clone, Debug, Args)]
-pub struct Infer {
+pub struct InferArguments {
     /// The model's name
     pub model: String,
     /// JSON, plain text, or the contents of a file behind `@`, of which an array if it ends in
@@ -26,15 +28,12 @@ pub struct Infer {
     /// A version of the model [default: the latest]
     #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
     pub model_version: String,
-    /// Where the server listens for gRPC
-    #[arg(long, default_value = "localhost:8001")]
-    pub url: String,
+    /// How the server is reached.
+    #[command(flatten)]
+    pub connection: Connection,
     /// How long to wait for the answer in all
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Metadata to send along; may be given more than once
-    #[arg(long, value_name = "NAME:VALUE")]
-    pub header: Vec<String>,
     /// Print all rows, elements and characters
     #[arg(long)]
     pub full: bool,

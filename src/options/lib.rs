@@ -2,6 +2,7 @@
 
 mod bench;
 mod compatibility;
+mod connection;
 mod dashboard;
 mod infer;
 mod log;
@@ -15,13 +16,14 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
-    bench::{Bench, Levels, MOST_IN_FLIGHT},
+    bench::{BenchArguments, Levels, MAX_IN_FLIGHT},
     compatibility::{NOT_YET, WithoutEffect, not_yet},
+    connection::Connection,
     dashboard::Dashboard,
-    infer::Infer,
+    infer::InferArguments,
     log::{Log, LogFormat},
     metrics::{Metrics, MetricsSetting},
-    replay::{Replay, Requests},
+    replay::{ReplayArguments, Requests},
     tap::Tap,
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
@@ -65,14 +67,14 @@ pub enum Command {
         output: Option<PathBuf>,
     },
     /// Send one request to a server that runs, and print the outputs
-    Infer(Infer),
+    Infer(InferArguments),
     /// Run an ensemble's steps again on captured tensors, and say whether they answer the same
     ///
     /// Ends with 0 if all outputs are equal to the captured ones byte by byte, with 1 if one of them
     /// differs, and with 2 if that could not be found out.
-    Replay(Replay),
+    Replay(ReplayArguments),
     /// Measure a model under load, and say which step of it is the bottleneck
-    Bench(Bench),
+    Bench(BenchArguments),
 }
 
 /// How to draw a graph.

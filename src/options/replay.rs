@@ -4,12 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::infer::seconds;
+use super::{connection::Connection, infer::seconds};
 
 /// A capture to be run again on a server that runs.
 #[derive(Clone, Debug, Args)]
-pub struct Replay {
-    /// What a tap answered
+pub struct ReplayArguments {
+    /// The file of a capture, as a tap answers it
     pub file: PathBuf,
     /// The first step to run, by index or by its model's name: with it run the steps that stand
     /// behind it in the ensemble's config, and all that read what one of these writes. The others'
@@ -22,15 +22,12 @@ pub struct Replay {
     /// Give each step its captured inputs, also where a step before it answers otherwise now
     #[arg(long)]
     pub isolated: bool,
-    /// Where the server listens for gRPC
-    #[arg(long, default_value = "localhost:8001")]
-    pub url: String,
+    /// How the server is reached.
+    #[command(flatten)]
+    pub connection: Connection,
     /// How long a step may take
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
-    /// Metadata to send along; may be given more than once
-    #[arg(long, value_name = "NAME:VALUE")]
-    pub header: Vec<String>,
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,

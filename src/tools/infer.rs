@@ -10,7 +10,7 @@ use super::{
     input,
     print::{self, PrintLimits},
 };
-use troupe_options::Infer;
+use troupe_options::InferArguments;
 use troupe_proto::inference::{
     InferParameter, ModelConfig, ModelConfigRequest, ModelInferRequest,
     infer_parameter::ParameterChoice,
@@ -19,20 +19,20 @@ use troupe_proto::inference::{
 
 /// What to print of the server's answer, or why there is none: the server's own text if it is its
 /// error.
-pub fn infer(arguments: &Infer) -> Result<String, String> {
+pub fn infer(arguments: &InferArguments) -> Result<String, String> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     runtime.block_on(async {
         let Some(limit) = arguments.timeout else { return ask(arguments).await };
-        let late = |_| format!("no answer from {} within {limit:?}", arguments.url);
+        let late = |_| format!("no answer from {} within {limit:?}", arguments.connection.url);
         timeout(limit, ask(arguments)).await.map_err(late)?
     })
 }
 
-async fn ask(arguments: &Infer) -> Result<String, String> {
-    let headers = headers(&arguments.header)?;
-    let mut client = connect(&arguments.url).await?;
-    let failed = |status: Status| error_text(&arguments.url, &status);
+async fn ask(arguments: &InferArguments) -> Result<String, String> {
+    let headers = headers(&arguments.connection.header)?;
+    let mut client = connect(&arguments.connection.url).await?;
+    let failed = |status: Status| error_text(&arguments.connection.url, &status);
     let question = ModelConfigRequest {
         name: arguments.model.clone(),
         version: arguments.model_version.clone(),
@@ -52,7 +52,7 @@ async fn ask(arguments: &Infer) -> Result<String, String> {
     }
 }
 
-fn request(arguments: &Infer, config: &ModelConfig) -> Result<ModelInferRequest, String> {
+fn request(arguments: &InferArguments, config: &ModelConfig) -> Result<ModelInferRequest, String> {
     let mut request = ModelInferRequest {
         model_name: arguments.model.clone(),
         model_version: arguments.model_version.clone(),

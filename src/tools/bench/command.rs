@@ -37,7 +37,7 @@ pub struct BenchOutcome {
 ///
 /// # Errors
 /// When there is nothing to report: the model cannot be asked, or every request failed.
-pub fn bench(arguments: &options::Bench) -> Result<BenchOutcome, String> {
+pub fn bench(arguments: &options::BenchArguments) -> Result<BenchOutcome, String> {
     let files = [&arguments.csv, &arguments.html, &arguments.json];
     files.into_iter().flatten().try_for_each(|it| is_writable(it))?;
     let runtime = Builder::new_current_thread().enable_all().build();
@@ -52,11 +52,13 @@ pub fn bench(arguments: &options::Bench) -> Result<BenchOutcome, String> {
     Ok(BenchOutcome { text: tables::text(&report), problem })
 }
 
-async fn run(arguments: &options::Bench) -> Result<(BenchReport<'_>, Option<String>), String> {
-    let headers = headers(&arguments.header)?;
-    let client = connect(&arguments.url).await?;
+async fn run(
+    arguments: &options::BenchArguments,
+) -> Result<(BenchReport<'_>, Option<String>), String> {
+    let headers = headers(&arguments.connection.header)?;
+    let client = connect(&arguments.connection.url).await?;
     let metadata = with((), &headers).metadata().clone();
-    let mut server = ServerClient::new(client, headers, &arguments.url);
+    let mut server = ServerClient::new(client, headers, &arguments.connection.url);
     let config = server.config(&arguments.model, &arguments.model_version).await?;
     check(&config)?;
     let request = request::build(arguments, &config)?;
@@ -64,10 +66,10 @@ async fn run(arguments: &options::Bench) -> Result<(BenchReport<'_>, Option<Stri
     let (name, version) = (&arguments.model, &arguments.model_version);
     let members = members::members(&mut server, name, version, &known).await?;
     let is_decoupled = request::is_decoupled(&config);
-    let endpoint = endpoint(&arguments.url)?;
+    let endpoint = endpoint(&arguments.connection.url)?;
     let mut bench = BenchRun {
         job: Job { endpoint, headers: metadata, request, is_decoupled },
-        cores: Cores::new(address(&arguments.url)),
+        cores: Cores::new(address(&arguments.connection.url)),
         progress: ProgressBar::new(),
         stops: stops(),
         warmup: arguments.warmup,

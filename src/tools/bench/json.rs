@@ -15,7 +15,7 @@ pub(super) fn text(report: &BenchReport<'_>) -> String {
     let value = json!({
         "model": report.arguments.model,
         "version": report.members.first().map(|it| &it.key.version),
-        "url": report.arguments.url,
+        "url": report.arguments.connection.url,
         "server": report.server,
         "batch_size": report.arguments.batch_size,
         "cores": report.machine.cores,

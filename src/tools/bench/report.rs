@@ -9,7 +9,7 @@ use troupe_options as options;
 
 /// Everything there is to report.
 pub(super) struct BenchReport<'a> {
-    pub(super) arguments: &'a options::Bench,
+    pub(super) arguments: &'a options::BenchArguments,
     pub(super) server: String,
     pub(super) is_decoupled: bool,
     /// The process that was found to listen.

@@ -9,7 +9,7 @@ use super::super::{
     literal::push_string,
 };
 use troupe_base::tensor::{DataType, Shape, Tensor, element_count};
-use troupe_options::Bench;
+use troupe_options::BenchArguments;
 use troupe_proto::inference::{
     InferParameter, ModelConfig, ModelInferRequest, ModelInput, infer_parameter::ParameterChoice,
     model_infer_request::InferInputTensor,
@@ -19,7 +19,7 @@ use troupe_proto::inference::{
 const MAX_REQUEST_BYTES: usize = i32::MAX as usize;
 
 /// The request as it is on the wire.
-pub(super) fn build(arguments: &Bench, config: &ModelConfig) -> Result<Bytes, String> {
+pub(super) fn build(arguments: &BenchArguments, config: &ModelConfig) -> Result<Bytes, String> {
     let batch = batch(arguments, config)?;
     let shapes = shapes(arguments, config)?;
     let mut given = Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn is_decoupled(config: &ModelConfig) -> bool {
 }
 
 /// Rows of the request; `None` if the model takes no batches.
-fn batch(arguments: &Bench, config: &ModelConfig) -> Result<Option<u32>, String> {
+fn batch(arguments: &BenchArguments, config: &ModelConfig) -> Result<Option<u32>, String> {
     let (rows, most) = (arguments.batch_size, config.max_batch_size.max(0).unsigned_abs());
     let name = &config.name;
     match most {
@@ -90,7 +90,7 @@ fn batch(arguments: &Bench, config: &ModelConfig) -> Result<Option<u32>, String>
 
 /// What `--shape` says, by the input's name.
 fn shapes<'a>(
-    arguments: &Bench,
+    arguments: &BenchArguments,
     config: &'a ModelConfig,
 ) -> Result<Vec<(&'a str, Vec<i64>)>, String> {
     let one = |text: &String| {
@@ -127,7 +127,7 @@ fn repeated(tensor: Tensor, batch: Option<u32>) -> Result<Tensor, String> {
 }
 
 fn made_up(
-    arguments: &Bench,
+    arguments: &BenchArguments,
     input: &ModelInput,
     given: Option<&[i64]>,
     batch: Option<u32>,

@@ -10,7 +10,7 @@ mod steps;
 use tokio::runtime::Builder;
 
 use self::{capture::CaptureFile, models::Models, run::RequestReplay, steps::ScheduledStep};
-use troupe_options::{Replay, Requests};
+use troupe_options::{ReplayArguments, Requests};
 
 /// What a replay found.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Replayed {
 }
 
 /// Runs the steps again, or says why that cannot be done.
-pub fn replay(arguments: &Replay) -> Result<Replayed, String> {
+pub fn replay(arguments: &ReplayArguments) -> Result<Replayed, String> {
     let capture = capture::read(&arguments.file)?;
     let places =
         steps::places(&capture.manifest, steps::find(&capture.manifest, &arguments.from)?)?;
@@ -32,7 +32,7 @@ pub fn replay(arguments: &Replay) -> Result<Replayed, String> {
 }
 
 async fn run(
-    arguments: &Replay,
+    arguments: &ReplayArguments,
     capture: &CaptureFile,
     places: &[ScheduledStep],
 ) -> Result<Replayed, String> {

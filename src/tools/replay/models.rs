@@ -18,7 +18,7 @@ use troupe_base::{
     tensor::{DataType, Shape, Tensor},
 };
 use troupe_engine::ensemble::{BatchFit, adapt_batch_dim, batch_fit};
-use troupe_options::Replay;
+use troupe_options::ReplayArguments;
 use troupe_proto::inference::{
     InferParameter, ModelConfig, ModelConfigRequest, ModelInferRequest, ModelInferResponse,
     infer_parameter::ParameterChoice,
@@ -68,10 +68,10 @@ struct Responses {
 
 impl Models {
     /// Those behind the `--url` of the command line.
-    pub(super) async fn connect(arguments: &Replay) -> Result<Models, String> {
-        let headers = headers(&arguments.header)?;
-        let client = connect(&arguments.url).await?;
-        let (url, timeout) = (arguments.url.clone(), arguments.timeout);
+    pub(super) async fn connect(arguments: &ReplayArguments) -> Result<Models, String> {
+        let headers = headers(&arguments.connection.header)?;
+        let client = connect(&arguments.connection.url).await?;
+        let (url, timeout) = (arguments.connection.url.clone(), arguments.timeout);
         Ok(Models { client, url, headers, timeout, configs: HashMap::new() })
     }
 

@@ -12,7 +12,7 @@ use super::{
     },
 };
 
-use troupe_options::MOST_IN_FLIGHT;
+use troupe_options::MAX_IN_FLIGHT;
 
 /// A sentence, and what it is drawn from.
 pub(super) fn reasons(found: &Findings<'_>, limit: Bottleneck) -> (String, Vec<String>) {
@@ -133,7 +133,7 @@ fn load(found: &Findings<'_>) -> (String, Vec<String>) {
     // Little's law: what a full pipeline holds is its throughput times its latency.
     let latency = found.levels.first().map_or(0.0, |it| it.seen.latency.mean()) / 1e9;
     let full = (step.capacity / found.level.batch.max(1) as f64 * latency).ceil() as usize + 1;
-    let full = full.max(found.level.in_flight * 2).min(MOST_IN_FLIGHT);
+    let full = full.max(found.level.in_flight * 2).min(MAX_IN_FLIGHT);
     let reason = format!(
         "With {} in flight the step nearest to its limit, {}, was busy {busy} of the time; to load \
          it fully takes about {full} in flight (`--concurrency {full}`).",

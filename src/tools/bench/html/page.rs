@@ -42,7 +42,7 @@ pub(in super::super) fn page(report: &BenchReport<'_>) -> String {
 
 fn subtitle(report: &BenchReport<'_>) -> String {
     let arguments = report.arguments;
-    let mut parts = vec![arguments.url.clone(), report.server.clone()];
+    let mut parts = vec![arguments.connection.url.clone(), report.server.clone()];
     if 1 < arguments.batch_size {
         parts.push(format!("{} rows a request", arguments.batch_size));
     }
