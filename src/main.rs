@@ -115,7 +115,7 @@ fn graph(config: &Path, format: GraphFormat, output: Option<&Path>) -> Result<()
     }
 }
 
-fn replay(asked: &options::Replay) -> ExitCode {
+fn replay(asked: &options::ReplayArguments) -> ExitCode {
     let replayed = client::replay(asked);
     match replayed.and_then(|it| print(&it.text).map(|()| it.is_equal)) {
         Ok(true) => ExitCode::SUCCESS,
