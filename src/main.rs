@@ -1,14 +1,18 @@
-//! The command: serves, checks a repository, draws an ensemble, asks or measures a server.
+//! The command line: serves until a signal, or runs a subcommand; owns exit codes and the log.
+
+mod signals;
 
 use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use clap::Parser;
-use troupe::server;
+use signals::Signals;
+use troupe::server::{Ending, Server};
 use troupe_backends::gpus;
 use troupe_base::config;
 use troupe_draw as draw;
@@ -20,8 +24,10 @@ use troupe_tools as client;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What `replay` ends with when it cannot say whether something differs.
+/// The exit code of `replay` when it cannot say whether something differs.
 const NOT_REPLAYED: u8 = 2;
+/// What worker processes have to finalize their models when the start has failed.
+const WORKERS_GRACE: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     // The allocator would get huge pages: 25 MiB more at rest, and nothing the faster for it.
@@ -53,7 +59,7 @@ fn main() -> ExitCode {
                 Ok(log) => {
                     let _written = log.flush_on_drop();
                     log::log_panics();
-                    server::run(options.serve, log)
+                    serve(options.serve, log)
                 }
                 Err(text) => fail(&text),
             }
@@ -70,6 +76,47 @@ fn main() -> ExitCode {
             it.problem.map_or(Ok(()), Err)
         })),
     }
+}
+
+/// Serves until a signal. The exit code is 0 when everything accepted was answered.
+fn serve(options: options::Serve, log: log::Log) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime for signals: {error}"));
+    runtime.and_then(|it| it.block_on(serve_until_signal(options, log))).unwrap_or_else(|error| {
+        tracing::error!("{error}");
+        ExitCode::FAILURE
+    })
+}
+
+async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<ExitCode, String> {
+    let mut signals = Signals::watch()?;
+    let grace = Duration::from_secs(options.exit_timeout_secs);
+    let exit_on_error = options.exit_on_error;
+    let server = Server::start(options, log).await.map_err(|error| error.to_string())?;
+    let is_loaded = tokio::select! {
+        summary = server.loaded() => summary.is_some_and(|it| it.is_ok),
+        () = signals.next() => {
+            server.abort(Duration::ZERO).await;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    if !is_loaded && exit_on_error {
+        tracing::error!("error: creating server: Internal - failed to load all models");
+        server.abort(WORKERS_GRACE).await;
+        return Ok(ExitCode::FAILURE);
+    }
+    tokio::select! {
+        () = signals.next() => (),
+        _ = server.ended() => return Err("the server ended by itself".to_owned()),
+    }
+    let ending = tokio::select! {
+        ending = server.stop(grace) => ending,
+        () = signals.next() => {
+            tracing::warn!("second signal received, exiting immediately");
+            server.abort(Duration::ZERO).await
+        }
+    };
+    Ok(if ending == Ending::Drained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Starts to log to where the options say.

@@ -35,7 +35,7 @@ pub const DEFAULT_MAX_INPUT_SIZE: usize = 64 << 20;
 #[derive(Debug, Parser)]
 #[command(name = "troupe", version, args_conflicts_with_subcommands = true)]
 pub struct Options {
-    /// Another thing to do than to serve.
+    /// Subcommand; none serves.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// How to serve.
@@ -43,7 +43,7 @@ pub struct Options {
     pub serve: Serve,
 }
 
-/// What else the binary does.
+/// What the binary does other than serve.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Say everything that is wrong with the configs of a repository, without loading anything
@@ -147,7 +147,7 @@ pub struct Serve {
     pub provision: bool,
     /// Where to listen, and how.
     #[command(flatten)]
-    pub doors: Doors,
+    pub listeners: Listeners,
     /// What is measured, and how it is shown.
     #[command(flatten)]
     pub metrics: Metrics,
@@ -171,7 +171,7 @@ pub struct Serve {
 /// Where to listen, and how.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
-pub struct Doors {
+pub struct Listeners {
     /// Serve HTTP
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub allow_http: bool,
@@ -207,6 +207,13 @@ pub struct Doors {
     pub http_max_input_size: usize,
 }
 
+impl Default for Serve {
+    /// What the command line says if it says nothing.
+    fn default() -> Serve {
+        Options::parse_from(["troupe"]).serve
+    }
+}
+
 impl Serve {
     /// The backend settings, by backend and key.
     pub fn backend_settings(&self) -> BTreeMap<(String, String), String> {
@@ -233,11 +240,14 @@ impl Serve {
         if let Err(problem) = self.trace.parsed() {
             return Some(problem);
         }
-        let doors = &self.doors;
-        let http = doors.allow_http.then_some(("HTTP", &doors.http_address, doors.http_port));
-        let grpc = doors.allow_grpc.then_some(("GRPC", &doors.grpc_address, doors.grpc_port));
-        let address = doors.metrics_address.as_ref().unwrap_or(&doors.http_address);
-        let metrics = doors.allow_metrics.then_some(("metrics", address, doors.metrics_port));
+        let listeners = &self.listeners;
+        let http =
+            listeners.allow_http.then_some(("HTTP", &listeners.http_address, listeners.http_port));
+        let grpc =
+            listeners.allow_grpc.then_some(("GRPC", &listeners.grpc_address, listeners.grpc_port));
+        let address = listeners.metrics_address.as_ref().unwrap_or(&listeners.http_address);
+        let metrics =
+            listeners.allow_metrics.then_some(("metrics", address, listeners.metrics_port));
         let open: Vec<_> = [http, grpc, metrics].into_iter().flatten().collect();
         for (index, (name, address, port)) in open.iter().enumerate() {
             if let Some((other, ..)) =
@@ -311,7 +321,7 @@ mod tests {
         let options = serve(&["--model-store=a", "--model-repository", "b", "--http-port=0"]);
         let options = options.unwrap();
         assert_eq!(options.model_repository, [PathBuf::from("a"), PathBuf::from("b")]);
-        assert_eq!(options.doors.http_port, 0);
+        assert_eq!(options.listeners.http_port, 0);
         assert!(serve(&["--strict-readiness=OFF"]).is_ok_and(|it| !it.strict_readiness));
         assert!(serve(&["--disable-auto-complete-config"]).is_ok_and(|it| !it.auto_complete()));
         assert!(serve(&["--log-verbose=true"]).is_ok_and(|it| it.log.log_verbose == 1));

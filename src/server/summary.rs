@@ -1,14 +1,14 @@
-//! What people at a terminal see once the first load is through.
+//! Start-up tables in the log: models with their status, and options.
 
-use super::settings;
+use super::settings::repositories;
 use troupe_base::table::table;
 use troupe_gateway::metadata;
 use troupe_observability::log::Log;
 use troupe_options::{ControlMode, Serve};
 use troupe_repository::{self as repository, Summary};
 
-/// Logs the tables. `false` when something failed.
-pub(super) fn loaded(summary: &Summary, options: &Serve, log: &Log) -> bool {
+/// Logs the tables, once the first load is through.
+pub(super) fn log_summary(summary: &Summary, options: &Serve, log: &Log) {
     let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
     let row = |it: &repository::SummaryRow| {
         vec![it.model.to_string(), version(it.version), it.status.clone()]
@@ -16,7 +16,6 @@ pub(super) fn loaded(summary: &Summary, options: &Serve, log: &Log) -> bool {
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
     log.table(&table(&["Model", "Version", "Status"], &rows));
     log.table(&table(&["Option", "Value"], &option_rows(options)));
-    summary.is_ok
 }
 
 fn option_rows(options: &Serve) -> Vec<Vec<String>> {
@@ -25,7 +24,7 @@ fn option_rows(options: &Serve) -> Vec<Vec<String>> {
         ("server_version".to_owned(), metadata::VERSION.to_owned()),
         ("troupe_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ];
-    for (index, path) in settings(options).repositories.iter().enumerate() {
+    for (index, path) in repositories(options).iter().enumerate() {
         rows.push((format!("model_repository_path[{index}]"), path.display().to_string()));
     }
     let mode = match options.model_control_mode {

@@ -18,14 +18,14 @@ pub(super) fn metrics(options: &Serve) -> Metrics {
     for text in skipped {
         tracing::error!("{text}");
     }
-    if !options.doors.allow_metrics {
+    if !options.listeners.allow_metrics {
         return Metrics::off();
     }
     let metrics = Metrics::with(latencies);
     let (cpu, gpu) = (options.metrics.allow_cpu_metrics, options.metrics.allow_gpu_metrics);
     if cpu || gpu {
         let interval = Duration::from_millis(options.metrics.metrics_interval_ms);
-        actix_rt::spawn(watch(metrics.clone(), (cpu, gpu), interval));
+        actix_rt::spawn(watch(metrics.clone(), cpu, gpu, interval));
     }
     metrics
 }
@@ -43,7 +43,7 @@ impl Watch {
 }
 
 /// Never ends unless there is nothing to look at.
-async fn watch(metrics: Metrics, (cpu, gpu): (bool, bool), interval: Duration) {
+async fn watch(metrics: Metrics, cpu: bool, gpu: bool, interval: Duration) {
     // Drivers may take their time: on a thread that may block.
     let opened = spawn_blocking(move || Watch {
         cpu: cpu.then(CpuWatch::default),

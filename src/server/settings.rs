@@ -1,0 +1,67 @@
+//! Settings of the repository and of the gateways, out of what the command line says.
+
+use std::{path::PathBuf, sync::Arc};
+
+use troupe_backends::gpus;
+use troupe_base::{backend, budget::Budget, config, tensor::SegmentPool};
+use troupe_gateway::settings::Settings;
+use troupe_observability::log::Log;
+use troupe_options::Serve;
+use troupe_repository as repository;
+
+/// Where models are looked for, unless the command line says.
+const DEFAULT_REPOSITORY: &str = "model_repository";
+
+/// A line in the log about each flag and each backend setting that nothing looks at.
+pub(super) fn warn_without_effect(options: &Serve) {
+    for flag in options.without_effect.given() {
+        tracing::warn!("{flag} has no effect here");
+    }
+    for (backend, key) in options.backend_settings().into_keys() {
+        if !troupe_backends::SETTINGS.contains(&(&*backend, &*key)) {
+            let name = if backend.is_empty() { key } else { format!("{backend},{key}") };
+            tracing::warn!("--backend-config={name} has no effect here");
+        }
+    }
+}
+
+/// Folders of models.
+pub(super) fn repositories(options: &Serve) -> Vec<PathBuf> {
+    if options.model_repository.is_empty() {
+        return vec![DEFAULT_REPOSITORY.into()];
+    }
+    options.model_repository.clone()
+}
+
+/// For the repository; without what the server itself makes.
+pub(super) fn of_models(options: &Serve) -> repository::Settings {
+    repository::Settings {
+        repositories: repositories(options),
+        mode: options.model_control_mode,
+        load_models: options.load_model.clone(),
+        auto_complete: options.auto_complete(),
+        threads: options.model_load_thread_count as usize,
+        retry_count: options.model_load_retry_count,
+        backend: backend::Settings {
+            options: options.backend_settings(),
+            provision: options.provision,
+            ..backend::Settings::default()
+        },
+        config: config::ServerFeatures { gpus: gpus::usable },
+        ..repository::Settings::default()
+    }
+}
+
+/// For the gateways.
+pub(super) fn of_gateways(options: &Serve, log: &Log, segments: Arc<SegmentPool>) -> Settings {
+    Settings {
+        server_id: options.id.clone(),
+        max_input_size: options.listeners.http_max_input_size,
+        strict_readiness: options.strict_readiness,
+        allow_dashboard: options.dashboard.allow_dashboard,
+        segments,
+        log: log.clone(),
+        access_log: options.log.access_log,
+        tap: options.tap.allow_tap.then(|| Budget::new(options.tap.tap_max_bytes)),
+    }
+}
