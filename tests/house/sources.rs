@@ -26,6 +26,11 @@ pub(crate) fn read(file: &Path) -> String {
     fs::read_to_string(top().join(file)).unwrap()
 }
 
+/// Is there such a file or folder?
+pub(crate) fn exists(path: &Path) -> bool {
+    top().join(path).exists()
+}
+
 /// Rust files below a folder, sorted.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files(folder, "rs")

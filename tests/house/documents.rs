@@ -1,0 +1,50 @@
+//! Documents for people: the README stays short, links lead somewhere, the map names every module.
+
+use std::path::{Path, PathBuf};
+
+use super::sources::{exists, files, read};
+
+/// What a newcomer reads at once; what does not fit is a linked page.
+const MAX_README_LINES: usize = 220;
+
+#[test]
+fn the_readme_is_short() {
+    let lines = read(Path::new("README.md")).lines().count();
+    assert!(lines <= MAX_README_LINES, "README.md has {lines} lines, at most {MAX_README_LINES}");
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut broken = Vec::new();
+    for document in documents() {
+        let folder = document.parent().unwrap_or(Path::new(""));
+        for link in links(&read(&document)) {
+            let target = folder.join(link.split('#').next().unwrap_or(""));
+            if !exists(&target) {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut all = vec![PathBuf::from("README.md")];
+    for folder in ["src", "pipelines", "benches"] {
+        all.extend(files(Path::new(folder), "md"));
+    }
+    all
+}
+
+/// Targets of Markdown links that are neither addresses nor places in the same document.
+fn links(text: &str) -> Vec<String> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let is_file = |target: &&str| !target.contains("://") && !target.starts_with('#');
+    targets.map(|(target, _)| target).filter(is_file).map(str::to_owned).collect()
+}
+
+#[test]
+fn links_are_found() {
+    let text = "[a](b.md) ![c](d/e.svg) [f](https://g) [h](#i) [j](k.md#l)";
+    assert_eq!(links(text), ["b.md", "d/e.svg", "k.md#l"]);
+}
