@@ -4,25 +4,31 @@ mod ahead;
 mod any_order;
 mod decoupled;
 mod fakes;
-mod levels;
+mod stages;
 mod windows;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
 
 use actix_rt::{Arbiter, ArbiterHandle, System};
 
 use super::*;
-use crate::batcher;
+use crate::{batcher, engines::Engines};
 use troupe_backends::native;
 use troupe_base::{
-    config::{ServerFeatures, read_text},
+    config::{ModelConfig, ServerFeatures, read_text},
     error::{Error, Result as Answered},
-    model::{Health, ModelParts},
-    request::{Context, Wanted},
+    metrics::Metrics,
+    model::{Health, Infer, Model, ModelParts},
+    request::{Answer, Context, Reply, Request, Response, Wanted},
+    statistics::Statistics,
     tensor::{DataType, Tensor},
 };
 
-struct Stage {
+struct Fixture {
     /// `max_inflight_requests` of ensembles to come.
     limit: u32,
     /// Added to their configs.
@@ -36,14 +42,14 @@ fn config(text: &str) -> Arc<ModelConfig> {
     Arc::new(draft.finish(&ServerFeatures::default()).unwrap())
 }
 
-impl Stage {
-    fn new() -> Stage {
-        Stage::at(Arbiter::new().handle())
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture::at(Arbiter::new().handle())
     }
 
-    fn at(arbiter: ArbiterHandle) -> Stage {
+    fn at(arbiter: ArbiterHandle) -> Fixture {
         let engines = Engines::new(vec![arbiter]);
-        Stage { limit: 0, more: "", engines, models: HashMap::new() }
+        Fixture { limit: 0, more: "", engines, models: HashMap::new() }
     }
 
     /// Inputs and outputs read as `NAME:dims`, all INT32.
@@ -161,15 +167,15 @@ fn step(text: &str) -> String {
     )
 }
 
-fn on_stage<F: Future<Output = ()>>(run: impl FnOnce(Stage) -> F) {
-    System::new().block_on(async { run(Stage::new()).await });
+fn with_fixture<F: Future<Output = ()>>(run: impl FnOnce(Fixture) -> F) {
+    System::new().block_on(async { run(Fixture::new()).await });
 }
 
 /// The same on one thread whose clock stands still.
-fn on_one_thread<F: Future<Output = ()>>(run: impl FnOnce(Stage) -> F) {
+fn on_one_thread<F: Future<Output = ()>>(run: impl FnOnce(Fixture) -> F) {
     System::new().block_on(async {
         tokio::time::pause();
-        run(Stage::at(Arbiter::current())).await;
+        run(Fixture::at(Arbiter::current())).await;
     });
 }
 
@@ -182,13 +188,13 @@ async fn settle() {
 
 /// Until whoever looks now and then has looked.
 async fn later() {
-    tokio::time::advance(2 * step::SWEEP).await;
+    tokio::time::advance(2 * run::SWEEP_INTERVAL).await;
     settle().await;
 }
 
-async fn arithmetic(stage: &mut Stage) {
-    stage.native("add_sub", "add_sub", 0, ("A:2 B:2", "SUM:2 DIFF:2")).await;
-    stage.native("mul", "mul", 0, ("X:2 Y:2", "XY:2")).await;
+async fn arithmetic(fixture: &mut Fixture) {
+    fixture.native("add_sub", "add_sub", 0, ("A:2 B:2", "SUM:2 DIFF:2")).await;
+    fixture.native("mul", "mul", 0, ("X:2 Y:2", "XY:2")).await;
 }
 
 const CHAIN: [&str; 2] =
@@ -196,60 +202,60 @@ const CHAIN: [&str; 2] =
 
 #[test]
 fn tensors_flow_by_name_whatever_the_order_of_the_steps() {
-    on_stage(|mut stage| async move {
-        arithmetic(&mut stage).await;
-        stage.ensemble("chain", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
-        let answer = stage.ask("chain", &[&[5, 7], &[3, 4]], Wanted::All).await;
+    with_fixture(|mut fixture| async move {
+        arithmetic(&mut fixture).await;
+        fixture.ensemble("chain", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
+        let answer = fixture.ask("chain", &[&[5, 7], &[3, 4]], Wanted::All).await;
         assert_eq!(answer.unwrap(), [[16, 33]]);
-        assert_eq!((stage.executions("chain"), stage.executions("mul")), (1, 1));
+        assert_eq!((fixture.executions("chain"), fixture.executions("mul")), (1, 1));
     });
 }
 
 #[test]
 fn an_ensemble_can_be_a_step() {
-    on_stage(|mut stage| async move {
-        arithmetic(&mut stage).await;
-        stage.ensemble("inner", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
+    with_fixture(|mut fixture| async move {
+        arithmetic(&mut fixture).await;
+        fixture.ensemble("inner", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
         let steps = ["inner: IN0=A IN1=B -> OUT=one", "inner: IN0=one IN1=A -> OUT=two"];
-        stage.ensemble("outer", 0, ("A:2 B:2", "two:2"), &steps).await.unwrap();
-        let answer = stage.ask("outer", &[&[2, 3], &[1, 1]], Wanted::All).await;
+        fixture.ensemble("outer", 0, ("A:2 B:2", "two:2"), &steps).await.unwrap();
+        let answer = fixture.ask("outer", &[&[2, 3], &[1, 1]], Wanted::All).await;
         assert_eq!(answer.unwrap(), [[9 - 4, 64 - 9]]);
     });
 }
 
 #[test]
 fn steps_that_no_requested_output_needs_do_not_run() {
-    on_stage(|mut stage| async move {
-        arithmetic(&mut stage).await;
+    with_fixture(|mut fixture| async move {
+        arithmetic(&mut fixture).await;
         let steps = [CHAIN[1], "mul: X=sum Y=diff -> XY=OUT"];
-        stage.ensemble("both", 0, ("IN0:2 IN1:2", "sum:2 OUT:2"), &steps).await.unwrap();
+        fixture.ensemble("both", 0, ("IN0:2 IN1:2", "sum:2 OUT:2"), &steps).await.unwrap();
         let only = |index| Wanted::Only([index].into_iter().collect());
-        let sum = stage.ask("both", &[&[1, 2], &[3, 4]], only(0)).await.unwrap();
-        assert_eq!((sum, stage.executions("mul")), (vec![vec![4, 6], vec![]], 0));
-        let product = stage.ask("both", &[&[1, 2], &[3, 4]], only(1)).await.unwrap();
+        let sum = fixture.ask("both", &[&[1, 2], &[3, 4]], only(0)).await.unwrap();
+        assert_eq!((sum, fixture.executions("mul")), (vec![vec![4, 6], vec![]], 0));
+        let product = fixture.ask("both", &[&[1, 2], &[3, 4]], only(1)).await.unwrap();
         assert_eq!(product, [vec![], vec![-8, -12]]);
     });
 }
 
 #[test]
 fn steps_may_batch_where_their_ensemble_does_not() {
-    on_stage(|mut stage| async move {
-        stage.native("batching", "identity", 8, ("I:2", "O:2")).await;
-        stage.native("plain", "identity", 0, ("I:2", "O:2")).await;
+    with_fixture(|mut fixture| async move {
+        fixture.native("batching", "identity", 8, ("I:2", "O:2")).await;
+        fixture.native("plain", "identity", 0, ("I:2", "O:2")).await;
         let steps = ["batching: I=IN -> O=mid", "plain: I=mid -> O=OUT"];
-        stage.ensemble("mixed", 0, ("IN:2", "OUT:2"), &steps).await.unwrap();
-        assert_eq!(stage.ask("mixed", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2]]);
+        fixture.ensemble("mixed", 0, ("IN:2", "OUT:2"), &steps).await.unwrap();
+        assert_eq!(fixture.ask("mixed", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2]]);
     });
 }
 
 #[test]
 fn a_failure_names_ensemble_step_model_and_version() {
-    on_stage(|mut stage| async move {
-        stage.native("any", "identity", 0, ("I:-1", "O:-1")).await;
-        stage.native("two", "identity", 0, ("I:2", "O:2")).await;
+    with_fixture(|mut fixture| async move {
+        fixture.native("any", "identity", 0, ("I:-1", "O:-1")).await;
+        fixture.native("two", "identity", 0, ("I:2", "O:2")).await;
         let steps = ["any: I=IN -> O=mid", "two: I=mid -> O=OUT"];
-        stage.ensemble("strict", 0, ("IN:-1", "OUT:2"), &steps).await.unwrap();
-        let error = stage.ask("strict", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
+        fixture.ensemble("strict", 0, ("IN:-1", "OUT:2"), &steps).await.unwrap();
+        let error = fixture.ask("strict", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "in ensemble 'strict', step 1 (model 'two' version 1): [request id: <id_unknown>] \
@@ -260,16 +266,16 @@ fn a_failure_names_ensemble_step_model_and_version() {
 
 #[test]
 fn every_disagreement_with_the_steps_is_reported() {
-    on_stage(|mut stage| async move {
-        arithmetic(&mut stage).await;
-        stage.native("small", "identity", 2, ("I:2", "O:2")).await;
+    with_fixture(|mut fixture| async move {
+        arithmetic(&mut fixture).await;
+        fixture.native("small", "identity", 2, ("I:2", "O:2")).await;
         let steps = [
             "add_sub: A=IN0 C=IN1 -> SUM=sum NOPE=none",
             "small: I=sum -> O=mid",
             "mul: X=mid Y=none -> XY=OUT",
         ];
         let io = ("IN0:3 IN1:2", "OUT:2");
-        let problems = stage.ensemble("bad", 8, io, &steps).await.unwrap_err();
+        let problems = fixture.ensemble("bad", 8, io, &steps).await.unwrap_err();
         let text = |it: &String| it.split(" (config.pbtxt:").next().unwrap().to_owned();
         assert!(problems.iter().all(|it| it.contains(" (config.pbtxt:1:")), "{problems:?}");
         assert_eq!(
@@ -289,13 +295,13 @@ fn every_disagreement_with_the_steps_is_reported() {
 
 #[test]
 fn a_limit_of_one_in_flight_serves_everyone_in_turn() {
-    on_stage(|mut stage| async move {
-        arithmetic(&mut stage).await;
-        stage.limit = 1;
-        stage.ensemble("chain", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
+    with_fixture(|mut fixture| async move {
+        arithmetic(&mut fixture).await;
+        fixture.limit = 1;
+        fixture.ensemble("chain", 0, ("IN0:2 IN1:2", "OUT:2"), &CHAIN).await.unwrap();
         let ask = |value: i32| {
-            let stage = &stage;
-            async move { stage.ask("chain", &[&[value, 1], &[1, 1]], Wanted::All).await }
+            let fixture = &fixture;
+            async move { fixture.ask("chain", &[&[value, 1], &[1, 1]], Wanted::All).await }
         };
         let answers = futures_util::future::join_all((0..50).map(ask)).await;
         for (value, answer) in (0..50).zip(answers) {
@@ -306,29 +312,29 @@ fn a_limit_of_one_in_flight_serves_everyone_in_turn() {
 
 #[test]
 fn a_branch_that_ends_after_its_sibling_failed_is_ignored() {
-    on_stage(|mut stage| async move {
-        stage.native("any", "identity", 0, ("I:-1", "O:-1")).await;
-        stage.native("two", "identity", 0, ("I:2", "O:2")).await;
+    with_fixture(|mut fixture| async move {
+        fixture.native("any", "identity", 0, ("I:-1", "O:-1")).await;
+        fixture.native("two", "identity", 0, ("I:2", "O:2")).await;
         // Another thread: it answers after the failure.
-        stage.native("late", "concat", 0, ("I:-1", "O:-1")).await;
+        fixture.native("late", "concat", 0, ("I:-1", "O:-1")).await;
         let steps = ["two: I=IN -> O=failed", "late: I=IN -> O=mid", "any: I=mid -> O=OUT"];
-        stage.ensemble("fork", 0, ("IN:-1", "failed:2 OUT:-1"), &steps).await.unwrap();
+        fixture.ensemble("fork", 0, ("IN:-1", "failed:2 OUT:-1"), &steps).await.unwrap();
         for _ in 0..100 {
-            let error = stage.ask("fork", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
+            let error = fixture.ask("fork", &[&[1, 2, 3]], Wanted::All).await.unwrap_err();
             assert!(error.to_string().starts_with("in ensemble 'fork', step 0 "), "{error}");
         }
-        assert_eq!(stage.ask("fork", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2], [1, 2]]);
+        assert_eq!(fixture.ask("fork", &[&[1, 2]], Wanted::All).await.unwrap(), [[1, 2], [1, 2]]);
     });
 }
 
 #[test]
 fn an_empty_batch_is_refused_before_it_can_meet_others() {
-    on_stage(|mut stage| async move {
-        stage.native("batching", "identity", 8, ("I:2", "O:2")).await;
+    with_fixture(|mut fixture| async move {
+        fixture.native("batching", "identity", 8, ("I:2", "O:2")).await;
         let empty = Tensor::new(DataType::Int32, [0, 2].into_iter().collect(), "".into()).unwrap();
         let (reply, answer) = Reply::channel();
         let request = Request { inputs: vec![Some(empty)], ..Request::default() };
-        stage.models["batching"].infer(request, reply);
+        fixture.models["batching"].infer(request, reply);
         let text = answer.await.unwrap().unwrap_err().to_string();
         assert!(
             text.ends_with("inference request batch-size must be >= 1 for 'batching'"),

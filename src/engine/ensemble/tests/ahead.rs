@@ -7,30 +7,30 @@ const IO: (&str, &str) = ("IN:-1", "OUT:-1");
 /// One MiB.
 const LARGE: usize = 1 << 18;
 
-async fn chain(stage: &mut Stage) -> (Asked, Asked) {
-    let asked = (stage.fake_decoupled("makes", ONE), stage.fake("reads", ONE));
+async fn chain(fixture: &mut Fixture) -> (ModelRequests, ModelRequests) {
+    let asked = (fixture.fake_decoupled("makes", ONE), fixture.fake("reads", ONE));
     let steps = ["makes: x=IN -> y=mid", "reads: x=mid -> y=OUT"];
-    stage.ensemble("chain", 0, IO, &steps).await.unwrap();
+    fixture.ensemble("chain", 0, IO, &steps).await.unwrap();
     asked
 }
 
 /// A request of a chain whose first iteration is slow: all that could be made of the others was.
 struct Stuck {
     client: Client,
-    made: Open,
-    reads: Asked,
-    first: Open,
-    held: Held,
+    made: OpenRequest,
+    reads: ModelRequests,
+    first: OpenRequest,
+    held: UnreturnedCredit,
     /// Iterations that have begun.
     begun: usize,
 }
 
 const ALL: usize = 500;
 
-async fn stuck(stage: &mut Stage) -> Stuck {
-    let held = Held::default();
-    let (mut makes, mut reads) = chain(stage).await;
-    let client = stage.stream("chain", 7);
+async fn stuck(fixture: &mut Fixture) -> Stuck {
+    let held = UnreturnedCredit::default();
+    let (mut makes, mut reads) = chain(fixture).await;
+    let client = fixture.stream("chain", 7);
     let mut made = makes.next().await;
     (0..ALL as i32).for_each(|it| made.counted_part(it, &held));
     let first = reads.next().await;
@@ -48,8 +48,8 @@ async fn stuck(stage: &mut Stage) -> Stuck {
 
 #[test]
 fn iterations_wait_once_those_before_them_hold_enough() {
-    on_one_thread(|mut stage| async move {
-        let Stuck { mut client, made, mut reads, first, held, begun } = stuck(&mut stage).await;
+    on_one_thread(|mut fixture| async move {
+        let Stuck { mut client, made, mut reads, first, held, begun } = stuck(&mut fixture).await;
         assert!((60..=64).contains(&begun), "{begun}");
         assert!(held.is(ALL) && client.has_heard_nothing());
         first.swell(LARGE);
@@ -80,10 +80,10 @@ fn iterations_wait_once_those_before_them_hold_enough() {
 
 #[test]
 fn a_client_that_does_not_read_is_not_run_ahead_of_either() {
-    on_one_thread(|mut stage| async move {
-        let held = Held::default();
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut client = stage.stream("chain", 7);
+    on_one_thread(|mut fixture| async move {
+        let held = UnreturnedCredit::default();
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut client = fixture.stream("chain", 7);
         let mut made = makes.next().await;
         (0..300).for_each(|it| made.counted_part(it, &held));
         let mut told = 0;
@@ -105,8 +105,8 @@ fn a_client_that_does_not_read_is_not_run_ahead_of_either() {
 
 #[test]
 fn a_client_that_leaves_sets_free_what_waits_whatever_is_slow() {
-    on_one_thread(|mut stage| async move {
-        let Stuck { mut client, mut made, reads, first, held, begun } = stuck(&mut stage).await;
+    on_one_thread(|mut fixture| async move {
+        let Stuck { mut client, mut made, reads, first, held, begun } = stuck(&mut fixture).await;
         assert!(held.is(ALL));
         client.context.cancel();
         later().await;
@@ -124,8 +124,8 @@ fn a_client_that_leaves_sets_free_what_waits_whatever_is_slow() {
 
 #[test]
 fn a_failure_sets_free_what_waits_behind_it() {
-    on_one_thread(|mut stage| async move {
-        let Stuck { mut client, made, reads, first, held, .. } = stuck(&mut stage).await;
+    on_one_thread(|mut fixture| async move {
+        let Stuck { mut client, made, reads, first, held, .. } = stuck(&mut fixture).await;
         first.fail("no");
         settle().await;
         assert!(held.is(0) && reads.is_idle());
@@ -138,20 +138,20 @@ fn a_failure_sets_free_what_waits_behind_it() {
 #[test]
 fn the_window_is_what_the_config_says() {
     for (window, least, most) in [("1", 16, 16), ("8M", 16, 16), ("100M", 95, 100)] {
-        on_one_thread(|mut stage| async move {
+        on_one_thread(|mut fixture| async move {
             let more = format!(
                 "parameters {{ key: 'ITERATION_WINDOW_BYTES' value {{ string_value: '{window}' }} }}"
             );
-            stage.more = more.leak();
-            let Stuck { begun, .. } = stuck(&mut stage).await;
+            fixture.more = more.leak();
+            let Stuck { begun, .. } = stuck(&mut fixture).await;
             assert!((least..=most).contains(&begun), "{begun} of {window}");
         });
     }
-    on_one_thread(|mut stage| async move {
-        stage.more = "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: 'all' } }";
-        let _asked = (stage.fake_decoupled("makes", ONE), stage.fake("reads", ONE));
+    on_one_thread(|mut fixture| async move {
+        fixture.more = "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: 'all' } }";
+        let _asked = (fixture.fake_decoupled("makes", ONE), fixture.fake("reads", ONE));
         let steps = ["makes: x=IN -> y=mid", "reads: x=mid -> y=OUT"];
-        let problems = stage.ensemble("chain", 0, IO, &steps).await.unwrap_err();
+        let problems = fixture.ensemble("chain", 0, IO, &steps).await.unwrap_err();
         let text = "parameter 'ITERATION_WINDOW_BYTES' of model 'chain' is 'all', expected a \
                     positive whole number of bytes, or one with K, M or G (config.pbtxt:1:";
         assert!(problems.len() == 1 && problems[0].starts_with(text), "{problems:?}");
@@ -160,12 +160,12 @@ fn the_window_is_what_the_config_says() {
 
 #[test]
 fn what_iterations_hold_on_their_way_counts() {
-    on_one_thread(|mut stage| async move {
-        let mut makes = stage.fake_decoupled("makes", ONE);
-        let (mut swells, mut shrinks) = (stage.fake("swells", ONE), stage.fake("shrinks", ONE));
+    on_one_thread(|mut fixture| async move {
+        let mut makes = fixture.fake_decoupled("makes", ONE);
+        let (mut swells, mut shrinks) = (fixture.fake("swells", ONE), fixture.fake("shrinks", ONE));
         let steps = ["makes: x=IN -> y=a", "swells: x=a -> y=b", "shrinks: x=b -> y=OUT"];
-        stage.ensemble("both", 0, IO, &steps).await.unwrap();
-        let _client = stage.stream("both", 7);
+        fixture.ensemble("both", 0, IO, &steps).await.unwrap();
+        let _client = fixture.stream("both", 7);
         let mut made = makes.next().await;
         (0..ALL as i32).for_each(|it| made.part(it));
         settle().await;
@@ -190,13 +190,13 @@ fn what_iterations_hold_on_their_way_counts() {
 
 #[test]
 fn responses_of_an_ensemble_within_wait_there() {
-    on_one_thread(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut after = stage.fake("after", ONE);
+    on_one_thread(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut after = fixture.fake("after", ONE);
         let steps = ["chain: IN=A -> OUT=mid", "after: x=mid -> y=B"];
-        stage.ensemble("outer", 0, ("A:-1", "B:-1"), &steps).await.unwrap();
-        let held = Held::default();
-        let mut client = stage.stream("outer", 7);
+        fixture.ensemble("outer", 0, ("A:-1", "B:-1"), &steps).await.unwrap();
+        let held = UnreturnedCredit::default();
+        let mut client = fixture.stream("outer", 7);
         let mut made = makes.next().await;
         (0..ALL as i32).for_each(|it| made.counted_part(it, &held));
         made.end();
@@ -224,7 +224,7 @@ fn responses_of_an_ensemble_within_wait_there() {
                 break;
             }
             reads.all().into_iter().for_each(|it| it.swell(LARGE));
-            after.all().into_iter().for_each(Open::echo);
+            after.all().into_iter().for_each(OpenRequest::echo);
             client.taken.clear();
         }
         let expected = (0..ALL).map(|it| it.to_string()).chain(["end".to_owned()]);
@@ -236,12 +236,12 @@ fn responses_of_an_ensemble_within_wait_there() {
 
 #[test]
 fn a_failure_within_an_iteration_stops_its_own_maker_only() {
-    on_one_thread(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut first = stage.fake_decoupled("first", ONE);
+    on_one_thread(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut first = fixture.fake_decoupled("first", ONE);
         let steps = ["first: x=A -> y=mid", "chain: IN=mid -> OUT=B"];
-        stage.ensemble("outer", 0, ("A:-1", "B:-1"), &steps).await.unwrap();
-        let mut client = stage.stream("outer", 7);
+        fixture.ensemble("outer", 0, ("A:-1", "B:-1"), &steps).await.unwrap();
+        let mut client = fixture.stream("outer", 7);
         let mut outer = first.next().await;
         (1..=2).for_each(|it| outer.part(it));
         let mut made = makes.next().await;

@@ -58,18 +58,18 @@ impl Dice {
 }
 
 struct World {
-    stage: Stage,
+    fixture: Fixture,
     dice: Dice,
     /// Whether models fail and clients leave.
     is_rough: bool,
-    models: Vec<(bool, Asked)>,
+    models: Vec<(bool, ModelRequests)>,
     /// Requests that no model has answered, and whether it may respond any number of times.
-    open: Vec<(bool, Open)>,
+    open: Vec<(bool, OpenRequest)>,
     clients: Vec<Played>,
     /// Which numbers a decoupled model has made of each.
     made: HashMap<i32, Vec<i32>>,
     last: i32,
-    held: Held,
+    held: UnreturnedCredit,
 }
 
 struct Played {
@@ -80,29 +80,29 @@ struct Played {
 }
 
 impl World {
-    async fn new(mut stage: Stage, (_, ensembles): &Shape, seed: usize) -> World {
+    async fn new(mut fixture: Fixture, (_, ensembles): &Shape, seed: usize) -> World {
         const WINDOWS: [&str; 3] = [
             "",
             "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: '1' } }",
             "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: '5K' } }",
         ];
-        stage.limit = [0, 0, 1, 3][seed % 4];
-        stage.more = WINDOWS[seed / 4 % 3];
+        fixture.limit = [0, 0, 1, 3][seed % 4];
+        fixture.more = WINDOWS[seed / 4 % 3];
         let mut models = Vec::new();
         for name in ["s1", "s2"] {
-            models.push((false, stage.fake(name, ONE)));
+            models.push((false, fixture.fake(name, ONE)));
         }
-        models.push((false, stage.fake("j", ("a:-1 b:-1", "y:-1"))));
+        models.push((false, fixture.fake("j", ("a:-1 b:-1", "y:-1"))));
         for name in ["d1", "d2", "d3"] {
-            models.push((true, stage.fake_decoupled(name, ONE)));
+            models.push((true, fixture.fake_decoupled(name, ONE)));
         }
         for (name, steps) in *ensembles {
-            stage.ensemble(name, 0, ("IN:-1", "OUT:-1"), steps).await.unwrap();
+            fixture.ensemble(name, 0, ("IN:-1", "OUT:-1"), steps).await.unwrap();
         }
         let dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed as u64) << 7);
         let (open, clients, made) = (Vec::new(), Vec::new(), HashMap::new());
-        let (is_rough, held) = (seed.is_multiple_of(2), Held::default());
-        World { stage, dice, is_rough, models, open, clients, made, last: 0, held }
+        let (is_rough, held) = (seed.is_multiple_of(2), UnreturnedCredit::default());
+        World { fixture, dice, is_rough, models, open, clients, made, last: 0, held }
     }
 
     fn number(&mut self) -> i32 {
@@ -112,7 +112,7 @@ impl World {
 
     fn ask(&mut self) {
         let number = self.number();
-        let client = self.stage.stream("top", number);
+        let client = self.fixture.stream("top", number);
         self.clients.push(Played { client, number, told: Vec::new(), has_ended: false });
     }
 
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    fn respond(&mut self, mut open: Open) {
+    fn respond(&mut self, mut open: OpenRequest) {
         let source = open.values()[0];
         let most = if self.dice.says(10) { 50 } else { 4 };
         for _ in 0..self.dice.below(most) {
@@ -247,9 +247,9 @@ fn first(text: &str) -> i32 {
 fn each_request_ends_once_and_in_order_and_leaves_nothing() {
     for (index, shape) in SHAPES.iter().enumerate() {
         for seed in 0..24 {
-            on_one_thread(|stage| async move {
+            on_one_thread(|fixture| async move {
                 let name = format!("shape {index}, seed {seed}");
-                let mut world = World::new(stage, shape, seed).await;
+                let mut world = World::new(fixture, shape, seed).await;
                 for _ in 0..60 {
                     world.act();
                     world.settle().await;
@@ -262,7 +262,7 @@ fn each_request_ends_once_and_in_order_and_leaves_nothing() {
                 // The windows are as they were.
                 let before = world.clients.len();
                 world.is_rough = false;
-                let at_once = world.stage.limit.max(1) as usize;
+                let at_once = world.fixture.limit.max(1) as usize;
                 (0..at_once).for_each(|_| world.ask());
                 world.settle().await;
                 assert_eq!(world.open.len(), at_once, "{name}: not all have begun");

@@ -6,23 +6,23 @@ const ONE: (&str, &str) = ("x:-1", "y:-1");
 
 const CHAIN: [&str; 2] = ["makes: x=IN -> y=mid", "reads: x=mid -> y=OUT"];
 
-async fn chain(stage: &mut Stage) -> (Asked, Asked) {
-    let asked = (stage.fake_decoupled("makes", ONE), stage.fake("reads", ONE));
-    stage.ensemble("chain", 0, ("IN:-1", "OUT:-1"), &CHAIN).await.unwrap();
+async fn chain(fixture: &mut Fixture) -> (ModelRequests, ModelRequests) {
+    let asked = (fixture.fake_decoupled("makes", ONE), fixture.fake("reads", ONE));
+    fixture.ensemble("chain", 0, ("IN:-1", "OUT:-1"), &CHAIN).await.unwrap();
     asked
 }
 
 #[test]
 fn iterations_run_side_by_side_and_answer_in_their_order() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        assert!(stage.models["chain"].config.decoupled);
-        let mut client = stage.stream("chain", 7);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        assert!(fixture.models["chain"].config.decoupled);
+        let mut client = fixture.stream("chain", 7);
         let mut made = makes.next().await;
         assert_eq!(made.values(), [7]);
         (1..=3).for_each(|it| made.part(it));
         let mut all = reads.take(3).await;
-        assert_eq!(all.iter().flat_map(Open::values).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(all.iter().flat_map(OpenRequest::values).collect::<Vec<_>>(), [1, 2, 3]);
         all.pop_back().unwrap().answer(30);
         all.pop_back().unwrap().answer(20);
         made.end();
@@ -30,20 +30,20 @@ fn iterations_run_side_by_side_and_answer_in_their_order() {
         all.pop_back().unwrap().answer(10);
         assert_eq!(client.take(4).await, ["10", "20", "30", "end"]);
         client.ends().await;
-        let stats = &stage.models["chain"].stats;
-        assert_eq!((stats.success.count(), stage.executions("chain")), (1, 1));
+        let stats = &fixture.models["chain"].stats;
+        assert_eq!((stats.success.count(), fixture.executions("chain")), (1, 1));
     });
 }
 
 #[test]
 fn there_may_be_no_response_and_the_last_may_carry_the_end() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut client = stage.stream("chain", 1);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut client = fixture.stream("chain", 1);
         makes.next().await.end();
         assert_eq!(client.next().await, "end");
         client.ends().await;
-        let mut client = stage.stream("chain", 1);
+        let mut client = fixture.stream("chain", 1);
         let mut made = makes.next().await;
         made.part(1);
         made.answer(2);
@@ -57,12 +57,12 @@ fn there_may_be_no_response_and_the_last_may_carry_the_end() {
 
 #[test]
 fn responses_may_go_to_the_client_as_they_are() {
-    on_stage(|mut stage| async move {
-        let mut makes = stage.fake_decoupled("makes", ONE);
-        let mut reads = stage.fake("reads", ONE);
+    with_fixture(|mut fixture| async move {
+        let mut makes = fixture.fake_decoupled("makes", ONE);
+        let mut reads = fixture.fake("reads", ONE);
         let steps = ["reads: x=IN -> y=mid", "makes: x=mid -> y=OUT"];
-        stage.ensemble("direct", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
-        let mut client = stage.stream("direct", 7);
+        fixture.ensemble("direct", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
+        let mut client = fixture.stream("direct", 7);
         reads.next().await.answer(8);
         let mut made = makes.next().await;
         assert_eq!(made.values(), [8]);
@@ -75,9 +75,9 @@ fn responses_may_go_to_the_client_as_they_are() {
 
 #[test]
 fn a_failed_iteration_is_the_last_one_told() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut client = stage.stream("chain", 7);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut client = fixture.stream("chain", 7);
         let mut made = makes.next().await;
         (1..=4).for_each(|it| made.part(it));
         let mut all = reads.take(4).await;
@@ -95,17 +95,17 @@ fn a_failed_iteration_is_the_last_one_told() {
         made.part(6);
         made.end();
         client.ends().await;
-        let stats = &stage.models["chain"].stats;
+        let stats = &fixture.models["chain"].stats;
         assert_eq!((stats.success.count(), stats.fail.count()), (0, 1));
-        assert_eq!(stage.executions("chain"), 0);
+        assert_eq!(fixture.executions("chain"), 0);
     });
 }
 
 #[test]
 fn an_error_among_the_responses_ends_the_request() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut client = stage.stream("chain", 7);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut client = fixture.stream("chain", 7);
         let mut made = makes.next().await;
         made.part(1);
         made.reply.part(Err(Error::invalid("stumbled")));
@@ -116,7 +116,7 @@ fn an_error_among_the_responses_ends_the_request() {
         assert_eq!(client.take(2).await, ["1", error]);
         assert!(reads.is_idle());
         client.ends().await;
-        let mut client = stage.stream("chain", 7);
+        let mut client = fixture.stream("chain", 7);
         makes.next().await.fail("no");
         let error = "last in ensemble 'chain', step 0 (model 'makes' version 1): no";
         assert_eq!(client.next().await, error);
@@ -125,9 +125,9 @@ fn an_error_among_the_responses_ends_the_request() {
 
 #[test]
 fn a_model_that_goes_away_fails_the_request() {
-    on_stage(|mut stage| async move {
-        let (mut makes, _reads) = chain(&mut stage).await;
-        let mut client = stage.stream("chain", 7);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, _reads) = chain(&mut fixture).await;
+        let mut client = fixture.stream("chain", 7);
         let made = makes.next().await;
         drop(made);
         let told = client.next().await;
@@ -137,10 +137,10 @@ fn a_model_that_goes_away_fails_the_request() {
 
 #[test]
 fn credit_is_held_until_the_client_has_the_response() {
-    on_stage(|mut stage| async move {
-        let held = Held::default();
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut client = stage.stream("chain", 7);
+    with_fixture(|mut fixture| async move {
+        let held = UnreturnedCredit::default();
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut client = fixture.stream("chain", 7);
         let mut made = makes.next().await;
         (1..=3).for_each(|it| made.counted_part(it, &held));
         let mut all = reads.take(3).await;
@@ -164,13 +164,13 @@ const ROW: [&str; 3] = ["makes: x=IN -> y=one", "again: x=one -> y=two", "reads:
 
 #[test]
 fn decoupled_steps_in_a_row_answer_in_the_order_of_both() {
-    on_stage(|mut stage| async move {
-        let held = Held::default();
-        let mut again = stage.fake_decoupled("again", ONE);
-        let mut makes = stage.fake_decoupled("makes", ONE);
-        let mut reads = stage.fake("reads", ONE);
-        stage.ensemble("row", 0, ("IN:-1", "OUT:-1"), &ROW).await.unwrap();
-        let mut client = stage.stream("row", 7);
+    with_fixture(|mut fixture| async move {
+        let held = UnreturnedCredit::default();
+        let mut again = fixture.fake_decoupled("again", ONE);
+        let mut makes = fixture.fake_decoupled("makes", ONE);
+        let mut reads = fixture.fake("reads", ONE);
+        fixture.ensemble("row", 0, ("IN:-1", "OUT:-1"), &ROW).await.unwrap();
+        let mut client = fixture.stream("row", 7);
         let mut made = makes.next().await;
         (1..=3).for_each(|it| made.counted_part(it, &held));
         made.end();
@@ -188,7 +188,7 @@ fn decoupled_steps_in_a_row_answer_in_the_order_of_both() {
             once.end();
         }
         let mut all = reads.take(4).await;
-        all.drain(..).rev().for_each(Open::echo);
+        all.drain(..).rev().for_each(OpenRequest::echo);
         assert_eq!(client.take(5).await, ["10", "11", "30", "31", "end"]);
         // Of the first and the third, and two of each of these.
         assert!(held.is(6));
@@ -202,12 +202,12 @@ fn decoupled_steps_in_a_row_answer_in_the_order_of_both() {
 
 #[test]
 fn after_a_failure_later_decoupled_steps_are_not_asked_again() {
-    on_stage(|mut stage| async move {
-        let mut again = stage.fake_decoupled("again", ONE);
-        let mut makes = stage.fake_decoupled("makes", ONE);
-        let mut reads = stage.fake("reads", ONE);
-        stage.ensemble("row", 0, ("IN:-1", "OUT:-1"), &ROW).await.unwrap();
-        let mut client = stage.stream("row", 7);
+    with_fixture(|mut fixture| async move {
+        let mut again = fixture.fake_decoupled("again", ONE);
+        let mut makes = fixture.fake_decoupled("makes", ONE);
+        let mut reads = fixture.fake("reads", ONE);
+        fixture.ensemble("row", 0, ("IN:-1", "OUT:-1"), &ROW).await.unwrap();
+        let mut client = fixture.stream("row", 7);
         let mut made = makes.next().await;
         (1..=3).for_each(|it| made.part(it));
         let mut once = again.next().await;
@@ -227,13 +227,13 @@ fn after_a_failure_later_decoupled_steps_are_not_asked_again() {
 
 #[test]
 fn a_decoupled_ensemble_can_be_a_step() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = chain(&mut stage).await;
-        let mut after = stage.fake("after", ONE);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = chain(&mut fixture).await;
+        let mut after = fixture.fake("after", ONE);
         let steps = ["chain: IN=A -> OUT=mid", "after: x=mid -> y=B"];
-        stage.ensemble("outer", 0, ("A:-1", "B:-1"), &steps).await.unwrap();
-        assert!(stage.models["outer"].config.decoupled);
-        let mut client = stage.stream("outer", 7);
+        fixture.ensemble("outer", 0, ("A:-1", "B:-1"), &steps).await.unwrap();
+        assert!(fixture.models["outer"].config.decoupled);
+        let mut client = fixture.stream("outer", 7);
         let mut made = makes.next().await;
         made.part(1);
         made.answer(2);
@@ -241,7 +241,7 @@ fn a_decoupled_ensemble_can_be_a_step() {
         all.pop_back().unwrap().answer(20);
         all.pop_back().unwrap().answer(10);
         let mut all = after.take(2).await;
-        assert_eq!(all.iter().flat_map(Open::values).collect::<Vec<_>>(), [10, 20]);
+        assert_eq!(all.iter().flat_map(OpenRequest::values).collect::<Vec<_>>(), [10, 20]);
         all.pop_back().unwrap().fail("no twenty");
         // The failure of a later iteration, even in an ensemble within, cancels nothing earlier.
         assert!(!all[0].request.context.is_stopped());
@@ -254,13 +254,13 @@ fn a_decoupled_ensemble_can_be_a_step() {
 
 #[test]
 fn a_failing_ensemble_within_an_iteration_cancels_no_other() {
-    on_stage(|mut stage| async move {
-        let mut makes = stage.fake_decoupled("makes", ONE);
-        let mut reads = stage.fake("reads", ONE);
-        stage.ensemble("inner", 0, ("A:-1", "B:-1"), &["reads: x=A -> y=B"]).await.unwrap();
+    with_fixture(|mut fixture| async move {
+        let mut makes = fixture.fake_decoupled("makes", ONE);
+        let mut reads = fixture.fake("reads", ONE);
+        fixture.ensemble("inner", 0, ("A:-1", "B:-1"), &["reads: x=A -> y=B"]).await.unwrap();
         let steps = ["makes: x=IN -> y=mid", "inner: A=mid -> B=OUT"];
-        stage.ensemble("outer", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
-        let mut client = stage.stream("outer", 7);
+        fixture.ensemble("outer", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
+        let mut client = fixture.stream("outer", 7);
         let mut made = makes.next().await;
         (1..=2).for_each(|it| made.part(it));
         let mut all = reads.take(2).await;
@@ -276,14 +276,14 @@ fn a_failing_ensemble_within_an_iteration_cancels_no_other() {
 
 #[test]
 fn a_tensor_that_a_response_lacks_is_left_out() {
-    on_stage(|mut stage| async move {
-        let mut makes = stage.fake_decoupled("makes", ("x:-1", "y:-1 z:-1"));
-        let mut reads = stage.fake("reads", ONE);
+    with_fixture(|mut fixture| async move {
+        let mut makes = fixture.fake_decoupled("makes", ("x:-1", "y:-1 z:-1"));
+        let mut reads = fixture.fake("reads", ONE);
         let steps = ["makes: x=IN -> y=mid z=OUT1", "reads: x=mid -> y=OUT0"];
-        stage.ensemble("uneven", 0, ("IN:-1", "OUT0:-1 OUT1:-1"), &steps).await.unwrap();
-        let mut client = stage.stream("uneven", 7);
+        fixture.ensemble("uneven", 0, ("IN:-1", "OUT0:-1 OUT1:-1"), &steps).await.unwrap();
+        let mut client = fixture.stream("uneven", 7);
         let mut made = makes.next().await;
-        let send = |made: &mut Open, y: Option<i32>, z: Option<i32>| {
+        let send = |made: &mut OpenRequest, y: Option<i32>, z: Option<i32>| {
             let outputs = [y, z].map(|it| it.map(|it| tensor(&[it]))).to_vec();
             made.reply.part(Ok(Response { outputs, ..Response::default() }));
         };
@@ -301,15 +301,15 @@ fn a_tensor_that_a_response_lacks_is_left_out() {
 
 #[test]
 fn only_what_the_requested_outputs_need_runs_in_an_iteration() {
-    on_stage(|mut stage| async move {
-        let mut makes = stage.fake_decoupled("makes", ("x:-1", "y:-1 z:-1"));
-        let reads = stage.fake("reads", ONE);
+    with_fixture(|mut fixture| async move {
+        let mut makes = fixture.fake_decoupled("makes", ("x:-1", "y:-1 z:-1"));
+        let reads = fixture.fake("reads", ONE);
         let steps = ["makes: x=IN -> y=mid z=OUT1", "reads: x=mid -> y=OUT0"];
-        stage.ensemble("two", 0, ("IN:-1", "OUT0:-1 OUT1:-1"), &steps).await.unwrap();
+        fixture.ensemble("two", 0, ("IN:-1", "OUT0:-1 OUT1:-1"), &steps).await.unwrap();
         let (reply, answer) = Reply::drained();
         let wanted = Wanted::Only([1].into_iter().collect());
         let inputs = vec![Some(tensor(&[1]))];
-        stage.models["two"].infer(Request { inputs, wanted, ..Request::default() }, reply);
+        fixture.models["two"].infer(Request { inputs, wanted, ..Request::default() }, reply);
         let mut made = makes.next().await;
         let outputs = vec![Some(tensor(&[1])), Some(tensor(&[2]))];
         made.reply.part(Ok(Response { outputs, ..Response::default() }));
@@ -321,20 +321,20 @@ fn only_what_the_requested_outputs_need_runs_in_an_iteration() {
 
 #[test]
 fn batches_that_do_not_fit_a_decoupled_step_are_refused() {
-    on_stage(|mut stage| async move {
+    with_fixture(|mut fixture| async move {
         let fields = "max_batch_size: 2 model_transaction_policy { decoupled: true }";
-        let mut makes = stage.faked("makes", fields, ONE);
-        stage.native("rows", "identity", 0, ("I:-1,1", "O:-1,1")).await;
+        let mut makes = fixture.faked("makes", fields, ONE);
+        fixture.native("rows", "identity", 0, ("I:-1,1", "O:-1,1")).await;
         let io = ("IN:-1,1", "OUT:-1,1");
         let steps = ["rows: I=IN -> O=mid", "makes: x=mid -> y=OUT"];
-        stage.ensemble("fits", 0, io, &steps).await.unwrap();
+        fixture.ensemble("fits", 0, io, &steps).await.unwrap();
         let ask = |rows: i64| {
             let data = vec![0; 4 * rows as usize].into();
             let shape = [rows, 1].into_iter().collect();
             let tensor = Tensor::new(DataType::Int32, shape, data).unwrap();
             let (reply, answer) = Reply::drained();
             let request = Request { inputs: vec![Some(tensor)], ..Request::default() };
-            stage.models["fits"].infer(request, reply);
+            fixture.models["fits"].infer(request, reply);
             answer
         };
         let error = ask(3).await.unwrap().unwrap_err().to_string();
@@ -346,7 +346,7 @@ fn batches_that_do_not_fit_a_decoupled_step_are_refused() {
         answer.await.unwrap().unwrap();
 
         let steps = ["makes: x=IN -> y=OUT"];
-        let problems = stage.ensemble("large", 4, ("IN:-1", "OUT:-1"), &steps).await.unwrap_err();
+        let problems = fixture.ensemble("large", 4, ("IN:-1", "OUT:-1"), &steps).await.unwrap_err();
         let text = "ensemble large allows maximum batch size 4, but it contains model makes which \
                     only allows maximum batch size to be 2 (config.pbtxt:1:";
         assert!(problems.len() == 1 && problems[0].starts_with(text), "{problems:?}");
@@ -355,12 +355,12 @@ fn batches_that_do_not_fit_a_decoupled_step_are_refused() {
 
 #[test]
 fn what_runs_again_on_its_own_responses_does_not_wait_for_itself() {
-    on_stage(|mut stage| async move {
-        let held = Held::default();
-        let mut makes = stage.fake_decoupled("makes", ONE);
+    with_fixture(|mut fixture| async move {
+        let held = UnreturnedCredit::default();
+        let mut makes = fixture.fake_decoupled("makes", ONE);
         let steps = ["makes: x=IN -> y=mid", "makes: x=mid -> y=OUT"];
-        stage.ensemble("twice", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
-        let mut client = stage.stream("twice", 7);
+        fixture.ensemble("twice", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
+        let mut client = fixture.stream("twice", 7);
         let mut made = makes.next().await;
         made.counted_part(1, &held);
         assert!(held.is(0));

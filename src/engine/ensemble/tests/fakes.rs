@@ -21,22 +21,22 @@ impl Infer for Fake {
 }
 
 /// The requests of one model.
-pub(super) struct Asked(UnboundedReceiver<(Request, Reply)>);
+pub(super) struct ModelRequests(UnboundedReceiver<(Request, Reply)>);
 
 /// A request that waits for the test.
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     pub(super) request: Request,
     pub(super) reply: Reply,
 }
 
-impl Asked {
-    pub(super) async fn next(&mut self) -> Open {
+impl ModelRequests {
+    pub(super) async fn next(&mut self) -> OpenRequest {
         let (request, reply) = self.0.recv().await.unwrap();
-        Open { request, reply }
+        OpenRequest { request, reply }
     }
 
     /// So many requests.
-    pub(super) async fn take(&mut self, count: usize) -> VecDeque<Open> {
+    pub(super) async fn take(&mut self, count: usize) -> VecDeque<OpenRequest> {
         let mut all = VecDeque::new();
         while all.len() < count {
             all.push_back(self.next().await);
@@ -45,9 +45,9 @@ impl Asked {
     }
 
     /// What has come.
-    pub(super) fn all(&mut self) -> VecDeque<Open> {
+    pub(super) fn all(&mut self) -> VecDeque<OpenRequest> {
         let next = || self.0.try_recv().ok();
-        std::iter::from_fn(next).map(|(request, reply)| Open { request, reply }).collect()
+        std::iter::from_fn(next).map(|(request, reply)| OpenRequest { request, reply }).collect()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -55,7 +55,7 @@ impl Asked {
     }
 }
 
-impl Open {
+impl OpenRequest {
     /// The first elements of the first input.
     pub(super) fn values(&self) -> Vec<i32> {
         values(self.request.inputs[0].as_ref())
@@ -66,7 +66,7 @@ impl Open {
     }
 
     /// A part whose credit counts down when it is given back.
-    pub(super) fn counted_part(&mut self, number: i32, held: &Held) {
+    pub(super) fn counted_part(&mut self, number: i32, held: &UnreturnedCredit) {
         held.0.send_modify(|it| *it += 1);
         let held = held.clone();
         let credit = Credit::new(move || held.0.send_modify(|it| *it -= 1));
@@ -103,9 +103,9 @@ impl Open {
 
 /// How much credit has not been given back.
 #[derive(Clone, Default)]
-pub(super) struct Held(Arc<watch::Sender<usize>>);
+pub(super) struct UnreturnedCredit(Arc<watch::Sender<usize>>);
 
-impl Held {
+impl UnreturnedCredit {
     /// Waits until it is so much.
     pub(super) async fn becomes(&self, count: usize) {
         self.0.subscribe().wait_for(|it| *it == count).await.unwrap();
@@ -133,18 +133,18 @@ fn values(tensor: Option<&Tensor>) -> Vec<i32> {
     data.as_chunks().0.iter().take(8).map(|it| i32::from_le_bytes(*it)).collect()
 }
 
-impl Stage {
+impl Fixture {
     /// A model that answers once.
-    pub(super) fn fake(&mut self, name: &str, io: (&str, &str)) -> Asked {
+    pub(super) fn fake(&mut self, name: &str, io: (&str, &str)) -> ModelRequests {
         self.faked(name, "", io)
     }
 
     /// A model that answers any number of times.
-    pub(super) fn fake_decoupled(&mut self, name: &str, io: (&str, &str)) -> Asked {
+    pub(super) fn fake_decoupled(&mut self, name: &str, io: (&str, &str)) -> ModelRequests {
         self.faked(name, "model_transaction_policy { decoupled: true }", io)
     }
 
-    pub(super) fn faked(&mut self, name: &str, fields: &str, io: (&str, &str)) -> Asked {
+    pub(super) fn faked(&mut self, name: &str, fields: &str, io: (&str, &str)) -> ModelRequests {
         let text = format!(
             "name: '{name}' backend: 'python' {fields} {} {}",
             tensors("input", io.0),
@@ -155,7 +155,7 @@ impl Stage {
         let parts =
             ModelParts { config: config(&text), version: 1, stats, health, steps: Vec::new() };
         self.models.insert(name.into(), Arc::new(Model::new(parts, Arc::new(Fake(sender)))));
-        Asked(asked)
+        ModelRequests(asked)
     }
 
     /// Asks an ensemble with one input.

@@ -4,20 +4,20 @@ use super::{fakes::*, *};
 
 const ONE: (&str, &str) = ("x:-1", "y:-1");
 
-async fn limited(stage: &mut Stage, limit: u32) -> (Asked, Asked) {
-    stage.limit = limit;
-    let asked = (stage.fake_decoupled("makes", ONE), stage.fake("reads", ONE));
+async fn limited(fixture: &mut Fixture, limit: u32) -> (ModelRequests, ModelRequests) {
+    fixture.limit = limit;
+    let asked = (fixture.fake_decoupled("makes", ONE), fixture.fake("reads", ONE));
     let steps = ["makes: x=IN -> y=mid", "reads: x=mid -> y=OUT"];
-    stage.ensemble("limited", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
+    fixture.ensemble("limited", 0, ("IN:-1", "OUT:-1"), &steps).await.unwrap();
     asked
 }
 
 #[test]
 fn no_step_has_more_in_flight_than_the_limit() {
     for limit in [1, 3] {
-        on_stage(|mut stage| async move {
-            let (mut makes, mut reads) = limited(&mut stage, limit).await;
-            let mut client = stage.stream("limited", 7);
+        with_fixture(|mut fixture| async move {
+            let (mut makes, mut reads) = limited(&mut fixture, limit).await;
+            let mut client = fixture.stream("limited", 7);
             let mut made = makes.next().await;
             (0..10).for_each(|it| made.part(it));
             made.end();
@@ -40,10 +40,10 @@ fn no_step_has_more_in_flight_than_the_limit() {
 
 #[test]
 fn a_decoupled_request_is_in_flight_until_its_end() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = limited(&mut stage, 1).await;
-        let mut first = stage.stream("limited", 1);
-        let mut second = stage.stream("limited", 2);
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = limited(&mut fixture, 1).await;
+        let mut first = fixture.stream("limited", 1);
+        let mut second = fixture.stream("limited", 2);
         let mut made = makes.next().await;
         made.part(10);
         reads.next().await.echo();
@@ -62,10 +62,10 @@ fn a_decoupled_request_is_in_flight_until_its_end() {
 
 #[test]
 fn failures_leave_the_window_open() {
-    on_stage(|mut stage| async move {
-        let (mut makes, mut reads) = limited(&mut stage, 1).await;
+    with_fixture(|mut fixture| async move {
+        let (mut makes, mut reads) = limited(&mut fixture, 1).await;
         for round in 0..20 {
-            let mut client = stage.stream("limited", round);
+            let mut client = fixture.stream("limited", round);
             let mut made = makes.next().await;
             (0..3).for_each(|it| made.part(it));
             reads.next().await.echo();
@@ -84,7 +84,7 @@ fn failures_leave_the_window_open() {
             made.end();
             client.ends().await;
         }
-        let mut client = stage.stream("limited", 1);
+        let mut client = fixture.stream("limited", 1);
         makes.next().await.answer(5);
         reads.next().await.echo();
         assert_eq!(client.next().await, "last 5");
@@ -93,11 +93,11 @@ fn failures_leave_the_window_open() {
 
 #[test]
 fn who_waits_for_room_is_let_go_when_its_client_leaves() {
-    on_stage(|mut stage| async move {
-        let held = Held::default();
-        let (mut makes, mut reads) = limited(&mut stage, 2).await;
-        let mut stays = stage.stream("limited", 1);
-        let mut leaves = stage.stream("limited", 2);
+    with_fixture(|mut fixture| async move {
+        let held = UnreturnedCredit::default();
+        let (mut makes, mut reads) = limited(&mut fixture, 2).await;
+        let mut stays = fixture.stream("limited", 1);
+        let mut leaves = fixture.stream("limited", 2);
         let (mut kept, mut given_up) = (makes.next().await, makes.next().await);
         (1..=2).for_each(|it| kept.part(it));
         let mut open = reads.take(2).await;
@@ -111,17 +111,17 @@ fn who_waits_for_room_is_let_go_when_its_client_leaves() {
         leaves.ends().await;
         held.becomes(0).await;
         kept.end();
-        open.drain(..).for_each(Open::echo);
+        open.drain(..).for_each(OpenRequest::echo);
         assert_eq!(stays.take(3).await, ["1", "2", "end"]);
     });
 }
 
 #[test]
 fn later_work_of_a_failed_request_is_let_go() {
-    on_stage(|mut stage| async move {
-        let held = Held::default();
-        let (mut makes, mut reads) = limited(&mut stage, 2).await;
-        let mut client = stage.stream("limited", 1);
+    with_fixture(|mut fixture| async move {
+        let held = UnreturnedCredit::default();
+        let (mut makes, mut reads) = limited(&mut fixture, 2).await;
+        let mut client = fixture.stream("limited", 1);
         let mut made = makes.next().await;
         (0..50).for_each(|it| made.counted_part(it, &held));
         let mut open = reads.take(2).await;

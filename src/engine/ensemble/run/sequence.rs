@@ -12,24 +12,27 @@ const START: &str = "sequence_start";
 const END: &str = "sequence_end";
 
 /// The context for whoever reads what this step wrote; `None` if it says nothing of a sequence.
-pub(super) fn of_step(context: &Context, said: &Parameters) -> Result<Option<Arc<Context>>> {
+pub(crate) fn context_after(
+    context: &Context,
+    parameters: &Parameters,
+) -> Result<Option<Arc<Context>>> {
     let mut correlation = None;
     let mut flags = context.flags;
-    let mut is_said = false;
-    for (name, value) in said {
+    let mut is_named = false;
+    for (name, value) in parameters {
         match &**name {
             ID => correlation = Some(id(value)?),
             START => flags = with(flags, 1, flag(START, value)?),
             END => flags = with(flags, 2, flag(END, value)?),
             _ => continue,
         }
-        is_said = true;
+        is_named = true;
     }
     let correlation = correlation.unwrap_or_else(|| context.correlation.clone());
-    Ok(is_said.then(|| Arc::new(context.in_sequence(correlation, flags))))
+    Ok(is_named.then(|| Arc::new(context.in_sequence(correlation, flags))))
 }
 
-/// What every answer of an ensemble says, as Triton's do.
+/// The parameters that every answer of an ensemble has, as Triton's do.
 pub(super) fn parameters(context: &Context) -> Parameters {
     let id = match &context.correlation {
         Correlation::None => Parameter::Int(0),
@@ -72,11 +75,11 @@ fn with(flags: u32, bit: u32, is_set: bool) -> u32 {
 mod tests {
     use super::*;
 
-    fn check(said: &[(&str, Parameter)], expected: &str) {
-        let said: Parameters =
-            said.iter().map(|(it, value)| ((*it).to_owned().into(), value.clone())).collect();
+    fn check(parameters: &[(&str, Parameter)], expected: &str) {
+        let parameters: Parameters =
+            parameters.iter().map(|(it, value)| ((*it).to_owned().into(), value.clone())).collect();
         let context = Context { flags: 1, ..Context::default() };
-        let answer = match of_step(&context, &said) {
+        let answer = match context_after(&context, &parameters) {
             Ok(None) => "nothing".to_owned(),
             Ok(Some(context)) => format!("{:?} {}", context.correlation, context.flags),
             Err(error) => error.to_string(),

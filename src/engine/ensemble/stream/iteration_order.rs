@@ -1,4 +1,4 @@
-//! Keeps iterations in their order: whatever ends early waits for those before it.
+//! Hands on what iterations end with in the order of the decoupled responses they began with.
 
 use std::collections::VecDeque;
 
@@ -6,67 +6,67 @@ use troupe_base::error::Result;
 
 /// Iterations that have begun, the first one first.
 ///
-/// Invariant: only the last place is the last iteration or a failure; nothing begins behind it.
-pub(super) struct Order<T> {
-    places: VecDeque<Place<T>>,
-    /// The number of the first place.
+/// Invariant: only at the end stands the last iteration, or a failure; nothing begins behind it.
+pub(super) struct IterationOrder<T> {
+    begun: VecDeque<Iteration<T>>,
+    /// The number of the first of them.
     first: u64,
     is_closed: bool,
 }
 
-struct Place<T> {
+struct Iteration<T> {
     /// How it ended, if it has.
     outcome: Option<Result<T>>,
     is_last: bool,
 }
 
-impl<T> Default for Order<T> {
-    fn default() -> Order<T> {
-        Order { places: VecDeque::new(), first: 0, is_closed: false }
+impl<T> Default for IterationOrder<T> {
+    fn default() -> IterationOrder<T> {
+        IterationOrder { begun: VecDeque::new(), first: 0, is_closed: false }
     }
 }
 
-impl<T> Order<T> {
+impl<T> IterationOrder<T> {
     /// Takes the next number; `None` where nothing more is wanted.
     pub(super) fn begin(&mut self, is_last: bool) -> Option<u64> {
         if self.is_closed {
             return None;
         }
         self.is_closed = is_last;
-        self.places.push_back(Place { outcome: None, is_last });
-        Some(self.first + self.places.len() as u64 - 1)
+        self.begun.push_back(Iteration { outcome: None, is_last });
+        Some(self.first + self.begun.len() as u64 - 1)
     }
 
     /// An iteration has ended. When it failed, those behind it are not wanted any more.
-    pub(super) fn settle(&mut self, number: u64, outcome: Result<T>) {
+    pub(super) fn finish(&mut self, number: u64, outcome: Result<T>) {
         let Some(index) = self.index(number) else { return };
         if outcome.is_err() {
-            self.places.truncate(index + 1);
+            self.begun.truncate(index + 1);
             self.is_closed = true;
         }
-        self.places[index].outcome = Some(outcome);
+        self.begun[index].outcome = Some(outcome);
     }
 
     /// Takes the first iteration, if it has ended, and says whether it is the last.
-    pub(super) fn next(&mut self) -> Option<(Result<T>, bool)> {
-        let first = self.places.front_mut()?;
+    pub(super) fn take_first(&mut self) -> Option<(Result<T>, bool)> {
+        let first = self.begun.front_mut()?;
         let outcome = first.outcome.take()?;
         let is_last = first.is_last;
-        self.places.pop_front();
+        self.begun.pop_front();
         self.first += 1;
         Some((outcome, is_last))
     }
 
     /// Forgets all; nothing is wanted any more.
     pub(super) fn close(&mut self) {
-        self.first += self.places.len() as u64;
-        self.places.clear();
+        self.first += self.begun.len() as u64;
+        self.begun.clear();
         self.is_closed = true;
     }
 
     /// Has all that has begun been taken?
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.begun.is_empty()
     }
 
     /// Does anybody wait for this iteration?
@@ -74,10 +74,10 @@ impl<T> Order<T> {
         self.index(number).is_some()
     }
 
-    /// The place of an iteration that has not ended.
+    /// Where an iteration stands that has not ended.
     fn index(&self, number: u64) -> Option<usize> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.places.get(index)?.outcome.is_none().then_some(index)
+        self.begun.get(index)?.outcome.is_none().then_some(index)
     }
 }
 
@@ -88,23 +88,23 @@ mod tests {
 
     /// Ends iterations in this order, `-n` failing number n, and lists what comes out each time.
     fn check(begun: u64, ends: &[i64], expected: &str) {
-        let mut order = Order::default();
+        let mut order = IterationOrder::default();
         for number in 0..begun {
             assert_eq!(order.begin(number + 1 == begun), Some(number));
         }
-        let mut told = Vec::new();
+        let mut seen = Vec::new();
         for end in ends {
             let number = end.unsigned_abs();
             let failed = || Error::invalid(format!("{number} failed"));
-            order.settle(number, if *end < 0 { Err(failed()) } else { Ok(number) });
-            let mut came = String::new();
-            while let Some((outcome, is_last)) = order.next() {
-                came += &outcome.map_or_else(|it| it.to_string(), |it| it.to_string());
-                came += if is_last { "." } else { " " };
+            order.finish(number, if *end < 0 { Err(failed()) } else { Ok(number) });
+            let mut taken = String::new();
+            while let Some((outcome, is_last)) = order.take_first() {
+                taken += &outcome.map_or_else(|it| it.to_string(), |it| it.to_string());
+                taken += if is_last { "." } else { " " };
             }
-            told.push(came);
+            seen.push(taken);
         }
-        assert_eq!(told.join("|"), expected);
+        assert_eq!(seen.join("|"), expected);
         assert!(order.begin(false).is_none());
     }
 
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn nothing_is_wanted_of_what_was_closed() {
-        let mut order = Order::default();
+        let mut order = IterationOrder::default();
         let number = order.begin(false).unwrap();
         assert!(order.is_wanted(number) && !order.is_empty());
         order.close();
         assert!(!order.is_wanted(number) && order.is_empty());
-        order.settle(number, Ok(()));
-        assert!(order.next().is_none() && order.begin(true).is_none());
+        order.finish(number, Ok(()));
+        assert!(order.take_first().is_none() && order.begin(true).is_none());
     }
 }

@@ -1,15 +1,15 @@
 //! Batches that do not fit a step's model: too many rows run in parts, no rows do not run at all.
 
-use std::{mem, sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::Mutex;
 
+use super::scatter::{Gather, scatter};
 use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::Model,
-    request::{Answer, Reply, Request, Response},
+    request::{Reply, Request, Response},
     tensor::{Shape, Tensor, shape_text},
 };
 
@@ -71,77 +71,36 @@ pub(super) fn infer(model: &Arc<Model>, request: Request, reply: Reply) {
             model.name()
         ))));
     }
-    let since = reply.since();
-    let sizes = (0..count).map(|it| most.min(rows - it * most));
-    let state = State { parts: vec![None; count], left: count, reply: Some(reply) };
-    let whole = Arc::new(Whole { model: model.clone(), rows, state: Mutex::new(state) });
-    for (number, size) in sizes.enumerate() {
-        if whole.state.lock().reply.is_none() {
-            // An earlier part was refused on the spot.
-            return;
-        }
+    let parts = (0..count).map(|part| {
+        let size = part_rows(part, most, rows);
         let inputs =
-            rest.iter_mut().map(|it| it.as_mut().map(|it| it.split_to_rows(size))).collect();
-        let part = Part { number, size, whole: whole.clone() };
-        let request =
-            Request { context: context.clone(), inputs, wanted: wanted.clone(), batch: 0 };
-        model.infer(request, Reply::new_at(part, since));
-    }
+            rest.iter_mut().map(|tensor| tensor.as_mut().map(|tensor| tensor.split_to_rows(size)));
+        let (context, wanted) = (context.clone(), wanted.clone());
+        Request { context, inputs: inputs.collect(), wanted, batch: 0 }
+    });
+    scatter(model, parts, Rows { model: model.clone(), rows }, reply);
 }
 
-/// One step's batch while its parts are in flight.
-struct Whole {
+/// A batch in parts of as many rows as its model takes at once.
+struct Rows {
     model: Arc<Model>,
     rows: usize,
-    state: Mutex<State>,
 }
 
-struct State {
-    parts: Vec<Option<Response>>,
-    left: usize,
-    /// Taken by the first failure or by the last part.
-    reply: Option<Reply>,
+/// The rows of one of the parts, counted from 0.
+fn part_rows(part: usize, most: usize, rows: usize) -> usize {
+    most.min(rows - part * most)
 }
 
-/// Waits for the answer to one part.
-struct Part {
-    number: usize,
-    /// Its rows.
-    size: usize,
-    whole: Arc<Whole>,
-}
+impl Gather for Rows {
+    fn check(&self, part: usize, response: Response) -> Result<Response> {
+        let config = &self.model.config;
+        let size = part_rows(part, config.max_batch_size as usize, self.rows);
+        check_rows(config, response, size)
+    }
 
-impl Answer for Part {
-    fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
-        let Whole { model, rows, state } = &*self.whole;
-        let result = result.and_then(|it| check_rows(&model.config, it, self.size));
-        let mut state = state.lock();
-        if state.reply.is_none() {
-            // An earlier part has failed and answered.
-            return;
-        }
-        let timing = match result {
-            Ok(response) => {
-                // The parts run beside each other: the last one to end has seen all the time.
-                let timing = response.timing;
-                state.parts[self.number] = Some(response);
-                state.left -= 1;
-                if state.left != 0 {
-                    return;
-                }
-                Ok(timing)
-            }
-            Err(error) => Err(error),
-        };
-        let (reply, parts) = (state.reply.take(), mem::take(&mut state.parts));
-        drop(state);
-        let gathered = timing.and_then(|timing| {
-            let parts: Vec<Response> = parts.into_iter().flatten().collect();
-            Ok(Response { timing, ..gather(&model.config, parts, *rows)? })
-        });
-        if let Some(reply) = reply {
-            reply.answer_at(gathered, now);
-        }
+    fn gather(&self, parts: Vec<Response>) -> Result<Response> {
+        gather(&self.model.config, parts, self.rows)
     }
 }
 
@@ -162,8 +121,7 @@ fn check_rows(config: &ModelConfig, response: Response, size: usize) -> Result<R
     Ok(response)
 }
 
-/// One response of all parts, in order; what it says beside its tensors is what the first part
-/// says.
+/// One response of all parts, in order; its parameters are those of the first part.
 fn gather(config: &ModelConfig, parts: Vec<Response>, rows: usize) -> Result<Response> {
     let mut outputs = Vec::with_capacity(config.outputs.len());
     for (index, output) in config.outputs.iter().enumerate() {

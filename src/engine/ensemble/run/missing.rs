@@ -1,22 +1,23 @@
 //! Tensors that are needed and were not made: which step left them out, and what it says of that.
 
-use super::plan::{Plan, Slot};
+use crate::ensemble::plan::{Plan, SlotIndex};
 use troupe_base::{
     error::Error,
     request::{Request, Wanted},
 };
 
-/// A step's request lacks an input that lies in this slot. `None` if the client left it out: then
-/// the step refuses the request itself.
+/// The request of step `reader` lacks an input, which would lie in this slot. `None` if the client
+/// left it out: then the step refuses the request itself.
 pub(super) fn input(
     plan: &Plan,
-    (reader, slot): (usize, Slot),
+    reader: usize,
+    slot: SlotIndex,
     request: &mut Request,
 ) -> Option<(usize, Error)> {
     let (maker, output) = plan.maker(slot)?;
     let step = &plan.steps[reader];
     let refusal = step.model.fits(request).err()?;
-    let position = step.inputs.iter().position(|it| *it == Some(slot))?;
+    let position = step.inputs.iter().position(|read| *read == Some(slot))?;
     let text = format!(
         "output '{}' is missing, which step {reader} (model '{}') needs as input '{}': {refusal}",
         plan.steps[maker].model.config.outputs[output].name,
@@ -30,7 +31,7 @@ pub(super) fn input(
 pub(super) fn outputs(
     plan: &Plan,
     wanted: &Wanted,
-    is_made: impl Fn(Slot) -> bool,
+    is_made: impl Fn(SlotIndex) -> bool,
 ) -> Option<(usize, Error)> {
     let asked = plan.outputs.iter().enumerate().filter(|(index, _)| wanted.has(*index));
     if asked.clone().any(|(_, slot)| is_made(*slot)) {

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{graph, levels::levels, window};
+use super::{graph, stages::stages, window_bytes::window_bytes};
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig, Problem, StepConfig},
     tensor::{DataType, shape_text},
@@ -34,7 +34,7 @@ pub fn check(
     for it in &config.outputs {
         found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
     }
-    let mut problems: Vec<Problem> = window::limit(config).err().into_iter().collect();
+    let mut problems: Vec<Problem> = window_bytes(config).err().into_iter().collect();
     for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
         let Some(model) = model else { continue };
         found.inputs(step, model);
@@ -46,7 +46,7 @@ pub fn check(
     if let Ok(graph) = graph::build(ensemble) {
         let decoupled: Vec<bool> =
             models.iter().map(|it| it.is_some_and(|it| it.decoupled)).collect();
-        problems.extend(levels(config, ensemble, &graph, &decoupled).err().into_iter().flatten());
+        problems.extend(stages(config, ensemble, &graph, &decoupled).err().into_iter().flatten());
     }
     problems
 }

@@ -1,4 +1,4 @@
-//! ClassLabels of an ensemble's outputs: its own, else those of the step output that produces them.
+//! Labels of an ensemble's outputs: its own, else those of the step output that produces them.
 
 use std::sync::Arc;
 

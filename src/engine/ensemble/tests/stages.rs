@@ -6,19 +6,19 @@ const ONE: (&str, &str) = ("x:-1", "y:-1");
 
 /// Loads an ensemble of decoupled models, `d` and `split`, and of others.
 fn check(io: (&str, &str), steps: &[&str], expected: Result<bool, &[&str]>) {
-    on_stage(|mut stage| async move {
+    with_fixture(|mut fixture| async move {
         let _asked = [
-            stage.fake_decoupled("d", ONE),
-            stage.fake("s", ONE),
-            stage.fake("both", ("a:-1 b:-1", "y:-1")),
-            stage.faked(
+            fixture.fake_decoupled("d", ONE),
+            fixture.fake("s", ONE),
+            fixture.fake("both", ("a:-1 b:-1", "y:-1")),
+            fixture.faked(
                 "split",
                 "model_transaction_policy { decoupled: true }",
                 ("x:-1", "y:-1 z:-1"),
             ),
         ];
-        match stage.ensemble("m", 0, io, steps).await {
-            Ok(()) => assert_eq!(Ok(stage.models["m"].config.decoupled), expected),
+        match fixture.ensemble("m", 0, io, steps).await {
+            Ok(()) => assert_eq!(Ok(fixture.models["m"].config.decoupled), expected),
             Err(problems) => {
                 let text = |it: &String| it.split(" (config.pbtxt:").next().unwrap().to_owned();
                 let problems: Vec<_> = problems.iter().map(text).collect();

@@ -1,0 +1,124 @@
+//! Starts an ensemble: its plan, an actor for each of its steps, and the model that is made of them.
+
+use std::sync::Arc;
+
+use actix::Actor;
+use tokio::sync::oneshot;
+
+use super::{
+    plan::{Plan, PlannedStep, compile},
+    run::{self, ClientReply, Inputs, RunSetup, StepActor, StepAddrs},
+    stream,
+};
+use crate::engines::Engines;
+use troupe_base::{
+    config::{EnsembleConfig, ModelConfig},
+    metrics::{Metrics, activity::EnsembleActivity},
+    model::{Infer, Model},
+    request::{Reply, Request},
+    statistics::Statistics,
+    tap::Taps,
+};
+
+/// What an ensemble is made of.
+pub struct Setup {
+    /// The checked config.
+    pub config: Arc<ModelConfig>,
+    /// Shared with the model.
+    pub stats: Arc<Statistics>,
+    /// The model of each step, in the order of the config; one model may serve several steps.
+    pub steps: Vec<Arc<Model>>,
+    /// Where step actors live.
+    pub engines: Engines,
+    /// Where steps are measured.
+    pub metrics: Metrics,
+}
+
+/// Checks the config against the completed configs of its steps and starts the step actors.
+///
+/// Every problem is one line, Triton's text first, ready to be joined for a reason.
+pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
+    let Setup { config, stats, steps: models, engines, metrics } = setup;
+    let Some(ensemble) = &config.ensemble else {
+        return Err(vec![format!("model '{}' is not an ensemble", config.name)]);
+    };
+    let plan = Arc::new(compile(&config, ensemble, models, &metrics)?);
+    announce(&plan, ensemble);
+    let actor = |step| StepActor::new(step, ensemble.max_inflight_requests, plan.live.clone());
+    let actors: Vec<StepActor> = (0..ensemble.steps.len()).map(actor).collect();
+
+    let (started, step_addrs) = oneshot::channel();
+    // All on one thread: a tensor's way to the neighbour is then a message of half a microsecond.
+    engines.pick().spawn_fn(move || {
+        // Nobody waits any more when the load was given up.
+        let _ = started.send(actors.into_iter().map(Actor::start).collect::<Vec<_>>());
+    });
+    let stopped = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
+    let step_addrs = step_addrs.await.map_err(stopped)?.into();
+    Ok(Arc::new(Ensemble { plan, stats, step_addrs }))
+}
+
+/// What is worth knowing before the first request.
+fn announce(plan: &Plan, ensemble: &EnsembleConfig) {
+    let (name, limit) = (&plan.config.name, ensemble.max_inflight_requests);
+    if limit != 0 {
+        tracing::info!("Ensemble model '{name}' configured with max_inflight_requests: {limit}");
+    }
+    let is_reentered = |step: &&PlannedStep| step.decoupled().is_some_and(|it| it.is_reentered);
+    for step in plan.steps.iter().filter(is_reentered) {
+        tracing::warn!(
+            "in ensemble '{name}', model '{}' is decoupled and runs again on its own responses: it \
+             does not wait until they are taken, and they take as much memory as it makes of them",
+            step.model.name()
+        );
+    }
+}
+
+struct Ensemble {
+    plan: Arc<Plan>,
+    stats: Arc<Statistics>,
+    step_addrs: StepAddrs,
+}
+
+impl Ensemble {
+    /// One run, whose outputs are the client's.
+    fn run(&self, request: Request, reply: Reply) {
+        let Ensemble { plan, stats, step_addrs } = self;
+        let is_warmup = request.context.is_warmup;
+        let rows = request.counted_rows();
+        let since = reply.since();
+        let setup = RunSetup {
+            route: plan.routes(&request.wanted)[0].clone(),
+            tap: plan.taps.begin(&request, &plan.inputs),
+            plan: plan.clone(),
+            step_addrs: step_addrs.clone(),
+            context: request.context,
+            wanted: request.wanted,
+            left_out: None,
+            is_timed: plan.metrics.is_on() && !is_warmup,
+        };
+        let tensors = plan.inputs.iter().copied().zip(request.inputs);
+        let inputs = Inputs { tensors, batch: request.batch, sequence: None };
+        let reply = ClientReply { stats: stats.clone(), rows, is_warmup, reply };
+        // The clock has just been read.
+        run::start(setup, inputs, Box::new(reply), since);
+    }
+}
+
+impl Infer for Ensemble {
+    fn infer(&self, request: Request, reply: Reply) {
+        if self.plan.is_decoupled() {
+            stream::start(&self.plan, &self.step_addrs, &self.stats, request, reply);
+        } else {
+            self.run(request, reply);
+        }
+    }
+
+    fn taps(&self) -> Option<&Taps> {
+        Some(&self.plan.taps)
+    }
+
+    fn live(&self) -> Option<&Arc<EnsembleActivity>> {
+        Some(&self.plan.live)
+    }
+}

@@ -1,0 +1,31 @@
+//! One run through a plan: from its first tensors, over the steps' actors, to whom its outputs are for.
+
+mod batch_dim;
+mod client_reply;
+mod continuation;
+mod missing;
+mod once;
+mod routing;
+mod scatter;
+mod sequence;
+mod slots;
+mod split;
+mod step_actor;
+mod step_timing;
+
+#[cfg(test)]
+pub(crate) use self::step_actor::SWEEP_INTERVAL;
+pub use self::{
+    batch_dim::adapt_batch_dim,
+    split::{BatchFit, batch_fit},
+};
+pub(crate) use self::{
+    client_reply::ClientReply,
+    continuation::Continuation,
+    once::start,
+    routing::RunSetup,
+    sequence::context_after,
+    slots::Inputs,
+    step_actor::{StepActor, StepAddrs, StepWork, Watch, Watched, Work, release},
+    step_timing::{StepTiming, StepTurn},
+};
