@@ -1,320 +1,33 @@
-//! What happened to a model's requests: counts and nanoseconds, as the statistics extension tells them.
+//! Statistics of models: counts and durations of requests and executions, histograms, quantiles and rates
+//! of the last minute.
 
 mod age_tracker;
+mod clock;
+mod counters;
 mod durations;
 mod histogram;
 mod in_flight;
+mod log_linear;
 mod quantiles;
 pub mod recent;
+mod request_guard;
 mod responses;
 mod sharded_counters;
 pub mod sliding_window;
-
-use std::{
-    collections::BTreeMap,
-    sync::{
-        LazyLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
-
-use parking_lot::Mutex;
+mod timing;
 
 pub use self::{
     age_tracker::{AgeToken, AgeTracker},
+    counters::{
+        BatchTotal, DurationTotal, FailureReason, LatencySummaries, OptionalStatistics, Statistics,
+    },
     histogram::{BucketBounds, Histogram, HistogramSnapshot},
-    in_flight::{InFlight, OldestInFlight, RequestGuard},
+    in_flight::{InFlight, OldestInFlight},
+    log_linear::LogLinear,
     quantiles::Quantiles,
     recent::RecentStatistics,
+    request_guard::RequestGuard,
     responses::{ResponseCount, ResponseOutcome, ResponseTotal, Responses},
     sharded_counters::{ShardedCounters, ThreadShard},
+    timing::{Timing, lap_time},
 };
-use crate::error::ErrorKind;
-
-/// Where the time of a request went.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Timing {
-    pub queue: Duration,
-    pub compute_input: Duration,
-    pub compute_infer: Duration,
-    pub compute_output: Duration,
-}
-
-impl Timing {
-    /// Time in an execution.
-    pub fn compute(&self) -> Duration {
-        self.compute_input + self.compute_infer + self.compute_output
-    }
-}
-
-impl std::ops::AddAssign for Timing {
-    fn add_assign(&mut self, other: Timing) {
-        self.queue += other.queue;
-        self.compute_input += other.compute_input;
-        self.compute_infer += other.compute_infer;
-        self.compute_output += other.compute_output;
-    }
-}
-
-/// How often, and how long in all.
-#[derive(Debug, Default)]
-pub struct DurationTotal {
-    count: AtomicU64,
-    ns: AtomicU64,
-}
-
-impl DurationTotal {
-    fn add(&self, time: Duration) {
-        self.add_many(1, time);
-    }
-    fn add_many(&self, count: u64, time: Duration) {
-        self.count.fetch_add(count, Relaxed);
-        self.ns.fetch_add(time.as_nanos() as u64, Relaxed);
-    }
-    /// How often.
-    pub fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
-    /// Nanoseconds in all.
-    pub fn ns(&self) -> u64 {
-        self.ns.load(Relaxed)
-    }
-}
-
-/// Executions of one batch size.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct BatchTotal {
-    pub count: u64,
-    pub compute_input_ns: u64,
-    pub compute_infer_ns: u64,
-    pub compute_output_ns: u64,
-}
-
-/// Why a request failed, in the words of `nv_inference_request_failure`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum FailureReason {
-    Rejected,
-    Canceled,
-    Backend,
-    Other,
-}
-
-impl FailureReason {
-    /// All reasons; every one has a series from load on.
-    pub const ALL: [FailureReason; 4] = [
-        FailureReason::Rejected,
-        FailureReason::Canceled,
-        FailureReason::Backend,
-        FailureReason::Other,
-    ];
-    /// The label's value.
-    pub fn label(self) -> &'static str {
-        match self {
-            FailureReason::Rejected => "REJECTED",
-            FailureReason::Canceled => "CANCELED",
-            FailureReason::Backend => "BACKEND",
-            FailureReason::Other => "OTHER",
-        }
-    }
-    fn of(kind: ErrorKind) -> FailureReason {
-        match kind {
-            ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => FailureReason::Canceled,
-            ErrorKind::Unavailable => FailureReason::Rejected,
-            ErrorKind::Internal | ErrorKind::Unknown => FailureReason::Backend,
-            _ => FailureReason::Other,
-        }
-    }
-}
-
-/// What is counted only where somebody asked for it.
-#[derive(Debug, Default)]
-pub struct OptionalStatistics {
-    /// Whole milliseconds from each request to its first response.
-    pub first_response: Option<Histogram>,
-    /// Quantiles of the times of requests that went well.
-    pub summaries: Option<Box<LatencySummaries>>,
-    /// Of models that may give any number of responses.
-    pub responses: Option<Responses>,
-}
-
-/// Quantiles of microseconds.
-#[derive(Debug, Default)]
-#[allow(missing_docs, reason = "the names are those of the statistics extension")]
-pub struct LatencySummaries {
-    pub request: Quantiles,
-    pub queue: Quantiles,
-    pub compute_input: Quantiles,
-    pub compute_infer: Quantiles,
-    pub compute_output: Quantiles,
-}
-
-impl LatencySummaries {
-    fn observe(&self, timing: &Timing, elapsed: Duration) {
-        let now = Instant::now();
-        for (quantiles, time) in [
-            (&self.request, elapsed),
-            (&self.queue, timing.queue),
-            (&self.compute_input, timing.compute_input),
-            (&self.compute_infer, timing.compute_infer),
-            (&self.compute_output, timing.compute_output),
-        ] {
-            quantiles.observe(time.as_micros() as u64, now);
-        }
-    }
-}
-
-/// Counters of one version of a model, from its load to its end.
-#[derive(Debug, Default)]
-#[allow(missing_docs, reason = "the names are those of the statistics extension")]
-pub struct Statistics {
-    pub success: DurationTotal,
-    pub fail: DurationTotal,
-    pub queue: DurationTotal,
-    pub compute_input: DurationTotal,
-    pub compute_infer: DurationTotal,
-    pub compute_output: DurationTotal,
-    pub inference_count: AtomicU64,
-    pub execution_count: AtomicU64,
-    /// Milliseconds since the epoch; 0 before the first execution.
-    last_inference: AtomicU64,
-    /// Requests that wait for an execution.
-    pub pending: AtomicU64,
-    /// Requests that are not answered.
-    pub in_flight: InFlight,
-    /// Nanoseconds its load took.
-    load: AtomicU64,
-    /// Only where somebody asked for it.
-    pub extra: OptionalStatistics,
-    /// The last minute of the same.
-    pub recent: RecentStatistics,
-    failures: [AtomicU64; 4],
-    /// Executions of up to so many rows less one: counted without a lock.
-    small_batches: [BatchCounters; SMALL_BATCHES],
-    large_batches: Mutex<BTreeMap<u32, BatchTotal>>,
-}
-
-const SMALL_BATCHES: usize = 16;
-
-#[derive(Debug, Default)]
-struct BatchCounters {
-    count: AtomicU64,
-    compute_input_ns: AtomicU64,
-    compute_infer_ns: AtomicU64,
-    compute_output_ns: AtomicU64,
-}
-
-impl Statistics {
-    /// Counts these beside what is always counted.
-    pub fn new(extra: OptionalStatistics) -> Statistics {
-        Statistics { extra, ..Statistics::default() }
-    }
-
-    /// The load took so long.
-    pub fn loaded(&self, took: Duration) {
-        self.load.store(took.as_nanos() as u64, Relaxed);
-    }
-
-    /// How long the load took; zero before its end.
-    pub fn load(&self) -> Duration {
-        Duration::from_nanos(self.load.load(Relaxed))
-    }
-
-    /// A request was answered after `elapsed`.
-    pub fn success(&self, timing: &Timing, elapsed: Duration) {
-        self.success.add(elapsed);
-        self.queue.add(timing.queue);
-        self.compute_input.add(timing.compute_input);
-        self.compute_infer.add(timing.compute_infer);
-        self.compute_output.add(timing.compute_output);
-        if let Some(summaries) = &self.extra.summaries {
-            summaries.observe(timing, elapsed);
-        }
-    }
-
-    /// A request failed after `elapsed`.
-    pub fn failure(&self, kind: ErrorKind, elapsed: Duration) {
-        self.fail.add(elapsed);
-        self.failures[FailureReason::of(kind) as usize].fetch_add(1, Relaxed);
-    }
-
-    /// One execution with `rows` rows in all, ended at `now`; `timing.queue` is not looked at.
-    /// Without rows it was a warm-up only, and is not counted.
-    pub fn execution(&self, rows: u32, timing: &Timing, now: Instant) {
-        if rows == 0 {
-            return;
-        }
-        self.inference_count.fetch_add(u64::from(rows), Relaxed);
-        self.execution_count.fetch_add(1, Relaxed);
-        self.last_inference.store(milliseconds(now), Relaxed);
-        let took = timing.compute_input + timing.compute_infer + timing.compute_output;
-        self.recent.worked(took, now);
-        let [input, infer, output] =
-            [timing.compute_input, timing.compute_infer, timing.compute_output]
-                .map(|it| it.as_nanos() as u64);
-        if let Some(batch) = self.small_batches.get(rows as usize) {
-            batch.count.fetch_add(1, Relaxed);
-            batch.compute_input_ns.fetch_add(input, Relaxed);
-            batch.compute_infer_ns.fetch_add(infer, Relaxed);
-            batch.compute_output_ns.fetch_add(output, Relaxed);
-            return;
-        }
-        let mut batches = self.large_batches.lock();
-        let batch = batches.entry(rows).or_default();
-        batch.count += 1;
-        batch.compute_input_ns += input;
-        batch.compute_infer_ns += infer;
-        batch.compute_output_ns += output;
-    }
-
-    /// Milliseconds since the epoch; 0 before the first execution.
-    pub fn last_inference(&self) -> u64 {
-        self.last_inference.load(Relaxed)
-    }
-
-    /// Failures for `reason`.
-    pub fn failures(&self, reason: FailureReason) -> u64 {
-        self.failures[reason as usize].load(Relaxed)
-    }
-
-    /// Executed batch sizes, ascending.
-    pub fn batches(&self) -> Vec<(u32, BatchTotal)> {
-        let small = self.small_batches.iter().enumerate().map(|(rows, it)| {
-            let total = BatchTotal {
-                count: it.count.load(Relaxed),
-                compute_input_ns: it.compute_input_ns.load(Relaxed),
-                compute_infer_ns: it.compute_infer_ns.load(Relaxed),
-                compute_output_ns: it.compute_output_ns.load(Relaxed),
-            };
-            (rows as u32, total)
-        });
-        let large = self.large_batches.lock();
-        let large = large.iter().map(|(rows, total)| (*rows, *total));
-        small.filter(|(_, total)| total.count != 0).chain(large).collect()
-    }
-}
-
-/// A moment, and what the wall clock said then: it is asked once, for it costs as much as a hop.
-static BEGIN: LazyLock<(Instant, Duration)> = LazyLock::new(|| {
-    (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-});
-
-fn milliseconds(moment: Instant) -> u64 {
-    (BEGIN.1 + since_begin(moment)).as_millis() as u64
-}
-
-/// Since a moment that is the same for all.
-fn since_begin(moment: Instant) -> Duration {
-    moment.saturating_duration_since(BEGIN.0)
-}
-
-/// The time since `start`, and now: for a row of intervals without gaps.
-pub fn lap_time(start: &mut Instant) -> Duration {
-    let now = Instant::now();
-    let took = now - *start;
-    *start = now;
-    took
-}

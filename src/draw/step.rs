@@ -191,7 +191,7 @@ impl Numbers {
 
 /// What the ensemble's own requests did; queue, batches and instances are the model's.
 fn of_step(live: &StepActivity, model: Numbers, now: Instant) -> Numbers {
-    let counters = live.counters();
+    let counters = live.counts();
     let numbers = Numbers {
         window_waiting: counters.waiting,
         in_flight: counters.in_flight,

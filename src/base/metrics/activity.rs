@@ -1,4 +1,4 @@
-//! What happens in one ensemble right now: requests at its steps, and bytes between them.
+//! Activity of one ensemble for the live page: requests at its steps, and bytes between them.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ pub struct EnsembleActivity {
     slots: HashMap<String, usize>,
 }
 
-/// One step.
+/// Counters of one step.
 #[derive(Debug, Default)]
 pub struct StepActivity {
     /// The last minute.
@@ -36,22 +36,22 @@ pub struct StepActivity {
     waiting: AtomicU64,
 }
 
-/// A step's counters at one moment.
+/// A step's counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepCounts {
-    /// Answered, good or not.
+    /// Answered requests, failures included.
     pub requests: u64,
-    /// Of these, failures; cancelled requests are none.
+    /// Of these, failures, without cancellations.
     pub errors: u64,
-    /// Of these, cancelled: their client has gone, or another step failed.
+    /// Of these, cancellations: the client has gone, or another step failed.
     pub cancelled: u64,
-    /// Handed to the step's model and not answered.
+    /// Requests handed to the step's model and not answered.
     pub in_flight: u64,
-    /// Held back, since as many as `max_inflight_requests` are in flight.
+    /// Requests held back while `max_inflight_requests` are in flight.
     pub waiting: u64,
 }
 
-/// A tensor that is handed on, all its requests together.
+/// Counters of one of the ensemble's tensors, over all requests.
 #[derive(Debug, Default)]
 pub struct TensorActivity {
     count: AtomicU64,
@@ -60,7 +60,7 @@ pub struct TensorActivity {
 }
 
 impl EnsembleActivity {
-    /// For so many steps, and tensors in these slots.
+    /// Counters for `steps` steps and for the tensors of these slots.
     pub fn new(steps: usize, slots: HashMap<String, usize>) -> EnsembleActivity {
         let steps = (0..steps).map(|_| StepActivity::default()).collect();
         let count = slots.values().map(|it| it + 1).max().unwrap_or(0);
@@ -76,25 +76,25 @@ impl EnsembleActivity {
         self.tensors.len()
     }
 
-    /// A tensor of `bytes` was laid in a slot.
+    /// Counts a tensor of `bytes` that was put into a slot.
     pub fn record_tensor(&self, slot: usize, bytes: usize, now: Instant) {
         self.tensors[slot].add(bytes as u64, now);
     }
 
-    /// An ensemble's tensor by its name.
+    /// The counters of a tensor by its name.
     pub fn tensor(&self, name: &str) -> Option<&TensorActivity> {
         self.tensors.get(*self.slots.get(name)?)
     }
 }
 
 impl StepActivity {
-    /// A request was handed to the step's model.
+    /// Counts a request handed to the step's model.
     pub fn request_started(&self) {
         self.begun.fetch_add(1, Relaxed);
     }
 
-    /// It was answered, or failed, after `elapsed`.
-    pub fn ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
+    /// Counts its answer, or its failure, after `elapsed`.
+    pub fn request_ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
         self.ended.fetch_add(1, Relaxed);
         match error {
             None => (),
@@ -104,14 +104,14 @@ impl StepActivity {
         self.recent.ended(error, elapsed, now);
     }
 
-    /// So many wait for room in the window.
+    /// Sets how many requests wait for room in the step's window.
     pub fn set_waiting(&self, waiting: usize) {
         self.waiting.store(waiting as u64, Relaxed);
     }
 
-    /// Everything counted.
-    pub fn counters(&self) -> StepCounts {
-        // What ended is read first: in flight may be told too high for a moment, never too low.
+    /// The counts at this moment.
+    pub fn counts(&self) -> StepCounts {
+        // Ended requests are read first: `in_flight` may be too high for a moment, never too low.
         let requests = self.ended.load(Relaxed);
         StepCounts {
             requests,
@@ -130,12 +130,12 @@ impl TensorActivity {
         self.recent.at(now).fetch_add(bytes, Relaxed);
     }
 
-    /// Tensors handed on since the load, and their bytes.
+    /// How many tensors since the load, and their bytes.
     pub fn total(&self) -> (u64, u64) {
         (self.count.load(Relaxed), self.bytes.load(Relaxed))
     }
 
-    /// Bytes per second, of the last ten seconds or a little more.
+    /// Bytes per second, over the last ten to fifteen seconds.
     pub fn per_second(&self, now: Instant) -> f64 {
         sliding_window::per_second(&self.recent, now)
     }
@@ -154,14 +154,14 @@ mod tests {
         let step = StepActivity::default();
         let now = Instant::now();
         (0..5).for_each(|_| step.request_started());
-        step.ended(None, Duration::from_millis(10), now);
-        step.ended(Some(&Error::internal("first")), Duration::from_secs(1), now);
-        step.ended(Some(&Error::internal("second")), Duration::from_secs(1), now);
-        step.ended(Some(&Error::cancelled()), Duration::ZERO, now);
+        step.request_ended(None, Duration::from_millis(10), now);
+        step.request_ended(Some(&Error::internal("first")), Duration::from_secs(1), now);
+        step.request_ended(Some(&Error::internal("second")), Duration::from_secs(1), now);
+        step.request_ended(Some(&Error::cancelled()), Duration::ZERO, now);
         step.set_waiting(7);
         let expected =
             StepCounts { requests: 4, errors: 2, cancelled: 1, in_flight: 1, waiting: 7 };
-        assert_eq!(step.counters(), expected);
+        assert_eq!(step.counts(), expected);
         let minute = step.recent.minute(now);
         assert_eq!((minute.requests, minute.errors), (3, 2));
         assert!(minute.p99.is_some_and(|it| it < Duration::from_millis(11)), "{minute:?}");

@@ -1,24 +1,27 @@
-//! How many bytes of tensors were copied on their way into Python workers and out of them.
+//! The counter of tensor bytes copied into Python workers and out of them.
 
-use super::{CustomSeries, MetricChange, MetricKind, MetricLabels, Metrics};
+use super::{
+    custom::{CustomSeries, MetricChange, MetricKind, MetricLabels},
+    registry::Metrics,
+};
 
 const NAME: &str = "troupe_python_bytes_copied_total";
 const HELP: &str = "Bytes of tensors that were copied on their way into workers of a Python model \
                     and out of them; what is shared is not copied";
 
-/// Counts for one model; shown as long as anybody has it.
+/// The copy counters of one model; shown as long as anybody holds them.
 pub struct CopiedBytes {
     to_worker: CustomSeries,
     from_worker: CustomSeries,
 }
 
 impl CopiedBytes {
-    /// Into a segment, a frame, or from shared memory into the worker's own.
+    /// Counts bytes copied into a segment, a frame, or from shared memory into the worker's own.
     pub fn to_worker(&self, bytes: usize) {
         add(&self.to_worker, bytes);
     }
 
-    /// By the worker, into a segment or a frame.
+    /// Counts bytes that the worker copied into a segment or a frame.
     pub fn from_worker(&self, bytes: usize) {
         add(&self.from_worker, bytes);
     }
@@ -31,10 +34,10 @@ fn add(series: &CustomSeries, bytes: usize) {
 }
 
 impl Metrics {
-    /// The counts of `model`, all versions and instances together.
+    /// The copy counters of `model`, shared by all its versions and instances.
     pub fn copied_bytes(&self, model: &str) -> CopiedBytes {
         const VALID: &str = "the names are constants, and valid";
-        let family = self.0.families.open(NAME, HELP, MetricKind::Counter).expect(VALID);
+        let family = self.server_family(NAME, HELP, MetricKind::Counter).expect(VALID);
         let series = |direction: &str| {
             let labels = [("direction", direction), ("model", model)];
             let labels: MetricLabels =

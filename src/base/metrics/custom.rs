@@ -1,4 +1,4 @@
-//! CustomFamilies of metrics made at run time: counters, gauges and histograms under any labels.
+//! Custom metric families, made by models at run time: counters, gauges and histograms under any labels.
 
 mod check;
 mod value;
@@ -12,42 +12,39 @@ use parking_lot::Mutex;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 
 use self::value::Value;
-pub use self::value::{MetricChange, MetricKind};
+pub use self::value::{MetricChange, MetricKind, MetricLabels};
 use super::proto::label;
 use crate::error::{Error, Result};
 
-/// Metrics a family may have: labels taken from what clients send must not fill the memory.
-const MOST_SERIES: usize = 10_000;
+/// Metrics of one family at most: labels taken from what clients send must not fill the memory.
+const MAX_SERIES: usize = 10_000;
 
-/// MetricLabels of one metric, by name.
-pub type MetricLabels = BTreeMap<String, String>;
-
-/// All families; clones share them.
+/// All custom families of a server; clones share them.
 #[derive(Clone, Default)]
-pub(super) struct CustomFamilies(Arc<Mutex<BTreeMap<Arc<str>, Entry>>>);
+pub(super) struct CustomFamilies(Arc<Mutex<BTreeMap<Arc<str>, FamilyEntry>>>);
 
-struct Entry {
+struct FamilyEntry {
     kind: MetricKind,
     help: String,
-    /// Invariant: counts the `CustomFamily` values; the last one takes the entry away.
+    /// Invariant: the number of `CustomFamily` handles; the last one removes the entry.
     users: usize,
-    series: BTreeMap<MetricLabels, Kept>,
+    series: BTreeMap<MetricLabels, MetricEntry>,
 }
 
-struct Kept {
-    /// Invariant: counts the `CustomSeries` values; the last one takes this away.
+struct MetricEntry {
+    /// Invariant: the number of `CustomSeries` handles; the last one removes the metric.
     users: usize,
     value: Arc<Mutex<Value>>,
 }
 
-/// The use of a family. It is shown while anybody uses it and it has metrics.
+/// A handle that keeps a family registered; the family is shown while it has metrics.
 pub struct CustomFamily {
     name: Arc<str>,
     kind: MetricKind,
     of: CustomFamilies,
 }
 
-/// The use of one metric of a family; others who asked for the same labels share its value.
+/// A handle that keeps one metric of a family registered; handles of the same labels share its value.
 pub struct CustomSeries {
     labels: MetricLabels,
     value: Arc<Mutex<Value>>,
@@ -55,17 +52,17 @@ pub struct CustomSeries {
 }
 
 impl CustomFamilies {
-    /// The family of that name: the first one there was keeps its help.
+    /// Opens the family of that name; the help of the first one stays.
     pub(super) fn open(&self, name: &str, help: &str, kind: MetricKind) -> Result<CustomFamily> {
         let mut families = self.0.lock();
         check::name(name)?;
-        check::clash(&families, name, kind)?;
+        check::clash(|name| families.get(name).map(|entry| entry.kind), name, kind)?;
         let name: Arc<str> = name.into();
-        let new = || Entry { kind, help: help.to_owned(), users: 0, series: BTreeMap::new() };
+        let new = || FamilyEntry { kind, help: help.to_owned(), users: 0, series: BTreeMap::new() };
         let entry = families.entry(name.clone()).or_insert_with(new);
         if entry.kind != kind {
             return Err(Error::invalid(format!(
-                "CustomFamily name already exists with different type: '{name}' is a {}, asked for as \
+                "Family name already exists with different type: '{name}' is a {}, asked for as \
                  a {}",
                 entry.kind.name(),
                 kind.name()
@@ -75,7 +72,7 @@ impl CustomFamilies {
         Ok(CustomFamily { name, kind, of: self.clone() })
     }
 
-    /// Those that have metrics, at this moment.
+    /// The families that have metrics, at this moment.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let families = self.0.lock();
         let used = families.iter().filter(|(_, entry)| !entry.series.is_empty());
@@ -88,7 +85,7 @@ impl CustomFamilies {
                 MetricKind::Gauge => MetricType::GAUGE,
                 MetricKind::Histogram => MetricType::HISTOGRAM,
             });
-            let metric = |(labels, kept): (&MetricLabels, &Kept)| {
+            let metric = |(labels, kept): (&MetricLabels, &MetricEntry)| {
                 let labels = labels.iter().map(|(name, value)| label(name, value)).collect();
                 kept.value.lock().metric(entry.kind, Metric::from_label(labels))
             };
@@ -100,13 +97,13 @@ impl CustomFamilies {
 }
 
 impl CustomFamily {
-    /// What it counts.
+    /// The kind of its metrics.
     pub fn kind(&self) -> MetricKind {
         self.kind
     }
 
-    /// The metric under these labels, which begins at zero unless there is one. Histograms need
-    /// `buckets`, upper bounds in rising order, of which the first metric's hold.
+    /// Opens the metric with these labels; a new one begins at zero. Histograms need `buckets`, upper
+    /// bounds in rising order; those of the first handle stay.
     pub fn series(&self, labels: MetricLabels, buckets: Option<&[f64]>) -> Result<CustomSeries> {
         check::labels(&labels, self.kind)?;
         let new = Value::new(self.kind, buckets)?;
@@ -115,14 +112,14 @@ impl CustomFamily {
         let count = entry.series.len();
         let kept = match entry.series.entry(labels.clone()) {
             btree_map::Entry::Occupied(kept) => kept.into_mut(),
-            btree_map::Entry::Vacant(_) if MOST_SERIES <= count => {
+            btree_map::Entry::Vacant(_) if MAX_SERIES <= count => {
                 return Err(Error::unavailable(format!(
                     "family '{}' has {count} metrics already, more are not kept",
                     self.name
                 )));
             }
             btree_map::Entry::Vacant(place) => {
-                place.insert(Kept { users: 0, value: Arc::new(Mutex::new(new)) })
+                place.insert(MetricEntry { users: 0, value: Arc::new(Mutex::new(new)) })
             }
         };
         kept.users += 1;
@@ -145,12 +142,12 @@ impl Drop for CustomFamily {
 }
 
 impl CustomSeries {
-    /// Counts. An error if metrics of this kind do not do this.
+    /// Changes the value. An error if the kind does not support the operation.
     pub fn change(&self, change: MetricChange) -> Result<()> {
         self.value.lock().change(self.family.kind, change)
     }
 
-    /// The number of a counter or a gauge.
+    /// The value of a counter or a gauge.
     pub fn value(&self) -> Result<f64> {
         self.value.lock().number(self.family.kind)
     }

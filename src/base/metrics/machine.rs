@@ -1,12 +1,12 @@
-//! What the machine does: CPU, memory and GPUs, as somebody looked last.
+//! Usage of the machine's CPU, memory and GPUs, as measured last.
 
 use std::collections::BTreeMap;
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{Metrics, proto};
+use super::proto;
 
-/// The machine at a moment; what was not looked at is empty.
+/// The machine's usage at one moment; what was not measured is empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineUsage {
     /// CPU and memory.
@@ -15,7 +15,7 @@ pub struct MachineUsage {
     pub gpus: BTreeMap<String, GpuUsage>,
 }
 
-/// CPU and memory.
+/// CPU and memory usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuUsage {
     /// From 0 to 1.
@@ -26,7 +26,7 @@ pub struct CpuUsage {
     pub memory_used: u64,
 }
 
-/// A GPU; it may not tell everything.
+/// One GPU; drivers do not report everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GpuUsage {
     /// From 0 to 1.
@@ -118,19 +118,12 @@ pub fn gpu_families() -> impl Iterator<Item = &'static str> {
     GPU.iter().map(|it| it.name)
 }
 
-impl Metrics {
-    /// The machine was looked at.
-    pub fn set_machine(&self, machine: MachineUsage) {
-        *self.0.machine.lock() = machine;
-    }
-}
-
 impl MachineUsage {
-    /// Its families, those without series included.
+    /// Its metric families, those without series included.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let cpu = CPU.iter().map(|row| {
             let series = self.cpu.iter().map(|it| proto::gauge(Vec::new(), (row.value)(it)));
-            proto::family((row.name, row.help), MetricType::GAUGE, series)
+            proto::family(row.name, row.help, MetricType::GAUGE, series)
         });
         let gpu = GPU.iter().map(|row| {
             let metric: fn(Vec<LabelPair>, f64) -> Metric = match row.kind {
@@ -140,7 +133,7 @@ impl MachineUsage {
             let series = self.gpus.iter().filter_map(|(uuid, gpu)| {
                 Some(metric(proto::labels([("gpu_uuid", &**uuid)]), (row.value)(gpu)?))
             });
-            proto::family((row.name, row.help), row.kind, series)
+            proto::family(row.name, row.help, row.kind, series)
         });
         cpu.chain(gpu).collect()
     }
@@ -149,6 +142,7 @@ impl MachineUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
 
     #[test]
     fn a_machine_is_told_in_tritons_words() {

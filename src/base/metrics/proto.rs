@@ -1,4 +1,4 @@
-//! Prometheus's messages, made of numbers.
+//! Builds Prometheus's metric messages from numbers.
 
 use prometheus::proto::{
     Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType, Quantile,
@@ -7,7 +7,7 @@ use prometheus::proto::{
 
 use crate::statistics::HistogramSnapshot;
 
-/// A label as a family holds it.
+/// A label pair.
 pub fn label(name: &str, value: &str) -> LabelPair {
     let mut pair = LabelPair::default();
     pair.set_name(name.to_owned());
@@ -15,12 +15,12 @@ pub fn label(name: &str, value: &str) -> LabelPair {
     pair
 }
 
-/// Labels as a family holds them.
+/// Label pairs.
 pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<LabelPair> {
     pairs.into_iter().map(|(name, value)| label(name, value)).collect()
 }
 
-/// A number that only grows.
+/// A counter.
 pub fn counter(labels: Vec<LabelPair>, value: f64) -> Metric {
     let mut counter = Counter::default();
     counter.set_value(value);
@@ -29,7 +29,7 @@ pub fn counter(labels: Vec<LabelPair>, value: f64) -> Metric {
     metric
 }
 
-/// A number that grows and shrinks.
+/// A gauge.
 pub fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
     let mut gauge = Gauge::default();
     gauge.set_value(value);
@@ -38,7 +38,7 @@ pub fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
     metric
 }
 
-/// Counts by size; the encoder adds the infinite bound.
+/// A histogram; the encoder adds the infinite bound.
 pub fn histogram(labels: Vec<LabelPair>, snapshot: &HistogramSnapshot) -> Metric {
     let bucket = |(bound, count): &(f64, u64)| {
         let mut bucket = Bucket::default();
@@ -55,11 +55,12 @@ pub fn histogram(labels: Vec<LabelPair>, snapshot: &HistogramSnapshot) -> Metric
     metric
 }
 
-/// Quantiles as pairs of rank and value, and how many values there were, and their sum.
+/// A summary: quantiles as pairs of rank and value, the number of values, and their sum.
 pub fn summary(
     labels: Vec<LabelPair>,
     quantiles: impl IntoIterator<Item = (f64, f64)>,
-    (count, sum): (u64, f64),
+    count: u64,
+    sum: f64,
 ) -> Metric {
     let quantile = |(rank, value)| {
         let mut quantile = Quantile::default();
@@ -78,7 +79,8 @@ pub fn summary(
 
 /// A family with its name and help.
 pub fn family(
-    (name, help): (&str, &str),
+    name: &str,
+    help: &str,
     kind: MetricType,
     series: impl IntoIterator<Item = Metric>,
 ) -> MetricFamily {

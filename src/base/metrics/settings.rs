@@ -1,12 +1,12 @@
-//! What of latencies is shown, and how: `--metrics-config`.
+//! Which latency metrics are shown, and how: `--metrics-config`.
 
 use crate::statistics::{BucketBounds, Histogram, OptionalStatistics, Responses};
 use troupe_options as options;
 
 /// Upper bounds in milliseconds of the time to the first response: Triton's.
-const FIRST_RESPONSE: [f64; 4] = [100.0, 500.0, 2000.0, 5000.0];
+const FIRST_RESPONSE_BOUNDS: [f64; 4] = [100.0, 500.0, 2000.0, 5000.0];
 
-/// How latencies of models are shown.
+/// Which latency metrics of models are shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyMetrics {
     /// Sums of microseconds.
@@ -27,7 +27,7 @@ impl Default for LatencyMetrics {
 }
 
 impl LatencyMetrics {
-    /// As the command line has it. Also what was skipped there, in words.
+    /// Reads the command line's settings. Also returns, in words, what was skipped.
     pub fn read(settings: &[options::MetricsSetting]) -> (LatencyMetrics, Vec<String>) {
         let (mut latencies, mut skipped) = (LatencyMetrics::default(), Vec::new());
         for setting in settings {
@@ -51,11 +51,11 @@ impl LatencyMetrics {
         (latencies, skipped)
     }
 
-    /// What a model counts: the bounds of its config instead of Triton's, and one more kind of
-    /// counts if it may give any number of responses.
+    /// What a model counts for them. `bounds` are those of its config, instead of Triton's; decoupled
+    /// models also count their responses.
     pub(super) fn extra(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> OptionalStatistics {
         let histogram =
-            || Histogram::new(BucketBounds::new(bounds.unwrap_or(&FIRST_RESPONSE), 1.0));
+            || Histogram::new(BucketBounds::new(bounds.unwrap_or(&FIRST_RESPONSE_BOUNDS), 1.0));
         OptionalStatistics {
             first_response: self.histograms.then(histogram),
             summaries: self.summaries.then(Box::default),
@@ -64,7 +64,7 @@ impl LatencyMetrics {
     }
 }
 
-/// The rank of `<quantile>:<error>`; ours are as exact as any error that makes sense.
+/// The rank of `<quantile>:<error>`; the error is checked and ignored: ours is smaller than sensible ones.
 fn quantile(item: &str) -> Result<f64, String> {
     let Some((rank, error)) = item.split_once(':') else {
         return Err(format!(

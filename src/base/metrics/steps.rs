@@ -1,4 +1,4 @@
-//! Series of ensembles and of their steps: where the time of their requests goes.
+//! Metrics of ensembles and their steps: durations, failures and requests in flight.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
 use super::{
-    Metrics, proto,
+    proto,
     weak_map::{WeakMap, WeakMapEntry},
 };
 use crate::statistics::{AgeToken, AgeTracker, BucketBounds, ShardedCounters};
@@ -24,31 +24,31 @@ const BUCKETS: [f64; 19] = [
 
 static BOUNDS: LazyLock<BucketBounds> = LazyLock::new(|| BucketBounds::new(&BUCKETS, 1e9));
 
-/// Ensemble, position, model.
-type Key = (String, usize, String);
+/// Ensemble, the step's position, its model.
+type StepKey = (String, usize, String);
 
-/// All of them.
+/// The series of all ensembles and steps.
 #[derive(Default)]
 pub(super) struct Steps {
     ensembles: WeakMap<String, EnsembleSeries>,
-    steps: WeakMap<Key, StepSeries>,
+    steps: WeakMap<StepKey, StepSeries>,
 }
 
-/// Series of one step of one ensemble; clones share them, and so do versions of the ensemble.
+/// The series of one step of one ensemble; clones share them, and so do versions of the ensemble.
 ///
-/// The series end with the last clone. Every `started` is followed by one `finished` or `failed`.
+/// The series are shown until the last clone is dropped. Every `started` is followed by one `finished` or `failed`.
 /// Nothing is counted when metrics are off.
 #[derive(Clone)]
-pub struct StepMetrics(Option<Arc<WeakMapEntry<Key, StepSeries>>>);
+pub struct StepMetrics(Option<Arc<WeakMapEntry<StepKey, StepSeries>>>);
 
-/// Series of a whole ensemble, shared in the same way.
+/// The series of a whole ensemble, shared in the same way.
 #[derive(Clone)]
 pub struct EnsembleMetrics(Option<Arc<WeakMapEntry<String, EnsembleSeries>>>);
 
 struct StepSeries {
-    /// One after the other, as `STEP_HISTOGRAMS` has them.
+    /// The histograms of `STEP_HISTOGRAMS`, one after the other.
     histograms: ShardedCounters,
-    /// Requests at the step's model.
+    /// Requests in flight at the step's model.
     in_flight: AgeTracker,
     /// Requests that wait for room in the step's window.
     waiting: AtomicU64,
@@ -56,24 +56,24 @@ struct StepSeries {
 }
 
 struct EnsembleSeries {
-    /// One after the other, as `ENSEMBLE_HISTOGRAMS` has them.
+    /// The histograms of `ENSEMBLE_HISTOGRAMS`, one after the other.
     histograms: ShardedCounters,
 }
 
-/// Where the time of a step went, from the moment its inputs were there to its answer.
+/// Where the time of a step went, from the moment its inputs were complete to its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepDurations {
-    /// QueuedGuard for room in the step's window, and in the queue of its model.
+    /// Queued for room in the step's window, and in the queue of its model.
     pub queue: Duration,
     /// In an execution of the model: its input, itself, its output.
     pub compute: Duration,
-    /// All the rest: tensors on their way between steps, and into the model and out of it.
+    /// The rest: tensors on their way between steps, and into the model and out of it.
     pub edge: Duration,
 }
 
 impl StepDurations {
-    /// What is neither queue nor compute of `whole`, the time of the step, is its edge. Times of
-    /// executions beside each other, which are longer together, are scaled to fit.
+    /// Divides `whole`, the time of the step: what is neither queue nor compute is edge. Times of parallel
+    /// executions, which together may be longer than `whole`, are scaled to fit.
     pub fn of(whole: Duration, queue: Duration, compute: Duration) -> StepDurations {
         let known = queue + compute;
         if known <= whole {
@@ -88,8 +88,8 @@ impl StepDurations {
     }
 }
 
-/// A request waits for room in a step's window until this is dropped.
-pub struct QueuedGuard(Option<Arc<WeakMapEntry<Key, StepSeries>>>);
+/// Counts a request as waiting for room in a step's window until it is dropped.
+pub struct QueuedGuard(Option<Arc<WeakMapEntry<StepKey, StepSeries>>>);
 
 impl Drop for QueuedGuard {
     fn drop(&mut self) {
@@ -99,52 +99,59 @@ impl Drop for QueuedGuard {
     }
 }
 
-impl Metrics {
+impl Steps {
     /// The series of step `step`, a position in the ensemble's config, which runs `model`.
-    pub fn step(&self, ensemble: &str, step: usize, model: &str) -> StepMetrics {
+    pub(super) fn step(&self, ensemble: &str, step: usize, model: &str) -> StepMetrics {
         let key = (ensemble.to_owned(), step, model.to_owned());
-        StepMetrics(self.is_on().then(|| self.0.steps.steps.open(key, StepSeries::default)))
+        StepMetrics(Some(self.steps.open(key, StepSeries::default)))
     }
 
     /// The series of a whole ensemble.
-    pub fn ensemble(&self, name: &str) -> EnsembleMetrics {
-        let series = || self.0.steps.ensembles.open(name.to_owned(), EnsembleSeries::default);
-        EnsembleMetrics(self.is_on().then(series))
+    pub(super) fn ensemble(&self, name: &str) -> EnsembleMetrics {
+        EnsembleMetrics(Some(self.ensembles.open(name.to_owned(), EnsembleSeries::default)))
     }
 
     /// Requests that wait for room in the window of a step.
-    pub fn waiting(&self, ensemble: &str, step: usize, model: &str) -> u64 {
+    pub(super) fn waiting(&self, ensemble: &str, step: usize, model: &str) -> u64 {
         let key = (ensemble.to_owned(), step, model.to_owned());
-        self.0.steps.steps.get(&key).map_or(0, |it| it.waiting.load(Relaxed))
+        self.steps.get(&key).map_or(0, |series| series.waiting.load(Relaxed))
     }
 }
 
 impl StepMetrics {
-    /// Does anybody look?
+    /// Counts nothing.
+    pub(super) fn off() -> StepMetrics {
+        StepMetrics(None)
+    }
+
+    /// Whether anything is counted.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A request was handed to the step's model.
+    /// Counts a request that is handed to the step's model.
     pub fn started(&self, now: Instant) -> Option<AgeToken> {
         self.0.as_ref().map(|it| it.in_flight.enter(now))
     }
 
-    /// The model answered; `came` is what `started` said.
-    pub fn finished(&self, came: Option<AgeToken>, spent: &StepDurations) {
-        let (Some(series), Some(came)) = (&self.0, came) else { return };
-        series.in_flight.leave(came);
-        observe(&series.histograms, [spent.whole(), spent.queue, spent.compute, spent.edge]);
+    /// Counts the model's answer; `token` is what `started` returned.
+    pub fn finished(&self, token: Option<AgeToken>, durations: &StepDurations) {
+        let (Some(series), Some(token)) = (&self.0, token) else { return };
+        series.in_flight.leave(token);
+        observe(
+            &series.histograms,
+            [durations.whole(), durations.queue, durations.compute, durations.edge],
+        );
     }
 
-    /// The model failed, or was told to stop.
-    pub fn failed(&self, came: Option<AgeToken>) {
-        let (Some(series), Some(came)) = (&self.0, came) else { return };
-        series.in_flight.leave(came);
+    /// Counts a failure of the model, or a cancellation.
+    pub fn failed(&self, token: Option<AgeToken>) {
+        let (Some(series), Some(token)) = (&self.0, token) else { return };
+        series.in_flight.leave(token);
         series.failures.fetch_add(1, Relaxed);
     }
 
-    /// A request that is ready finds no room in the step's window.
+    /// Counts a request that is ready but finds no room in the step's window.
     pub fn waits(&self) -> QueuedGuard {
         if let Some(series) = &self.0 {
             series.waiting.fetch_add(1, Relaxed);
@@ -154,20 +161,25 @@ impl StepMetrics {
 }
 
 impl EnsembleMetrics {
-    /// Does anybody look?
+    /// Counts nothing.
+    pub(super) fn off() -> EnsembleMetrics {
+        EnsembleMetrics(None)
+    }
+
+    /// Whether anything is counted.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// A request was answered after `whole`.
+    /// Counts a request that was answered after `whole`.
     pub fn answered(&self, whole: Duration) {
         if let Some(series) = &self.0 {
             observe(&series.histograms, [whole]);
         }
     }
 
-    /// The same where it is known how long the steps took that nothing could go on without:
-    /// `busy` is their time in queues and executions.
+    /// The same, with the overhead: `busy` is the time that the steps on the critical path spent in queues
+    /// and executions.
     pub fn answered_with(&self, whole: Duration, busy: Duration) {
         if let Some(series) = &self.0 {
             observe(&series.histograms, [whole, whole.saturating_sub(busy)]);
@@ -175,11 +187,11 @@ impl EnsembleMetrics {
     }
 }
 
-/// Counts a time in each of the first histograms.
+/// Counts one duration in each of the first histograms.
 fn observe<const COUNT: usize>(histograms: &ShardedCounters, times: [Duration; COUNT]) {
-    let (bounds, mine) = (&*BOUNDS, histograms.this_thread());
+    let (bounds, shard) = (&*BOUNDS, histograms.this_thread());
     for (index, time) in times.into_iter().enumerate() {
-        bounds.observe(&mine, index * bounds.length(), time.as_nanos() as u64);
+        bounds.observe(&shard, index * bounds.length(), time.as_nanos() as u64);
     }
 }
 
@@ -244,63 +256,70 @@ const STEP_HISTOGRAMS: [(&str, &str); 4] = [
     ),
 ];
 
-/// A family for each of the names.
-fn shown(names: &[(&str, &str)], series: &[(Vec<LabelPair>, Vec<u64>)]) -> Vec<MetricFamily> {
+/// A histogram family for each of the names.
+fn histogram_families(
+    names: &[(&str, &str)],
+    series: &[(Vec<LabelPair>, Vec<u64>)],
+) -> Vec<MetricFamily> {
     let length = BOUNDS.length();
-    let one = |(index, name): (usize, &(&str, &str))| {
+    let family = |(index, (name, help)): (usize, &(&str, &str))| {
         let metric = |(labels, numbers): &(Vec<LabelPair>, Vec<u64>)| {
             let numbers = &numbers[index * length..(index + 1) * length];
             proto::histogram(labels.clone(), &BOUNDS.snapshot(numbers))
         };
-        proto::family(*name, MetricType::HISTOGRAM, series.iter().map(metric))
+        proto::family(name, help, MetricType::HISTOGRAM, series.iter().map(metric))
     };
-    names.iter().enumerate().map(one).collect()
+    names.iter().enumerate().map(family).collect()
 }
 
 impl Steps {
-    /// Their families at this moment, those without series included.
+    /// All families at this moment, those without series included.
     pub(super) fn gather(&self) -> Vec<MetricFamily> {
         let now = Instant::now();
         let ensemble = |it: &Arc<WeakMapEntry<String, EnsembleSeries>>| {
             (proto::labels([("ensemble", &*it.key)]), it.histograms.totals())
         };
         let ensembles: Vec<_> = self.ensembles.all().iter().map(ensemble).collect();
-        let mut families = shown(&ENSEMBLE_HISTOGRAMS, &ensembles);
+        let mut families = histogram_families(&ENSEMBLE_HISTOGRAMS, &ensembles);
         let steps: Vec<_> =
             self.steps.all().into_iter().map(|it| (labels_of(&it.key), it)).collect();
-        let numbers = |(labels, it): &(Vec<LabelPair>, Arc<WeakMapEntry<Key, StepSeries>>)| {
+        let numbers = |(labels, it): &(Vec<LabelPair>, Arc<WeakMapEntry<StepKey, StepSeries>>)| {
             (labels.clone(), it.histograms.totals())
         };
-        families.extend(shown(&STEP_HISTOGRAMS, &steps.iter().map(numbers).collect::<Vec<_>>()));
-        let gauge = |name, value: &dyn Fn(&StepSeries) -> f64| {
+        families.extend(histogram_families(
+            &STEP_HISTOGRAMS,
+            &steps.iter().map(numbers).collect::<Vec<_>>(),
+        ));
+        let gauge = |name: &str, help: &str, value: &dyn Fn(&StepSeries) -> f64| {
             let series = steps.iter().map(|(labels, it)| proto::gauge(labels.clone(), value(it)));
-            proto::family(name, MetricType::GAUGE, series)
+            proto::family(name, help, MetricType::GAUGE, series)
         };
-        let in_flight = (
+        families.push(gauge(
             "troupe_ensemble_step_in_flight",
             "Requests handed to the model of an ensemble's step and not answered yet",
-        );
-        families.push(gauge(in_flight, &|it| it.in_flight.count() as f64));
-        let oldest = (
+            &|it| it.in_flight.count() as f64,
+        ));
+        families.push(gauge(
             "troupe_ensemble_step_oldest_seconds",
             "Age of the oldest request that was handed to the model of an ensemble's step and is \
              not answered yet",
-        );
-        families.push(gauge(oldest, &|it| it.in_flight.oldest(now).as_secs_f64()));
-        let failures = (
-            "troupe_ensemble_step_failures_total",
-            "Requests the model of an ensemble's step failed",
-        );
+            &|it| it.in_flight.oldest(now).as_secs_f64(),
+        ));
         let failed =
-            |(labels, it): &(Vec<LabelPair>, Arc<WeakMapEntry<Key, StepSeries>>)| -> Metric {
+            |(labels, it): &(Vec<LabelPair>, Arc<WeakMapEntry<StepKey, StepSeries>>)| -> Metric {
                 proto::counter(labels.clone(), it.failures.load(Relaxed) as f64)
             };
-        families.push(proto::family(failures, MetricType::COUNTER, steps.iter().map(failed)));
+        families.push(proto::family(
+            "troupe_ensemble_step_failures_total",
+            "Requests the model of an ensemble's step failed",
+            MetricType::COUNTER,
+            steps.iter().map(failed),
+        ));
         families
     }
 }
 
-fn labels_of((ensemble, step, model): &Key) -> Vec<LabelPair> {
+fn labels_of((ensemble, step, model): &StepKey) -> Vec<LabelPair> {
     step_labels(ensemble, *step, model)
 }
 

@@ -1,60 +1,62 @@
-//! Values by key, shared by all who ask for the same key, and gone with the last of them.
+//! A map of shared values that live as long as somebody holds them: live metric series by their labels.
 
 use std::{
-    collections::BTreeMap,
+    hash::Hash,
     ops::Deref,
     sync::{Arc, Weak},
 };
 
-use parking_lot::Mutex;
+use dashmap::{DashMap, Entry};
 
-/// A table of values that somebody uses.
-pub(super) struct WeakMap<K: Ord, V>(Arc<Mutex<Entries<K, V>>>);
+/// Values by key, each alive as long as a `WeakMapEntry` of it is held.
+pub(super) struct WeakMap<K: Eq + Hash, V>(Arc<DashMap<K, Weak<WeakMapEntry<K, V>>>>);
 
-type Entries<K, V> = BTreeMap<K, Weak<WeakMapEntry<K, V>>>;
-
-/// A value in use, with its key.
-pub(super) struct WeakMapEntry<K: Ord, V> {
+/// A live value with its key; the last one to be dropped takes the key out of the map.
+pub(super) struct WeakMapEntry<K: Eq + Hash, V> {
     pub(super) key: K,
     value: V,
-    of: Weak<Mutex<Entries<K, V>>>,
+    map: Weak<DashMap<K, Weak<WeakMapEntry<K, V>>>>,
 }
 
-impl<K: Ord, V> Default for WeakMap<K, V> {
+impl<K: Eq + Hash, V> Default for WeakMap<K, V> {
     fn default() -> Self {
         WeakMap(Arc::default())
     }
 }
 
-impl<K: Ord + Clone, V> WeakMap<K, V> {
-    /// The value of that key, which `make` makes unless somebody uses one.
+impl<K: Ord + Hash + Clone, V> WeakMap<K, V> {
+    /// The value of that key, which `make` makes unless somebody holds one.
     pub(super) fn open(&self, key: K, make: impl FnOnce() -> V) -> Arc<WeakMapEntry<K, V>> {
-        let mut entries = self.0.lock();
-        if let Some(used) = entries.get(&key).and_then(Weak::upgrade) {
-            return used;
+        let slot = self.0.entry(key.clone());
+        if let Entry::Occupied(slot) = &slot
+            && let Some(live) = slot.get().upgrade()
+        {
+            return live;
         }
-        let of = Arc::downgrade(&self.0);
-        let entry = Arc::new(WeakMapEntry { key: key.clone(), value: make(), of });
-        entries.insert(key, Arc::downgrade(&entry));
+        let map = Arc::downgrade(&self.0);
+        let entry = Arc::new(WeakMapEntry { key, value: make(), map });
+        slot.insert(Arc::downgrade(&entry));
         entry
     }
 
-    /// The value of that key, if somebody uses it.
+    /// The value of that key, if somebody holds one.
     pub(super) fn get(&self, key: &K) -> Option<Arc<WeakMapEntry<K, V>>> {
-        // Dropped without the lock, which the last user takes.
-        let found = self.0.lock().get(key).cloned();
+        // Upgraded without the shard's lock, which dropping the last holder takes.
+        let found = self.0.get(key).map(|slot| slot.value().clone());
         found?.upgrade()
     }
 
-    /// All that are in use, in the order of their keys.
+    /// All live values in the order of their keys.
     pub(super) fn all(&self) -> Vec<Arc<WeakMapEntry<K, V>>> {
-        // Dropped without the lock, which the last user takes.
-        let entries: Vec<Weak<_>> = self.0.lock().values().cloned().collect();
-        entries.iter().filter_map(Weak::upgrade).collect()
+        // Upgraded without the shards' locks, which dropping the last holder takes.
+        let entries: Vec<Weak<_>> = self.0.iter().map(|slot| slot.value().clone()).collect();
+        let mut live: Vec<_> = entries.iter().filter_map(Weak::upgrade).collect();
+        live.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        live
     }
 }
 
-impl<K: Ord, V> Deref for WeakMapEntry<K, V> {
+impl<K: Eq + Hash, V> Deref for WeakMapEntry<K, V> {
     type Target = V;
 
     fn deref(&self) -> &V {
@@ -62,13 +64,49 @@ impl<K: Ord, V> Deref for WeakMapEntry<K, V> {
     }
 }
 
-impl<K: Ord, V> Drop for WeakMapEntry<K, V> {
+impl<K: Eq + Hash, V> Drop for WeakMapEntry<K, V> {
     fn drop(&mut self) {
-        let Some(of) = self.of.upgrade() else { return };
-        let mut entries = of.lock();
-        // Somebody may have asked for the key since.
-        if entries.get(&self.key).is_some_and(|it| it.strong_count() == 0) {
-            entries.remove(&self.key);
-        }
+        let Some(map) = self.map.upgrade() else { return };
+        // Somebody may have opened the key again since.
+        map.remove_if(&self.key, |_, entry| entry.strong_count() == 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shared_and_gone_with_their_last_holder() {
+        let map = WeakMap::<&str, u32>::default();
+        let (b, a) = (map.open("b", || 2), map.open("a", || 1));
+        let same = map.open("b", || 3);
+        assert_eq!((**b, **same), (2, 2));
+        let keys = || map.all().iter().map(|entry| entry.key).collect::<Vec<_>>();
+        assert_eq!(keys(), ["a", "b"]);
+        drop(b);
+        assert_eq!(map.get(&"b").map(|entry| **entry), Some(2));
+        drop(same);
+        assert!(map.get(&"b").is_none());
+        assert_eq!((keys(), **map.open("b", || 4)), (vec!["a"], 4));
+        drop(a);
+        assert!(map.0.is_empty());
+    }
+
+    #[test]
+    fn threads_that_open_and_drop_the_same_key_agree() {
+        let map = WeakMap::<u8, ()>::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        let one = map.open(1, || ());
+                        let found = map.get(&1).expect("it is held here");
+                        assert!(Arc::ptr_eq(&one, &found));
+                    }
+                });
+            }
+        });
+        assert!(map.0.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! The names of an output's classes, one per line of a file.
 
-/// ClassLabels by class, in the bytes of the file they came from.
+/// The labels of an output by class, in the bytes of the file they came from.
 #[derive(Debug)]
 pub struct ClassLabels {
     text: Vec<u8>,

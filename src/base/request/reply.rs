@@ -195,7 +195,7 @@ impl Reply {
         self
     }
 
-    /// SlotCounters on the request began only then: its first response took the time from there.
+    /// Sets the time when work on the request began: its first response took the time from there.
     pub fn begun(&mut self, now: Instant) {
         if let Some(ticket) = &mut self.ticket {
             ticket.begun(now);
@@ -219,8 +219,8 @@ impl Reply {
         let now = Instant::now();
         if let Some(ticket) = &mut self.ticket {
             let elapsed = now.saturating_duration_since(self.since);
-            ticket.moved();
-            ticket.responded((elapsed, now), output_time(&result));
+            ticket.progressed();
+            ticket.responded(elapsed, now, output_time(&result));
         }
         if let Some(visit) = &self.visit {
             if let Ok(response) = &result {
@@ -270,7 +270,7 @@ impl Reply {
         }
         if let Some(ticket) = &mut self.ticket {
             let elapsed = now.saturating_duration_since(self.since);
-            ticket.responded((elapsed, now), output_time(&result));
+            ticket.responded(elapsed, now, output_time(&result));
         }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);

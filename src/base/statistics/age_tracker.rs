@@ -1,4 +1,4 @@
-//! How many things are there, and how old the oldest of them is: two additions for each thing.
+//! Counts live items and the age of the oldest of them, with two additions an item.
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -7,35 +7,35 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{sharded_counters::ShardedCounters, since_begin};
+use super::{clock::since_begin, sharded_counters::ShardedCounters};
 
-/// Spans of time told apart.
-const SLOTS: usize = 64;
-/// The shortest span; ages are known to about this, or to an eighth of the oldest.
-const GRAIN: Duration = Duration::from_millis(10);
+/// Generations of items that are told apart.
+const GENERATIONS: usize = 64;
+/// The shortest generation; ages are exact to this, or to an eighth of the oldest age.
+const MIN_GENERATION: Duration = Duration::from_millis(10);
 
-/// Counts things by the span of time they came in.
+/// Counts items by the generation they entered in.
 ///
-/// Whoever comes begins another span when the last one has been long enough. When all are in use,
-/// the newest goes on: the oldest thing is known all the same.
+/// An item that enters begins a new generation when the current one is long enough. When all generations
+/// are in use, the newest goes on: the age of the oldest item is still right.
 #[derive(Debug)]
 pub struct AgeTracker {
-    /// Things by span.
+    /// Live items by generation.
     counts: ShardedCounters,
-    /// Nanoseconds.
-    begins: [AtomicU64; SLOTS],
+    /// When each generation began, in nanoseconds of `nanoseconds`.
+    begins: [AtomicU64; GENERATIONS],
     current: AtomicUsize,
     turning: Mutex<()>,
 }
 
-/// Where a thing was counted.
+/// The generation that an item was counted in, to be given back to `leave`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AgeToken(usize);
 
 impl Default for AgeTracker {
     fn default() -> AgeTracker {
         AgeTracker {
-            counts: ShardedCounters::new(SLOTS),
+            counts: ShardedCounters::new(GENERATIONS),
             begins: std::array::from_fn(|_| AtomicU64::new(0)),
             current: AtomicUsize::new(0),
             turning: Mutex::new(()),
@@ -44,11 +44,13 @@ impl Default for AgeTracker {
 }
 
 impl AgeTracker {
-    /// A thing comes; `leave` is to be told of it once.
+    /// Counts an item that enters; its token must be given to `leave` once.
     pub fn enter(&self, now: Instant) -> AgeToken {
         let now = nanoseconds(now);
         let current = self.current.load(Relaxed);
-        if GRAIN.as_nanos() as u64 <= now.saturating_sub(self.begins[current].load(Relaxed)) {
+        if MIN_GENERATION.as_nanos() as u64
+            <= now.saturating_sub(self.begins[current].load(Relaxed))
+        {
             self.turn(now);
         }
         let current = self.current.load(Relaxed);
@@ -56,52 +58,52 @@ impl AgeTracker {
         AgeToken(current)
     }
 
-    /// It has gone.
-    pub fn leave(&self, came: AgeToken) {
-        self.counts.this_thread().subtract(came.0, 1);
+    /// Counts an item that leaves.
+    pub fn leave(&self, token: AgeToken) {
+        self.counts.this_thread().subtract(token.0, 1);
     }
 
-    /// How many are there.
+    /// How many items are live.
     pub fn count(&self) -> u64 {
-        self.counts.totals().into_iter().map(there).sum()
+        self.counts.totals().into_iter().map(live).sum()
     }
 
-    /// How old the oldest is, or a little less than what is told; nothing is zero old.
+    /// The age of the oldest item, never more than a generation too long; zero without items.
     pub fn oldest(&self, now: Instant) -> Duration {
         let begin = self.oldest_begin(&self.counts.totals());
         Duration::from_nanos(begin.map_or(0, |it| nanoseconds(now).saturating_sub(it)))
     }
 
     fn oldest_begin(&self, counts: &[u64]) -> Option<u64> {
-        let used = self.begins.iter().zip(counts).filter(|(_, count)| there(**count) != 0);
+        let used = self.begins.iter().zip(counts).filter(|(_, count)| live(**count) != 0);
         used.map(|(begin, _)| begin.load(Relaxed)).min()
     }
 
     fn turn(&self, now: u64) {
-        // Somebody else does it: one more in the old span is no harm.
+        // Another thread turns: one more item in the old generation does no harm.
         let Some(_turning) = self.turning.try_lock() else { return };
         let counts = self.counts.totals();
         let current = self.current.load(Relaxed);
         let oldest = self.oldest_begin(&counts).map_or(0, |it| now.saturating_sub(it));
         let age = now.saturating_sub(self.begins[current].load(Relaxed));
-        let is_free = |it: &usize| there(counts[*it]) == 0;
+        let is_free = |it: &usize| live(counts[*it]) == 0;
         if !is_free(&current) && age < oldest / 8 {
             return;
         }
-        let Some(free) = (current..SLOTS).chain(0..current).find(is_free) else { return };
+        let Some(free) = (current..GENERATIONS).chain(0..current).find(is_free) else { return };
         self.begins[free].store(now, Relaxed);
         self.current.store(free, Relaxed);
     }
 }
 
-/// Threads are looked at one after the other: who goes may be seen before he came.
-fn there(count: u64) -> u64 {
+/// Shards are read one after the other: an item's leaving may be seen before its entering.
+fn live(count: u64) -> u64 {
     (count as i64).max(0) as u64
 }
 
-/// Never zero, which is where unused spans begin.
+/// Never zero, which is where unused generations begin.
 fn nanoseconds(moment: Instant) -> u64 {
-    since_begin(moment).as_nanos() as u64 + GRAIN.as_nanos() as u64
+    since_begin(moment).as_nanos() as u64 + MIN_GENERATION.as_nanos() as u64
 }
 
 #[cfg(test)]

@@ -1,47 +1,49 @@
-//! A histogram of durations, log-linear: sixteen buckets for each power of two.
+//! A log-linear histogram of durations that threads add to without a lock.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     time::Duration,
 };
 
-/// Powers of two of nanoseconds that the finest bucket is wide.
-const UNIT: u32 = 7;
-/// Powers of two of buckets that share a width.
-const FINE: u32 = 4;
-/// The last bucket also holds whatever is longer than 36 minutes.
-const BUCKETS: usize = 31 << FINE;
+use super::log_linear::LogLinear;
 
-/// How many durations fell into which bucket. A quantile is exact to 3 % or so, 6 % at worst, or to
-/// 64 ns if that is more.
+/// Sixteen buckets for each power of two.
+type Buckets = LogLinear<4>;
+/// The finest bucket is `1 << UNIT_BITS` nanoseconds wide.
+const UNIT_BITS: u32 = 7;
+/// DurationHistogram of up to 36 minutes, `1 << 34` units; the last bucket also counts all longer ones.
+const BUCKETS: usize = Buckets::buckets(34);
+
+/// How many durations fell into each bucket. A quantile is exact to about 3 %, 6 % at worst, or to 64 ns
+/// if that is more.
 #[derive(Debug)]
-pub(super) struct Durations(Box<[AtomicU32]>);
+pub(super) struct DurationHistogram(Box<[AtomicU32]>);
 
-impl Default for Durations {
-    fn default() -> Durations {
-        Durations((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
+impl Default for DurationHistogram {
+    fn default() -> DurationHistogram {
+        DurationHistogram((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
     }
 }
 
-impl Durations {
-    /// Counts one.
+impl DurationHistogram {
+    /// Counts one duration.
     pub(super) fn add(&self, duration: Duration) {
         self.0[bucket(duration)].fetch_add(1, Relaxed);
     }
 
-    /// Counts none.
+    /// Sets all counts to zero.
     pub(super) fn clear(&self) {
         self.0.iter().for_each(|it| it.store(0, Relaxed));
     }
 }
 
-/// Counts of several histograms together.
+/// The sum of several histograms, to take quantiles from.
 #[derive(Clone, Debug)]
 pub(super) struct DurationDistribution(Vec<u64>);
 
 impl DurationDistribution {
-    /// What these have counted.
-    pub(super) fn of<'a>(all: impl Iterator<Item = &'a Durations>) -> DurationDistribution {
+    /// The sum of these histograms.
+    pub(super) fn of<'a>(all: impl Iterator<Item = &'a DurationHistogram>) -> DurationDistribution {
         let mut counts = vec![0; BUCKETS];
         for one in all {
             counts.iter_mut().zip(&one.0).for_each(|(sum, it)| *sum += u64::from(it.load(Relaxed)));
@@ -49,14 +51,14 @@ impl DurationDistribution {
         DurationDistribution(counts)
     }
 
-    /// The duration that this share of them, from 0 to 1, does not exceed; `None` without any.
+    /// The duration that a share of them, from 0 to 1, does not exceed; `None` without any.
     pub(super) fn quantile(&self, share: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let rank = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
         let mut below = 0;
         for (index, count) in self.0.iter().enumerate() {
             if rank <= below + count {
-                // Within a bucket they are taken to lie at equal distances.
+                // DurationHistogram within a bucket are taken to lie at equal distances.
                 let (from, to) = (lower(index), lower(index + 1));
                 let part = ((rank - below) as f64 - 0.5) / *count as f64;
                 let ns = from as f64 + part * (to - from) as f64;
@@ -69,17 +71,13 @@ impl DurationDistribution {
 }
 
 fn bucket(duration: Duration) -> usize {
-    let units = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX) >> UNIT;
-    let octave = (u64::BITS - units.leading_zeros()).saturating_sub(FINE + 1);
-    let index = (u64::from(octave) << FINE) + (units >> octave);
-    (index as usize).min(BUCKETS - 1)
+    let units = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX) >> UNIT_BITS;
+    Buckets::index(units).min(BUCKETS - 1)
 }
 
 /// The shortest duration of a bucket, in nanoseconds.
 fn lower(index: usize) -> u64 {
-    let octave = (index >> FINE).saturating_sub(1);
-    let fine = (index - (octave << FINE)) as u64;
-    fine << octave << UNIT
+    Buckets::lower(index) << UNIT_BITS
 }
 
 #[cfg(test)]
@@ -99,7 +97,7 @@ mod tests {
     #[test]
     fn quantiles_are_near_the_true_ones() {
         for unit in [2_500, 70_000, 9_000_000, 1_000_000_000_u64] {
-            let durations = Durations::default();
+            let durations = DurationHistogram::default();
             (1..=1000).for_each(|it| durations.add(Duration::from_nanos(it * unit)));
             let spread = DurationDistribution::of([&durations].into_iter());
             for (share, expected) in [(0.001, 1), (0.5, 500), (0.9, 900), (0.99, 990), (1.0, 1000)]
@@ -114,7 +112,7 @@ mod tests {
 
     #[test]
     fn histograms_add_up_and_may_be_empty() {
-        let all = [Durations::default(), Durations::default()];
+        let all = [DurationHistogram::default(), DurationHistogram::default()];
         assert_eq!(DurationDistribution::of(all.iter()).quantile(0.5), None);
         all[0].add(Duration::from_millis(1));
         (0..2).for_each(|_| all[1].add(Duration::from_millis(100)));

@@ -1,34 +1,34 @@
-//! Counts of values by size.
+//! Histograms with fixed bucket bounds, as Prometheus shows them, on sharded counters.
 
 use super::sharded_counters::{ShardedCounters, ThreadShard};
 
-/// Upper bounds in rising order.
+/// Upper bounds of buckets in rising order.
 ///
-/// Values are whole numbers of a small unit; bounds and sums are told in one `scale` times as large.
+/// Values are whole numbers of a small unit; bounds and sums are shown in a unit `scale` times as large.
 #[derive(Debug)]
 pub struct BucketBounds {
     scale: f64,
     shown: Box<[f64]>,
     /// The bounds in the unit of the values.
     limits: Box<[i64]>,
-    /// For values of so many bits, how many limits all of them exceed: where to begin looking.
+    /// By the number of a value's bits, how many limits every such value exceeds: where the search
+    /// begins.
     starts: [u16; 65],
 }
 
-/// What a histogram holds at a moment.
+/// The counts of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramSnapshot {
-    /// Upper bounds in rising order, and how many values were at most that.
+    /// Upper bounds in rising order, and how many values are at most each.
     pub buckets: Vec<(f64, u64)>,
-    /// How many values there were.
+    /// How many values were counted.
     pub count: u64,
-    /// All of them together.
+    /// Their sum.
     pub sum: f64,
 }
 
 impl BucketBounds {
-    /// Of values that are counted in parts of `1 / scale`; the infinite bound need not be among
-    /// them.
+    /// Bounds for values that are counted in units of `1 / scale`; the infinite bound may be left out.
     pub fn new(bounds: &[f64], scale: f64) -> BucketBounds {
         let shown: Box<[f64]> = bounds.iter().copied().filter(|it| *it < f64::INFINITY).collect();
         // A millionth: 0.000025 s are 25,000 ns, whichever way the product is rounded.
@@ -39,12 +39,12 @@ impl BucketBounds {
         BucketBounds { scale, shown, starts: std::array::from_fn(exceeded), limits }
     }
 
-    /// How many numbers one histogram takes: for each bound, for what is more, and the sum.
+    /// How many counters a histogram takes: one a bound, one for larger values, and the sum.
     pub fn length(&self) -> usize {
         self.limits.len() + 2
     }
 
-    /// Counts a value in the numbers that begin at `begin`.
+    /// Counts a value in the counters that begin at `begin`.
     pub fn observe(&self, numbers: &ThreadShard<'_>, begin: usize, value: u64) {
         let value = value.min(i64::MAX as u64);
         let mut place = usize::from(self.starts[(u64::BITS - value.leading_zeros()) as usize]);
@@ -55,7 +55,7 @@ impl BucketBounds {
         numbers.add(begin + self.limits.len() + 1, value);
     }
 
-    /// What is held by the numbers of one histogram; its counts agree with each other.
+    /// The snapshot of one histogram's counters; its counts agree with each other.
     pub fn snapshot(&self, numbers: &[u64]) -> HistogramSnapshot {
         let (counts, sum) = numbers.split_at(self.limits.len() + 1);
         let mut count = 0;
@@ -75,7 +75,7 @@ impl BucketBounds {
     }
 }
 
-/// One histogram by itself.
+/// A single histogram.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: BucketBounds,
@@ -83,7 +83,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Nothing yet.
+    /// An empty histogram.
     pub fn new(bounds: BucketBounds) -> Histogram {
         let numbers = ShardedCounters::new(bounds.length());
         Histogram { bounds, numbers }
@@ -94,7 +94,7 @@ impl Histogram {
         self.bounds.observe(&self.numbers.this_thread(), 0, value);
     }
 
-    /// What it holds.
+    /// Its counts at this moment.
     pub fn snapshot(&self) -> HistogramSnapshot {
         self.bounds.snapshot(&self.numbers.totals())
     }

@@ -1,192 +1,75 @@
-//! Requests that are not answered, counted by when they last moved.
+//! Counts the requests in flight by the time of their last progress, for the watchdog of stuck requests.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    time::Instant,
 };
 
 use parking_lot::Mutex;
 
-use super::{ResponseOutcome, Statistics};
-use crate::error::Error;
+/// Generations of requests that are told apart.
+const GENERATIONS: usize = 8;
 
-/// Spans of time told apart.
-const SLOTS: usize = 8;
-
-/// How many requests are under way, by the span of time in which each of them last moved: came, or
-/// gave a response that is not its last.
+/// How many requests are in flight, by the generation in which each of them last made progress: arrived,
+/// or gave a response that is not its last.
 ///
-/// Whoever watches divides time into spans, by `turn`. A request costs two additions.
+/// The watchdog begins a new generation with `turn`. A request costs two additions.
 #[derive(Debug, Default)]
 pub struct InFlight {
-    counts: [AtomicU64; SLOTS],
+    counts: [AtomicU64; GENERATIONS],
     current: AtomicUsize,
-    /// When each began; `None` if that was before the first turn.
-    begins: Mutex<[Option<Instant>; SLOTS]>,
+    /// When each generation began; `None` if that was before the first turn.
+    begins: Mutex<[Option<Instant>; GENERATIONS]>,
 }
 
-/// What is known of the requests under way.
+/// The requests in flight at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OldestInFlight {
-    /// The oldest of them has not moved since then, or longer.
+    /// The oldest of them has made no progress since then, or for longer.
     pub since: Instant,
-    /// How many there are.
+    /// How many are in flight.
     pub count: u64,
 }
 
 impl InFlight {
-    fn enter(&self) -> usize {
-        let span = self.current.load(Relaxed);
-        self.counts[span].fetch_add(1, Relaxed);
-        span
+    /// Counts one more request; returns its generation.
+    pub(super) fn enter(&self) -> usize {
+        let generation = self.current.load(Relaxed);
+        self.counts[generation].fetch_add(1, Relaxed);
+        generation
     }
 
-    /// How many there are.
+    /// Counts a request of this generation no longer.
+    pub(super) fn leave(&self, generation: usize) {
+        self.counts[generation].fetch_sub(1, Relaxed);
+    }
+
+    /// Moves a request from its generation to the current one, which is returned.
+    pub(super) fn renew(&self, generation: usize) -> usize {
+        if generation == self.current.load(Relaxed) {
+            return generation;
+        }
+        let current = self.enter();
+        self.leave(generation);
+        current
+    }
+
+    /// How many requests are in flight.
     pub fn count(&self) -> u64 {
-        self.counts.iter().map(|it| it.load(Relaxed)).sum()
+        self.counts.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// Begins another span, and says what is older; `None` if nothing is under way.
+    /// Begins a new generation and describes the older ones; `None` if nothing is in flight.
     pub fn turn(&self, now: Instant) -> Option<OldestInFlight> {
         let mut begins = self.begins.lock();
-        let is_used = |span: &usize| self.counts[*span].load(Relaxed) != 0;
-        let used = (0..SLOTS).filter(is_used);
-        let since = used.map(|span| *begins[span].get_or_insert(now)).min();
-        // Without a free one, what comes is taken for older than it is: the rest is stuck anyway.
-        if let Some(free) = (0..SLOTS).find(|it| !is_used(it)) {
+        let is_used = |generation: &usize| self.counts[*generation].load(Relaxed) != 0;
+        let used = (0..GENERATIONS).filter(is_used);
+        let since = used.map(|generation| *begins[generation].get_or_insert(now)).min();
+        // Without a free generation new requests look older than they are: the others are stuck anyway.
+        if let Some(free) = (0..GENERATIONS).find(|generation| !is_used(generation)) {
             begins[free] = Some(now);
             self.current.store(free, Relaxed);
         }
         since.map(|since| OldestInFlight { since, count: self.count() })
-    }
-}
-
-/// Counts one request as under way until it is dropped, and its responses.
-pub struct RequestGuard {
-    stats: Arc<Statistics>,
-    span: usize,
-    /// Responses so far.
-    responses: usize,
-    /// When work on the next response began.
-    begun: Instant,
-}
-
-impl RequestGuard {
-    /// For a request that came at `since`.
-    pub fn new(stats: Arc<Statistics>, since: Instant) -> RequestGuard {
-        let span = stats.in_flight.enter();
-        RequestGuard { stats, span, responses: 0, begun: since }
-    }
-
-    /// SlotCounters on the request began only then.
-    pub fn begun(&mut self, now: Instant) {
-        self.begun = now;
-    }
-
-    /// Where the request counts.
-    pub fn stats(&self) -> &Statistics {
-        &self.stats
-    }
-
-    /// A response is ready `elapsed` after its request came; `output` is what taking it out of the
-    /// model took, the error is what it says instead of tensors.
-    pub fn responded(
-        &mut self,
-        (elapsed, now): (Duration, Instant),
-        result: std::result::Result<Duration, &Error>,
-    ) {
-        let extra = &self.stats.extra;
-        if self.responses == 0
-            && let Some(histogram) = &extra.first_response
-        {
-            histogram.observe(elapsed.as_millis() as u64);
-        }
-        if let Some(responses) = &extra.responses {
-            let whole = now.saturating_duration_since(self.begun);
-            let (fate, output) = match result {
-                Ok(output) => (ResponseOutcome::Success, output.min(whole)),
-                Err(error) if error.kind().is_abandoned() => {
-                    (ResponseOutcome::Cancel, Duration::ZERO)
-                }
-                Err(_) => (ResponseOutcome::Fail, Duration::ZERO),
-            };
-            responses.add(self.responses, fate, (whole - output, output));
-            self.begun = now;
-        }
-        self.responses += 1;
-    }
-
-    /// There is no further response.
-    pub fn ended(&self, now: Instant) {
-        if let Some(responses) = &self.stats.extra.responses {
-            let whole = now.saturating_duration_since(self.begun);
-            responses.add(self.responses, ResponseOutcome::Empty, (whole, Duration::ZERO));
-        }
-    }
-
-    /// The request has given a response, and goes on.
-    pub fn moved(&mut self) {
-        let in_flight = &self.stats.in_flight;
-        if self.span != in_flight.current.load(Relaxed) {
-            let left = std::mem::replace(&mut self.span, in_flight.enter());
-            in_flight.counts[left].fetch_sub(1, Relaxed);
-        }
-    }
-}
-
-impl Drop for RequestGuard {
-    fn drop(&mut self) {
-        self.stats.in_flight.counts[self.span].fetch_sub(1, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn the_oldest_that_has_not_moved_is_known() {
-        let stats = Arc::new(Statistics::default());
-        let begin = Instant::now();
-        let at = |seconds| begin + Duration::from_secs(seconds);
-        let check = |seconds: u64, expected: Option<(u64, u64)>| {
-            let expected =
-                expected.map(|(since, count)| OldestInFlight { since: at(since), count });
-            assert_eq!(stats.in_flight.turn(at(seconds)), expected, "after {seconds} s");
-        };
-        check(0, None);
-        let first = RequestGuard::new(stats.clone(), begin);
-        check(1, Some((0, 1)));
-        let mut second = RequestGuard::new(stats.clone(), begin);
-        let third = RequestGuard::new(stats.clone(), begin);
-        check(2, Some((0, 3)));
-        drop(first);
-        check(3, Some((1, 2)));
-        second.moved();
-        check(4, Some((1, 2)));
-        drop(third);
-        check(5, Some((3, 1)));
-        drop(second);
-        check(6, None);
-    }
-
-    #[test]
-    fn what_is_stuck_stays_old_however_much_time_goes_by() {
-        let stats = Arc::new(Statistics::default());
-        let begin = Instant::now();
-        let mut stuck = Vec::new();
-        for second in 0..40 {
-            stats.in_flight.turn(begin + Duration::from_secs(second));
-            stuck.push(RequestGuard::new(stats.clone(), begin));
-        }
-        let oldest = stats.in_flight.turn(begin + Duration::from_secs(40));
-        assert_eq!(oldest, Some(OldestInFlight { since: begin, count: 40 }));
-        drop(stuck);
-        assert_eq!(stats.in_flight.turn(begin + Duration::from_secs(41)), None);
     }
 }

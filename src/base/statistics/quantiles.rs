@@ -1,4 +1,4 @@
-//! Quantiles of what was seen in the last minute, within 1.6 %, counted without a lock.
+//! Quantiles of the last minute's values, exact to 1.6 %, counted without a lock.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -7,24 +7,21 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::since_begin;
+use super::{clock::since_begin, log_linear::LogLinear};
 
-/// The minute is forgotten in so many parts, each of them this long: Triton's.
+/// The minute is forgotten in parts of this length, as in Triton.
 const PARTS: usize = 5;
-const PART: Duration = Duration::from_secs(12);
+const PART_DURATION: Duration = Duration::from_secs(12);
 
-/// Values below this are told apart.
-const EXACT: u64 = 1 << (BITS + 1);
-/// Each doubling of a value has `1 << BITS` buckets.
-const BITS: u32 = 5;
-/// The highest doubling that is told apart; of microseconds these are 19 hours.
-const HIGHEST: u32 = 35;
-const BUCKETS: usize = EXACT as usize + ((HIGHEST - BITS) as usize) * (1 << BITS);
+/// 32 buckets for each power of two.
+type Buckets = LogLinear<5>;
+/// Values of up to 36 bits, in microseconds 19 hours; the last bucket also counts all larger ones.
+const BUCKETS: usize = Buckets::buckets(36);
 
-/// Values of the last minute by size.
+/// Counts the values of the last minute by size.
 pub struct Quantiles {
     parts: [Box<[AtomicU32]>; PARTS],
-    /// The number of the part that is counted in.
+    /// The number of the part that counts now.
     current: AtomicU64,
     turning: Mutex<()>,
 }
@@ -50,8 +47,8 @@ impl Quantiles {
         self.parts[part][bucket(value)].fetch_add(1, Relaxed);
     }
 
-    /// For each of `ranks`, from 0 to 1, the value that so much of the last minute was at most;
-    /// NaN if there was nothing.
+    /// For each of `ranks`, from 0 to 1, the value that this share of the last minute's values does not
+    /// exceed; NaN if there are none.
     pub fn at(&self, ranks: &[f64], now: Instant) -> Vec<f64> {
         self.turn(now);
         let sum = |bucket: usize| {
@@ -71,9 +68,9 @@ impl Quantiles {
         ranks.iter().map(find).collect()
     }
 
-    /// Where to count; what is a minute old is forgotten.
+    /// The part to count in, after clearing the parts that are a minute old.
     fn turn(&self, now: Instant) -> usize {
-        let number = since_begin(now).as_secs() / PART.as_secs();
+        let number = since_begin(now).as_secs() / PART_DURATION.as_secs();
         if self.current.load(Relaxed) < number {
             let _turning = self.turning.lock();
             let last = self.current.load(Relaxed);
@@ -89,23 +86,13 @@ impl Quantiles {
 }
 
 fn bucket(value: u64) -> usize {
-    if value < EXACT {
-        return value as usize;
-    }
-    let doubling = value.ilog2();
-    if HIGHEST < doubling {
-        return BUCKETS - 1;
-    }
-    let within = (value >> (doubling - BITS)) as usize & ((1 << BITS) - 1);
-    EXACT as usize + ((doubling - BITS - 1) as usize) * (1 << BITS) + within
+    Buckets::index(value).min(BUCKETS - 1)
 }
 
-fn middle(bucket: usize) -> f64 {
-    let Some(above) = bucket.checked_sub(EXACT as usize) else { return bucket as f64 };
-    let (doubling, within) =
-        ((above >> BITS) as u32 + BITS + 1, (above & ((1 << BITS) - 1)) as u64);
-    let width = 1u64 << (doubling - BITS);
-    (((1 << BITS) + within) * width) as f64 + width as f64 / 2.0
+/// The middle of a bucket's values; the value itself where the bucket has only one.
+fn middle(index: usize) -> f64 {
+    let (lower, width) = (Buckets::lower(index) as f64, Buckets::width(index));
+    if width == 1 { lower } else { lower + width as f64 / 2.0 }
 }
 
 #[cfg(test)]

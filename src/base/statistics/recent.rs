@@ -1,4 +1,4 @@
-//! What happened to requests in the last minute, and how the last of them failed.
+//! Statistics of the last minute: rates, quantiles of durations, and the last error.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -8,25 +8,25 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    durations::{DurationDistribution, Durations},
+    durations::{DurationDistribution, DurationHistogram},
     sliding_window::{Clear, RATE_SLOTS, SLOTS, SlidingWindow},
 };
 use crate::error::Error;
 
-/// Requests of the last minute. Counting one costs some tens of nanoseconds.
+/// Counts the requests of the last minute. One costs some tens of nanoseconds.
 #[derive(Debug, Default)]
 pub struct RecentStatistics {
-    ring: SlidingWindow<SlotCounters>,
+    window: SlidingWindow<SlotCounters>,
     last_error: Mutex<Option<LastError>>,
 }
 
-/// What is counted in a span of time.
+/// The counters of one slot of the sliding window.
 #[derive(Debug, Default)]
 struct SlotCounters {
-    durations: Durations,
+    durations: DurationHistogram,
     requests: AtomicU64,
     errors: AtomicU64,
-    /// Nanoseconds that instances worked.
+    /// Nanoseconds that instances were busy.
     busy: AtomicU64,
 }
 
@@ -37,35 +37,35 @@ impl Clear for SlotCounters {
     }
 }
 
-/// The last failure that was no cancellation.
+/// The last failure that was not a cancellation.
 #[derive(Clone, Debug)]
 pub struct LastError {
-    /// Why.
+    /// The error.
     pub error: Error,
-    /// When, by the clock of durations.
+    /// When, on the monotonic clock.
     pub at: Instant,
-    /// When, by the wall clock.
+    /// When, on the wall clock.
     pub time: SystemTime,
 }
 
-/// The last minute in numbers.
+/// The last minute, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MinuteSummary {
     /// Half of the good answers took no longer than this.
     pub p50: Option<Duration>,
     /// 99 of 100 good answers took no longer than this.
     pub p99: Option<Duration>,
-    /// Answers, good or not.
+    /// Answered requests, failures included.
     pub requests: u64,
-    /// Failures; cancelled requests are none.
+    /// Failed requests, without cancelled ones.
     pub errors: u64,
-    /// Answers per second, of the last ten seconds or a little more.
+    /// Answers per second, over the last ten to fifteen seconds.
     pub per_second: f64,
-    /// Instances that were at work, on average over the same time.
+    /// Busy instances, on average over the same time.
     pub busy: f64,
 }
 
-/// One span of time in numbers.
+/// One slot of the sliding window, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of `MinuteSummary`")]
 pub struct HistoryPoint {
@@ -75,9 +75,9 @@ pub struct HistoryPoint {
 }
 
 impl RecentStatistics {
-    /// A request was answered, or failed, after `elapsed`.
+    /// Counts a request that was answered, or failed, after `elapsed`.
     pub fn ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
-        let work = self.ring.at(now);
+        let work = self.window.at(now);
         match error {
             None => work.durations.add(elapsed),
             Some(error) if error.kind().is_abandoned() => return,
@@ -90,24 +90,25 @@ impl RecentStatistics {
         work.requests.fetch_add(1, Relaxed);
     }
 
-    /// An instance has worked for so long.
-    pub fn worked(&self, time: Duration, now: Instant) {
-        self.ring.at(now).busy.fetch_add(time.as_nanos() as u64, Relaxed);
+    /// Adds time in which an instance was busy.
+    pub fn busy_for(&self, time: Duration, now: Instant) {
+        self.window.at(now).busy.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    /// How the last request failed.
+    /// The last failure that was not a cancellation.
     pub fn last_error(&self) -> Option<LastError> {
         self.last_error.lock().clone()
     }
 
-    /// The last minute as it is at `now`.
+    /// The minute before `now`.
     pub fn minute(&self, now: Instant) -> MinuteSummary {
-        let sum = |spans, of: fn(&SlotCounters) -> &AtomicU64| -> u64 {
-            self.ring.last(spans, now).flatten().map(|it| of(it).load(Relaxed)).sum()
+        let sum = |slots, of: fn(&SlotCounters) -> &AtomicU64| -> u64 {
+            self.window.last(slots, now).flatten().map(|it| of(it).load(Relaxed)).sum()
         };
-        let spread =
-            DurationDistribution::of(self.ring.last(SLOTS, now).flatten().map(|it| &it.durations));
-        let seconds = self.ring.seconds(RATE_SLOTS, now);
+        let spread = DurationDistribution::of(
+            self.window.last(SLOTS, now).flatten().map(|it| &it.durations),
+        );
+        let seconds = self.window.seconds(RATE_SLOTS, now);
         MinuteSummary {
             p50: spread.quantile(0.5),
             p99: spread.quantile(0.99),
@@ -118,10 +119,10 @@ impl RecentStatistics {
         }
     }
 
-    /// The same span by span, from old to new.
+    /// The same slot by slot, from old to new.
     pub fn history(&self, now: Instant) -> [HistoryPoint; SLOTS] {
         let mut points = [HistoryPoint::default(); SLOTS];
-        for (point, work) in points.iter_mut().zip(self.ring.last(SLOTS, now)) {
+        for (point, work) in points.iter_mut().zip(self.window.last(SLOTS, now)) {
             let Some(work) = work else { continue };
             let p99 = DurationDistribution::of([&work.durations].into_iter()).quantile(0.99);
             let [requests, errors] = [&work.requests, &work.errors].map(|it| it.load(Relaxed));

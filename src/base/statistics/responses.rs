@@ -1,17 +1,17 @@
-//! What became of each response of decoupled models, by its position among those to its request.
+//! Statistics of decoupled models' responses, by the position of each response in its request.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Positions that are counted: a model may give any number of responses, and the memory is ours.
-const MOST: usize = 4096;
+/// Positions that are counted, which bounds the memory: a model may give any number of responses.
+const MAX_POSITIONS: usize = 4096;
 
 /// Counts by position, 0 for the first response.
 #[derive(Debug, Default)]
 pub struct Responses(Mutex<Vec<ResponseTotal>>);
 
-/// How often and how long in all, in nanoseconds.
+/// How many, and the sum of their durations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ResponseCount {
@@ -31,16 +31,16 @@ pub struct ResponseTotal {
     pub cancel: ResponseCount,
 }
 
-/// What became of a response.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ResponseOutcome {
     /// It was sent.
     Success,
     /// It is an error.
     Fail,
-    /// The end came instead.
+    /// The end of the responses came instead.
     Empty,
-    /// Nobody waited for it any more.
+    /// The request had been cancelled.
     Cancel,
 }
 
@@ -52,10 +52,10 @@ impl ResponseCount {
 }
 
 impl Responses {
-    /// A response of position `index`; `infer` and `output` are the time it took to make it, and to
-    /// take it out of the model.
-    pub fn add(&self, index: usize, fate: ResponseOutcome, (infer, output): (Duration, Duration)) {
-        if MOST <= index {
+    /// Counts a response at position `index`: `infer` is how long the model took to make it, `output`
+    /// how long it took to take it out of the model.
+    pub fn add(&self, index: usize, outcome: ResponseOutcome, infer: Duration, output: Duration) {
+        if MAX_POSITIONS <= index {
             return;
         }
         let mut all = self.0.lock();
@@ -63,11 +63,11 @@ impl Responses {
             all.resize(index + 1, ResponseTotal::default());
         }
         let total = &mut all[index];
-        if let ResponseOutcome::Success | ResponseOutcome::Fail = fate {
+        if let ResponseOutcome::Success | ResponseOutcome::Fail = outcome {
             total.compute_infer.add(infer);
             total.compute_output.add(output);
         }
-        let whole = match fate {
+        let whole = match outcome {
             ResponseOutcome::Success => &mut total.success,
             ResponseOutcome::Fail => &mut total.fail,
             ResponseOutcome::Empty => &mut total.empty_response,
@@ -89,12 +89,12 @@ mod tests {
     #[test]
     fn each_position_counts_its_own() {
         let (responses, ns) = (Responses::default(), Duration::from_nanos);
-        responses.add(1, ResponseOutcome::Fail, (ns(5), ns(1)));
-        responses.add(0, ResponseOutcome::Success, (ns(3), ns(2)));
-        responses.add(0, ResponseOutcome::Success, (ns(3), ns(2)));
-        responses.add(2, ResponseOutcome::Empty, (ns(7), ns(0)));
-        responses.add(2, ResponseOutcome::Cancel, (ns(9), ns(0)));
-        responses.add(MOST, ResponseOutcome::Success, (ns(1), ns(1)));
+        responses.add(1, ResponseOutcome::Fail, ns(5), ns(1));
+        responses.add(0, ResponseOutcome::Success, ns(3), ns(2));
+        responses.add(0, ResponseOutcome::Success, ns(3), ns(2));
+        responses.add(2, ResponseOutcome::Empty, ns(7), ns(0));
+        responses.add(2, ResponseOutcome::Cancel, ns(9), ns(0));
+        responses.add(MAX_POSITIONS, ResponseOutcome::Success, ns(1), ns(1));
         let count = |count, ns| ResponseCount { count, ns };
         let none = ResponseTotal::default();
         let first = ResponseTotal {

@@ -1,4 +1,4 @@
-//! Numbers that many threads add to, each to its own: adding takes no lock, not even the processor's.
+//! Counters sharded by thread: adding is a relaxed load and store, without any locked instruction.
 
 use std::{
     marker::PhantomData,
@@ -10,10 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// Threads that have numbers of their own; further ones share.
-const THREADS: usize = 32;
+/// Threads that have a shard of their own; further ones share one.
+const MAX_SHARDS: usize = 32;
 
-/// A row of numbers, all 0 at first.
+/// A row of counters, all 0 at first.
 #[derive(Debug)]
 pub struct ShardedCounters {
     length: usize,
@@ -23,7 +23,7 @@ pub struct ShardedCounters {
 
 type Cells = Box<[AtomicU64]>;
 
-/// The numbers that the current thread adds to, and that it cannot hand on.
+/// The shard that the current thread adds to; not `Send`, so that no other thread writes it.
 pub struct ThreadShard<'a> {
     cells: &'a [AtomicU64],
     is_own: bool,
@@ -31,13 +31,13 @@ pub struct ThreadShard<'a> {
 }
 
 impl ShardedCounters {
-    /// So many numbers.
+    /// A row of `length` counters.
     pub fn new(length: usize) -> ShardedCounters {
-        let own = (0..THREADS).map(|_| OnceLock::new()).collect();
+        let own = (0..MAX_SHARDS).map(|_| OnceLock::new()).collect();
         ShardedCounters { length, own, shared: OnceLock::new() }
     }
 
-    /// For several additions at a time.
+    /// The shard of the current thread, for several additions at a time.
     pub fn this_thread(&self) -> ThreadShard<'_> {
         let place = self.own.get(thread());
         let cells = place
@@ -46,7 +46,7 @@ impl ShardedCounters {
         ThreadShard { cells, is_own: place.is_some(), _of_this_thread: PhantomData }
     }
 
-    /// The numbers, those of all threads together.
+    /// The counters, summed over all shards.
     pub fn totals(&self) -> Vec<u64> {
         let mut totals = vec![0u64; self.length];
         for cells in self.own.iter().chain([&self.shared]).filter_map(OnceLock::get) {
@@ -59,46 +59,48 @@ impl ShardedCounters {
 }
 
 impl ThreadShard<'_> {
-    /// Adds to one of the numbers.
+    /// Adds to one of the counters.
     pub fn add(&self, place: usize, more: u64) {
         let cell = &self.cells[place];
         if self.is_own {
-            // Nobody else writes it.
+            // No other thread writes this shard.
             cell.store(cell.load(Relaxed).wrapping_add(more), Relaxed);
         } else {
             cell.fetch_add(more, Relaxed);
         }
     }
 
-    /// Takes away from one of them; another thread may have added it.
+    /// Subtracts from one of the counters what this or another thread has added.
     pub fn subtract(&self, place: usize, less: u64) {
         self.add(place, less.wrapping_neg());
     }
 }
 
-/// The number of the current thread, which no other thread that lives has; those after it share.
+/// The number of the current thread, unique among living threads and small: numbers are reused.
 fn thread() -> usize {
     thread_local! {
-        static NUMBER: Number = Number::take();
+        static NUMBER: ThreadNumber = ThreadNumber::take();
     }
-    // A thread that ends has given its number back.
+    // A thread that is ending has given its number back: it uses the shared shard.
     NUMBER.try_with(|it| it.0).unwrap_or(usize::MAX)
 }
 
-struct Number(usize);
+/// A thread's number, given back when the thread ends. This is process-wide on purpose: it numbers the
+/// process's threads and holds nothing of any server.
+struct ThreadNumber(usize);
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Of threads that have ended.
+/// Numbers of threads that have ended.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-impl Number {
-    fn take() -> Number {
-        // Taken under the lock it was given back under: what the other thread added is seen.
-        Number(FREE.lock().pop().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed)))
+impl ThreadNumber {
+    fn take() -> ThreadNumber {
+        // Taken under the lock that it was given back under: all additions of that thread are visible.
+        ThreadNumber(FREE.lock().pop().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed)))
     }
 }
 
-impl Drop for Number {
+impl Drop for ThreadNumber {
     fn drop(&mut self) {
         FREE.lock().push(self.0);
     }
@@ -116,7 +118,7 @@ mod tests {
         // More at once than have numbers of their own, and more one after the other.
         for _ in 0..3 {
             thread::scope(|scope| {
-                for _ in 0..2 * THREADS {
+                for _ in 0..2 * MAX_SHARDS {
                     scope.spawn(|| {
                         for _ in 0..1000 {
                             let mine = shards.this_thread();
@@ -127,7 +129,7 @@ mod tests {
                 }
             });
         }
-        let times = 3 * 2 * THREADS as u64 * 1000;
+        let times = 3 * 2 * MAX_SHARDS as u64 * 1000;
         assert_eq!(shards.totals(), [3 * times, times.wrapping_neg()]);
     }
 

@@ -1,51 +1,49 @@
-//! What says from server to server which trace a request belongs to: W3C trace context and baggage.
+//! W3C trace context and baggage: the headers that say from server to server which trace a request
+//! belongs to.
 
-use serde_json::json;
+/// Bytes of `tracestate` and of `baggage` that are handed on with every call; longer values are dropped.
+const MAX_STATE_BYTES: usize = 512;
+const MAX_BAGGAGE_BYTES: usize = 8192;
 
-use super::Span;
-
-/// Longer lists are left behind: they are handed on with every call.
-const LONGEST_STATE: usize = 512;
-const LONGEST_BAGGAGE: usize = 8192;
-
-/// Where the client's own span is, as `traceparent` and `tracestate` say.
+/// The client's own span, from `traceparent` and `tracestate`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteParent {
     /// The trace the request belongs to.
     pub trace_id: u128,
     /// The client's span.
     pub span_id: u64,
-    /// The client's system wants it sampled.
+    /// Whether the client samples the trace.
     pub is_sampled: bool,
-    /// What other systems said of the trace, handed on as it came.
+    /// `tracestate` as it came: what other tracing systems keep of the trace.
     pub state: String,
 }
 
-/// What came with a request about its trace.
+/// What the headers of a request say about its trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceContext {
     /// The client's span, if it has one.
     pub parent: Option<RemoteParent>,
-    /// What the client's system wants handed on, as it came.
+    /// `baggage` as it came.
     pub baggage: String,
 }
 
-/// The value of a header by its name in lower case; several values joined by commas.
+/// Reads a header by its name in lower case; several values are joined by commas.
 pub type HeaderReader<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl TraceContext {
-    /// What headers or metadata say; what is malformed is as if it were not there.
+    /// Reads the headers or metadata; what is malformed is ignored.
     pub fn read(header: HeaderReader<'_>) -> TraceContext {
-        let short = |name: &str, most: usize| header(name).filter(|it| it.len() <= most);
+        let bounded =
+            |name: &str, max_bytes: usize| header(name).filter(|value| value.len() <= max_bytes);
         let parent = header("traceparent").and_then(|it| RemoteParent::parse(&it)).map(|it| {
-            RemoteParent { state: short("tracestate", LONGEST_STATE).unwrap_or_default(), ..it }
+            RemoteParent { state: bounded("tracestate", MAX_STATE_BYTES).unwrap_or_default(), ..it }
         });
-        TraceContext { parent, baggage: short("baggage", LONGEST_BAGGAGE).unwrap_or_default() }
+        TraceContext { parent, baggage: bounded("baggage", MAX_BAGGAGE_BYTES).unwrap_or_default() }
     }
 }
 
 impl RemoteParent {
-    /// `00-<32 hex digits>-<16>-<2>`; a later version may say more behind that.
+    /// Parses `00-<32 hex digits>-<16>-<2>`; later versions may append more.
     pub fn parse(text: &str) -> Option<RemoteParent> {
         let text = text.trim();
         let mut parts = text.split('-');
@@ -64,26 +62,6 @@ impl RemoteParent {
         let span_id = u64::from_str_radix(span, 16).ok().filter(|it| *it != 0)?;
         let is_sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
         is_known.then(|| RemoteParent { trace_id, span_id, is_sampled, state: String::new() })
-    }
-}
-
-impl Span {
-    /// What a model hands on so that others continue the trace, as a JSON object of headers; `None`
-    /// where nobody outside knows the trace.
-    pub fn context(&self) -> Option<String> {
-        let record = self.record();
-        if !record.is_known {
-            return None;
-        }
-        let parent = format!("00-{:032x}-{:016x}-01", self.trace_id(), self.id());
-        let mut context = json!({ "traceparent": parent });
-        let state = record.parent.as_ref().map_or("", |it| &*it.state);
-        for (name, value) in [("tracestate", state), ("baggage", &*record.baggage)] {
-            if !value.is_empty() {
-                context[name] = value.into();
-            }
-        }
-        Some(context.to_string())
     }
 }
 
@@ -127,7 +105,7 @@ mod tests {
         let header = |name: &str| match name {
             "traceparent" => Some(GOOD.to_owned()),
             "tracestate" => Some("a=1,b=2".to_owned()),
-            _ => Some("x".repeat(LONGEST_BAGGAGE + 1)),
+            _ => Some("x".repeat(MAX_BAGGAGE_BYTES + 1)),
         };
         let carried = TraceContext::read(&header);
         assert_eq!(carried.parent.unwrap().state, "a=1,b=2");

@@ -1,4 +1,4 @@
-//! One execution of a batch, shared by the records of all its traced requests.
+//! The execution of a batch in traces, shared by the records of all traced requests in the batch.
 
 use std::{
     sync::{
@@ -10,17 +10,17 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Span, span_id};
+use super::ids::span_id;
 use crate::statistics::Timing;
 
 /// One execution of a batch by one instance.
 #[derive(Debug)]
 pub struct BatchExecution {
-    /// Its own span's identifier.
+    /// The identifier of the execution's own span.
     pub id: u64,
-    /// Trace and span of every traced request in it.
+    /// Trace id and span id of every traced request in the batch.
     pub links: SmallVec<[(u128, u64); 4]>,
-    /// Who executed it.
+    /// The instance that executed it.
     pub instance: Arc<str>,
     /// Requests in the batch, traced or not.
     pub requests: usize,
@@ -28,15 +28,15 @@ pub struct BatchExecution {
     pub rows: u32,
     /// When the instance took the batch up.
     pub begun: Instant,
-    /// How long its parts took one after the other; `queue` is not looked at.
+    /// The durations of its phases, one after the other; `queue` is ignored.
     pub timing: Timing,
-    is_told: AtomicBool,
+    is_exported: AtomicBool,
 }
 
-/// What is known of an execution that has just ended.
+/// An execution that has just ended, before it is written into traces.
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedBatch<'a> {
-    /// Who executed it.
+    /// The instance that executed it.
     pub instance: &'a Arc<str>,
     /// Requests in the batch, traced or not.
     pub requests: usize,
@@ -44,36 +44,28 @@ pub struct FinishedBatch<'a> {
     pub rows: u32,
     /// When the instance took the batch up.
     pub begun: Instant,
-    /// How long its parts took.
+    /// The durations of its phases.
     pub timing: Timing,
 }
 
 impl BatchExecution {
-    /// Notes the execution in the records of all `spans`; to be called before they are answered.
-    pub fn note(spans: &[Span], ended: FinishedBatch<'_>) {
-        let FinishedBatch { instance, requests, rows, begun, timing } = ended;
-        let links = spans.iter().map(|it| (it.trace_id(), it.id())).collect();
-        let (instance, is_told) = (instance.clone(), AtomicBool::new(false));
-        let id = span_id();
-        let execution = Arc::new(BatchExecution {
-            id,
-            links,
-            instance,
-            requests,
-            rows,
-            begun,
-            timing,
-            is_told,
-        });
-        spans.iter().for_each(|it| it.executed(execution.clone()));
+    /// The execution as the traces of `links` share it, with a span id of its own.
+    pub(super) fn new(
+        links: SmallVec<[(u128, u64); 4]>,
+        finished: FinishedBatch<'_>,
+    ) -> BatchExecution {
+        let FinishedBatch { instance, requests, rows, begun, timing } = finished;
+        let (id, instance) = (span_id(), instance.clone());
+        let is_exported = AtomicBool::new(false);
+        BatchExecution { id, links, instance, requests, rows, begun, timing, is_exported }
     }
 
-    /// Whether this is the first who asks: it is told of once, however many records it is in.
+    /// True for the first caller only: the batch is exported once, however many records share it.
     pub fn is_first_export(&self) -> bool {
-        !self.is_told.swap(true, Ordering::Relaxed)
+        !self.is_exported.swap(true, Ordering::Relaxed)
     }
 
-    /// When inputs were ready, when the model had computed, and when outputs were ready.
+    /// When the inputs were ready, when the model had computed, and when the outputs were ready.
     pub fn moments(&self) -> [Instant; 3] {
         let input = self.begun + self.timing.compute_input;
         let infer = input + self.timing.compute_infer;

@@ -1,54 +1,59 @@
-//! Everything noted about one request of a client; whoever wanted it gets it at its end.
+//! The trace record of one client request: collects spans and events, and hands them to the sinks when
+//! the last holder drops it.
 
 use std::{fmt, mem, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
-use super::{ModelSpan, RemoteParent, SpanStart, TraceContext, random, span_id};
+use super::{
+    context::{RemoteParent, TraceContext},
+    ids::{random, span_id},
+    model_span::{ModelSpan, SpanStart},
+};
 use crate::error::Error;
 
-/// A request may ask any number of models; so many are noted.
+/// Model spans kept of one request, which may ask any number of models.
 const MAX_MODEL_SPANS: usize = 4096;
-/// The same of what happens at the door: a stream may have any number of responses.
+/// Events of the client's request that are kept: a stream may have any number of responses.
 const MAX_MARKS: usize = 1024;
 
-/// Takes what was noted, once nobody works on the request any more. Must not block.
+/// Receives finished traces, to export or log them. Must not block.
 pub trait TraceSink: Send + Sync {
-    /// Called once for each record.
+    /// Takes one trace; called once a record.
     fn take(&self, finished: Arc<FinishedTrace>);
 }
 
-/// One request of a client on its way. It ends when the last who works on it lets go.
+/// The trace of a request that is still worked on. It is finished when the last `Arc` is dropped.
 pub struct TraceRecord {
-    /// All spans belong to it.
+    /// The trace that all spans belong to.
     pub trace_id: u128,
-    /// Identifier of the request's own span.
+    /// The identifier of the request's own span, the root of what is recorded here.
     pub root: u64,
-    /// The client's span.
+    /// The client's span, if the client is traced.
     pub parent: Option<RemoteParent>,
     /// When the request reached the server.
     pub begun: Instant,
-    /// Inputs and outputs are kept too.
+    /// Whether inputs and outputs are kept too.
     pub has_tensors: bool,
-    /// Others outside may know the trace: models get its context to hand on.
+    /// Whether others outside may know the trace: then models get its context to hand on.
     pub is_known: bool,
-    /// What the client's system wants handed on with the context.
+    /// W3C baggage, handed on with the context.
     pub baggage: String,
-    state: Mutex<State>,
+    state: Mutex<RecordState>,
     sinks: Vec<Arc<dyn TraceSink>>,
 }
 
 #[derive(Default)]
-struct State {
+struct RecordState {
     model_spans: Vec<ModelSpan>,
     marks: Vec<(&'static str, Instant)>,
-    /// Visits that found no room.
+    /// Model spans beyond the limit.
     left_out: usize,
-    /// Why the request failed before a model saw it, or after.
+    /// Why the request failed before or after the models' work.
     error: Option<Error>,
 }
 
-/// What was noted of a request.
+/// A finished trace.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "as in `TraceRecord`")]
 pub struct FinishedTrace {
@@ -57,18 +62,18 @@ pub struct FinishedTrace {
     pub parent: Option<RemoteParent>,
     pub begun: Instant,
     pub ended: Instant,
-    /// In the order they began.
+    /// In the order of their starts.
     pub model_spans: Vec<ModelSpan>,
-    /// What happened at the door.
+    /// Events of the client's request: received, sent and so on.
     pub marks: Vec<(&'static str, Instant)>,
-    /// Visits that found no room.
+    /// Model spans beyond the limit.
     pub left_out: usize,
     /// Why the client got no answer.
     pub error: Option<Error>,
 }
 
 impl TraceRecord {
-    /// Begins at `begun`, in the trace of the client's span if it has one.
+    /// A record that begins at `begun`, in the trace of the client's span if it has one.
     pub fn new(
         carried: TraceContext,
         begun: Instant,
@@ -90,7 +95,7 @@ impl TraceRecord {
         }
     }
 
-    /// Something happened at the door.
+    /// Notes an event of the client's request.
     pub fn mark(&self, name: &'static str, at: Instant) {
         let mut state = self.state.lock();
         if state.marks.len() < MAX_MARKS {
@@ -98,7 +103,7 @@ impl TraceRecord {
         }
     }
 
-    /// The client gets this instead of an answer.
+    /// Notes that the client gets this error instead of an answer.
     pub fn fail(&self, error: &Error) {
         self.state.lock().error = Some(error.clone());
     }
@@ -108,7 +113,7 @@ impl TraceRecord {
         self.state.lock().model_spans.clone()
     }
 
-    /// A new visit's identifier and position; `None` if there is no room.
+    /// Opens a model span: its identifier and its index; `None` if there is no room.
     pub(super) fn begin(
         &self,
         parent: u64,
@@ -137,9 +142,10 @@ impl TraceRecord {
         Some((id, state.model_spans.len() - 1))
     }
 
-    pub(super) fn change(&self, visit: usize, change: impl FnOnce(&mut ModelSpan)) {
-        if let Some(visit) = self.state.lock().model_spans.get_mut(visit) {
-            change(visit);
+    /// Changes the model span with this index.
+    pub(super) fn change(&self, index: usize, change: impl FnOnce(&mut ModelSpan)) {
+        if let Some(span) = self.state.lock().model_spans.get_mut(index) {
+            change(span);
         }
     }
 }
@@ -155,7 +161,7 @@ impl Drop for TraceRecord {
         if self.sinks.is_empty() {
             return;
         }
-        let State { model_spans, marks, left_out, error } = mem::take(self.state.get_mut());
+        let RecordState { model_spans, marks, left_out, error } = mem::take(self.state.get_mut());
         let finished = Arc::new(FinishedTrace {
             trace_id: self.trace_id,
             root: self.root,

@@ -58,7 +58,7 @@ fn ensemble(now: Instant) -> Arc<Model> {
     for (index, errors) in [[None, None, None], [None, None, Some(&failure)]].iter().enumerate() {
         for error in errors {
             live.steps[index].request_started();
-            live.steps[index].ended(*error, Duration::from_millis(10), now);
+            live.steps[index].request_ended(*error, Duration::from_millis(10), now);
         }
     }
     live.steps[0].request_started();
@@ -138,7 +138,7 @@ fn health_is_the_worst_that_holds() {
     assert_eq!(health(&it), Health::Working);
     it.stats.pending.fetch_add(3, std::sync::atomic::Ordering::Relaxed);
     assert_eq!(health(&it), Health::Working);
-    it.stats.recent.worked(Duration::from_secs(1), now);
+    it.stats.recent.busy_for(Duration::from_secs(1), now);
     assert_eq!(health(&it), Health::Saturated);
     it.stats.recent.ended(Some(&Error::cancelled()), Duration::ZERO, now);
     assert_eq!(health(&it), Health::Saturated);

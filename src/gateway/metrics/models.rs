@@ -143,19 +143,21 @@ type Labels = Vec<LabelPair>;
 /// Their families, those without series included.
 pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<MetricFamily> {
     let models: Vec<_> = catalog.ready_models().map(|it| (labels(it), &*it.stats)).collect();
-    let of_each = |name, kind, metric: &dyn Fn(Labels, &Statistics) -> Option<Metric>| {
-        let series = models.iter().filter_map(|(labels, it)| metric(labels.clone(), it));
-        proto::family(name, kind, series)
-    };
+    let of_each =
+        |head: (&str, &str), kind, metric: &dyn Fn(Labels, &Statistics) -> Option<Metric>| {
+            let series = models.iter().filter_map(|(labels, it)| metric(labels.clone(), it));
+            let (name, help) = head;
+            proto::family(name, help, kind, series)
+        };
     let mut families = Vec::new();
     for row in COUNTERS.iter().filter(|it| latencies.counters || !it.is_latency) {
         let value = |labels, stats: &_| Some(proto::counter(labels, (row.value)(stats) as f64));
         families.push(of_each((row.name, row.help), MetricType::COUNTER, &value));
     }
     let failures = models.iter().flat_map(|(labels, it)| failures(labels, it));
-    families.insert(1, proto::family(FAILURES, MetricType::COUNTER, failures));
-    let gauge = |name, value: fn(&Statistics) -> f64| {
-        of_each(name, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it))))
+    families.insert(1, proto::family(FAILURES.0, FAILURES.1, MetricType::COUNTER, failures));
+    let gauge = |head, value: fn(&Statistics) -> f64| {
+        of_each(head, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it))))
     };
     families.push(gauge(PENDING, |it| it.pending.load(Relaxed) as f64));
     families.push(gauge(LOAD, |it| it.load().as_secs_f64()));
@@ -169,8 +171,8 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
             let ranks = &latencies.quantiles;
             let values = (row.quantiles)(summaries).at(ranks, now);
             let total = (row.total)(it);
-            let all = (total.count(), (total.ns() / 1000) as f64);
-            Some(proto::summary(labels, ranks.iter().copied().zip(values), all))
+            let sum = (total.ns() / 1000) as f64;
+            Some(proto::summary(labels, ranks.iter().copied().zip(values), total.count(), sum))
         })
     }));
     families.push(of_each(BATCHES, MetricType::HISTOGRAM, &|labels, it| {

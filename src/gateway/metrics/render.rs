@@ -25,8 +25,8 @@ pub(super) fn render(
     families.extend(steps::families(catalog, metrics));
     // There is no such pool: tensors lie in memory that is shared, not pinned.
     let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, memory)];
-    families.extend(values.map(|(name, value)| {
-        proto::family(name, MetricType::GAUGE, [proto::gauge(Vec::new(), value as f64)])
+    families.extend(values.map(|((name, help), value)| {
+        proto::family(name, help, MetricType::GAUGE, [proto::gauge(Vec::new(), value as f64)])
     }));
     families.extend(metrics.gather());
     // The encoder refuses families without series.

@@ -39,7 +39,7 @@ pub(super) fn families(catalog: &Catalog, metrics: &Metrics) -> Vec<MetricFamily
         let depth = pending + metrics.waiting(ensemble, index, model);
         proto::gauge(step_labels(ensemble, index, model), depth as f64)
     });
-    vec![proto::family(QUEUE_DEPTH, MetricType::GAUGE, series)]
+    vec![proto::family(QUEUE_DEPTH.0, QUEUE_DEPTH.1, MetricType::GAUGE, series)]
 }
 
 /// The model a step runs.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-/// Buckets of each power of two: 1/128 is the error of a time read from them.
-const FINE: u64 = 128;
+use troupe_base::statistics::LogLinear;
 
-/// Enough for the largest `u64`.
-const BUCKETS: usize = (58 * FINE) as usize;
+/// 128 buckets for each power of two: 1/128 is the error of a time read from them.
+type Buckets = LogLinear<7>;
+
+const BUCKETS: usize = Buckets::buckets(u64::BITS);
 
 /// Counted nanoseconds.
 #[derive(Clone)]
@@ -27,7 +28,7 @@ impl Histogram {
     /// One more.
     pub(super) fn add(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.counts[bucket(ns)] += 1;
+        self.counts[Buckets::index(ns)] += 1;
         self.count += 1;
         self.sum += u128::from(ns);
         self.max = self.max.max(ns);
@@ -70,23 +71,9 @@ impl Histogram {
     }
 }
 
-fn bucket(ns: u64) -> usize {
-    if ns < FINE {
-        return ns as usize;
-    }
-    let shift = ns.ilog2() - FINE.ilog2();
-    (u64::from(shift) * FINE + (ns >> shift)) as usize
-}
-
 /// The middle of the times that a bucket counts.
 fn middle(index: usize) -> f64 {
-    let index = index as u64;
-    if index < 2 * FINE {
-        return index as f64;
-    }
-    let shift = index / FINE - 1;
-    let low = (index % FINE + FINE) << shift;
-    low as f64 + ((1u64 << shift) - 1) as f64 / 2.0
+    Buckets::lower(index) as f64 + (Buckets::width(index) - 1) as f64 / 2.0
 }
 
 #[cfg(test)]
@@ -98,10 +85,10 @@ mod tests {
         for ns in (0..64)
             .flat_map(|it| [1u64 << it, (1 << it) + (1 << it) / 3, (1 << it) - 1 + (1 << it)])
         {
-            let near = middle(bucket(ns));
-            assert!((near - ns as f64).abs() <= ns as f64 / FINE as f64, "{ns}: {near}");
+            let near = middle(Buckets::index(ns));
+            assert!((near - ns as f64).abs() <= ns as f64 / 128.0, "{ns}: {near}");
         }
-        assert!(bucket(u64::MAX) < BUCKETS);
+        assert!(Buckets::index(u64::MAX) < BUCKETS);
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! What families and labels may be called.
+//! Checks the names of custom families and of their labels.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use super::{Entry, MetricKind, MetricLabels};
+use super::value::{MetricKind, MetricLabels};
 use crate::error::{Error, Result};
 
-/// Bytes of the longest value of a label: what clients send must not fill the memory.
-pub(super) const LONGEST_LABEL: usize = 4096;
+/// Bytes of a label's value at most: what clients send must not fill the memory.
+pub(super) const MAX_LABEL_BYTES: usize = 4096;
 
 fn is_word(text: &str, also: char) -> bool {
     let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_' || it == also;
     text.starts_with(|it: char| !it.is_ascii_digit()) && text.chars().all(is_part)
 }
 
+/// Refuses names that Prometheus does not allow.
 pub(super) fn name(name: &str) -> Result<()> {
     if is_word(name, ':') {
         return Ok(());
@@ -23,23 +22,22 @@ pub(super) fn name(name: &str) -> Result<()> {
     )))
 }
 
-/// A histogram writes lines of three more names than its own.
+/// Refuses names that a histogram's own lines would have. `kind_of` finds the kind of a family by its
+/// name.
 pub(super) fn clash(
-    families: &BTreeMap<Arc<str>, Entry>,
+    kind_of: impl Fn(&str) -> Option<MetricKind>,
     name: &str,
     kind: MetricKind,
 ) -> Result<()> {
     for suffix in ["_bucket", "_count", "_sum"] {
-        let is_histogram =
-            |it: &&str| families.get(*it).is_some_and(|it| it.kind == MetricKind::Histogram);
+        let is_histogram = |name: &&str| kind_of(name) == Some(MetricKind::Histogram);
         let parent = name.strip_suffix(suffix).filter(is_histogram);
         let child = format!("{name}{suffix}");
-        let child =
-            (kind == MetricKind::Histogram && families.contains_key(&*child)).then_some(child);
-        let (line, histogram) = match (parent, &child) {
-            (Some(parent), _) => (name, parent),
-            (None, Some(child)) => (&**child, name),
-            (None, None) => continue,
+        let is_clash = kind == MetricKind::Histogram && kind_of(&child).is_some();
+        let (line, histogram) = match parent {
+            Some(parent) => (name, parent),
+            None if is_clash => (&*child, name),
+            None => continue,
         };
         return Err(Error::invalid(format!(
             "'{line}' cannot be a family beside the histogram '{histogram}', which writes lines of \
@@ -49,6 +47,7 @@ pub(super) fn clash(
     Ok(())
 }
 
+/// Refuses labels with invalid names or with values that are too long.
 pub(super) fn labels(labels: &MetricLabels, kind: MetricKind) -> Result<()> {
     for (name, value) in labels {
         let is_reserved = name.starts_with("__") || kind == MetricKind::Histogram && name == "le";
@@ -58,9 +57,9 @@ pub(super) fn labels(labels: &MetricLabels, kind: MetricKind) -> Result<()> {
                  begin with a digit or '__'; 'le' belongs to histograms"
             )));
         }
-        if LONGEST_LABEL < value.len() {
+        if MAX_LABEL_BYTES < value.len() {
             return Err(Error::invalid(format!(
-                "label '{name}' has a value of {} bytes, at most {LONGEST_LABEL} are kept",
+                "label '{name}' has a value of {} bytes, at most {MAX_LABEL_BYTES} are kept",
                 value.len()
             )));
         }

@@ -1,6 +1,6 @@
-//! CustomFamilies as a page shows them, and what is refused.
+//! Custom metric families in the text exposition, and what is refused.
 
-use super::{check::LONGEST_LABEL, *};
+use super::{check::MAX_LABEL_BYTES, *};
 
 fn labels(pairs: &[(&str, &str)]) -> MetricLabels {
     pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
@@ -75,7 +75,7 @@ fn what_cannot_be_is_refused() {
         (
             "h",
             MetricKind::Gauge,
-            "CustomFamily name already exists with different type: 'h' is a histogram",
+            "Family name already exists with different type: 'h' is a histogram",
         ),
         ("h_count", MetricKind::Gauge, "'h_count' cannot be a family beside the histogram 'h'"),
         ("a", MetricKind::Histogram, "'a_sum' cannot be a family beside the histogram 'a'"),
@@ -90,7 +90,7 @@ fn what_cannot_be_is_refused() {
     for (name, value, expected) in [
         ("a-b", "", "Invalid label name: 'a-b'"),
         ("__a", "", "Invalid label name: '__a'"),
-        ("a", &*"x".repeat(LONGEST_LABEL + 1), "label 'a' has a value of 4097 bytes"),
+        ("a", &*"x".repeat(MAX_LABEL_BYTES + 1), "label 'a' has a value of 4097 bytes"),
     ] {
         let error = error(counter.series(labels(&[(name, value)]), None));
         assert!(error.starts_with(expected), "{error}");
@@ -104,12 +104,12 @@ fn a_family_takes_no_end_of_metrics() {
     let families = CustomFamilies::default();
     let family = families.open("c", "", MetricKind::Counter).unwrap();
     let one = |number: usize| family.series(labels(&[("n", &number.to_string())]), None);
-    let all: Vec<_> = (0..MOST_SERIES).map(|it| one(it).unwrap()).collect();
-    let error = one(MOST_SERIES).err().map(|it| it.to_string());
+    let all: Vec<_> = (0..MAX_SERIES).map(|it| one(it).unwrap()).collect();
+    let error = one(MAX_SERIES).err().map(|it| it.to_string());
     assert_eq!(error.unwrap(), "family 'c' has 10000 metrics already, more are not kept");
     assert!(one(7).is_ok());
     drop(all);
-    assert!(one(MOST_SERIES).is_ok());
+    assert!(one(MAX_SERIES).is_ok());
 }
 
 #[test]

@@ -1,10 +1,15 @@
-//! What one metric counts, by its kind.
+//! The value of a custom metric, and the operations of its kind.
+
+use std::collections::BTreeMap;
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, Metric};
 
 use crate::error::{Error, Result};
 
-/// What a family counts.
+/// Labels of one metric, by name.
+pub type MetricLabels = BTreeMap<String, String>;
+
+/// The kind of a family's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows.
@@ -15,7 +20,7 @@ pub enum MetricKind {
     Histogram,
 }
 
-/// What happens to a metric.
+/// An operation on a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricChange {
     /// For counters, where it must not be negative, and for gauges.
@@ -32,7 +37,7 @@ pub(super) enum Value {
     Histogram {
         /// Upper bounds in rising order, without the infinite one.
         bounds: Vec<f64>,
-        /// One more than the bounds; each counts its own.
+        /// Values by bucket, not cumulative; one more than the bounds.
         counts: Vec<u64>,
         sum: f64,
     },
@@ -107,7 +112,7 @@ impl Value {
         }
     }
 
-    /// As it is shown.
+    /// The value as Prometheus's message.
     pub(super) fn metric(&self, kind: MetricKind, mut metric: Metric) -> Metric {
         match self {
             Value::Number(value) if kind == MetricKind::Counter => {

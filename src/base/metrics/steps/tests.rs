@@ -1,6 +1,7 @@
 //! Series of steps as a page shows them.
 
 use super::*;
+use crate::metrics::Metrics;
 
 fn text(metrics: &Metrics) -> String {
     prometheus::TextEncoder::new().encode_to_string(&metrics.gather()).unwrap()

@@ -65,7 +65,7 @@ impl StepTiming {
     pub(crate) fn show(&self, plan: &Plan, error: Option<&Error>, now: Instant) {
         if self.is_measured {
             let elapsed = now.saturating_duration_since(self.turn.ready);
-            plan.live.steps[self.turn.step].ended(error, elapsed, now);
+            plan.live.steps[self.turn.step].request_ended(error, elapsed, now);
         }
     }
 }
