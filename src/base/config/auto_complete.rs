@@ -21,7 +21,7 @@ pub struct AutoComplete {
     pub decoupled: Option<bool>,
 }
 
-/// Who speaks, which decides what happens when both sides say something.
+/// Who completes, which decides what happens where the file and the backend disagree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CompletionSource {
     /// Fills gaps only; its backend compares the finished configuration with the file itself.
@@ -34,7 +34,7 @@ pub enum CompletionSource {
 impl Draft {
     /// Fills in what was not written; what contradicts it is a problem in Triton's words.
     pub fn auto_complete(&mut self, found: AutoComplete) -> Result<(), Vec<Problem>> {
-        let mut merge = Merge { draft: self, source: found.source, problems: Vec::new() };
+        let mut merge = ConfigMerge { draft: self, source: found.source, problems: Vec::new() };
         merge.max_batch_size(found.max_batch_size);
         if found.dynamic_batching {
             merge.dynamic_batching();
@@ -46,20 +46,20 @@ impl Draft {
     }
 }
 
-struct Merge<'a> {
+struct ConfigMerge<'a> {
     draft: &'a mut Draft,
     source: CompletionSource,
     problems: Vec<Problem>,
 }
 
 /// The parts of a written tensor that may be filled.
-struct Tensor<'a> {
+struct FillableTensor<'a> {
     name: &'a str,
     data_type: &'a mut i32,
     dims: &'a mut Vec<i64>,
 }
 
-impl Merge<'_> {
+impl ConfigMerge<'_> {
     fn max_batch_size(&mut self, found: Option<i32>) {
         let Some(found) = found else { return };
         let written = self.draft.proto.max_batch_size;
@@ -118,10 +118,12 @@ impl Merge<'_> {
                 );
                 self.problem(&format!("input[{index}]"), text);
             }
-            let theirs = (input.data_type, input.dims);
-            let ours =
-                Tensor { name: &ours.name, data_type: &mut ours.data_type, dims: &mut ours.dims };
-            self.merge(&format!("input[{index}]"), ours, theirs);
+            let ours = FillableTensor {
+                name: &ours.name,
+                data_type: &mut ours.data_type,
+                dims: &mut ours.dims,
+            };
+            self.merge(&format!("input[{index}]"), ours, input.data_type, input.dims);
         }
         self.draft.proto.input = written;
     }
@@ -135,16 +137,18 @@ impl Merge<'_> {
                 continue;
             };
             let ours = &mut written[index];
-            let theirs = (output.data_type, output.dims);
-            let ours =
-                Tensor { name: &ours.name, data_type: &mut ours.data_type, dims: &mut ours.dims };
-            self.merge(&format!("output[{index}]"), ours, theirs);
+            let ours = FillableTensor {
+                name: &ours.name,
+                data_type: &mut ours.data_type,
+                dims: &mut ours.dims,
+            };
+            self.merge(&format!("output[{index}]"), ours, output.data_type, output.dims);
         }
         self.draft.proto.output = written;
     }
 
     /// Fills the type and dimensions of a tensor both sides name.
-    fn merge(&mut self, path: &str, ours: Tensor<'_>, (data_type, dims): (i32, Vec<i64>)) {
+    fn merge(&mut self, path: &str, ours: FillableTensor<'_>, data_type: i32, dims: Vec<i64>) {
         let model = &self.draft.proto.name;
         let python = self.source == CompletionSource::Python;
         let (our_type, their_type) = (type_name(*ours.data_type), type_name(data_type));
@@ -202,7 +206,7 @@ fn type_name(number: i32) -> &'static str {
     DataType::try_from(number).unwrap_or_default().as_str_name()
 }
 
-/// A truth as Python prints it.
+/// A boolean as Python prints it.
 fn python(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }

@@ -6,7 +6,7 @@ use troupe_proto::inference;
 pub(super) const ENSEMBLE: &str = "ensemble";
 
 /// A backend whose models are known by their file.
-struct Known {
+struct KnownFile {
     backend: &'static str,
     /// Empty: the backend has no platform of its own.
     platform: &'static str,
@@ -14,15 +14,19 @@ struct Known {
 }
 
 /// A file earlier in the table decides when a folder has several.
-const KNOWN: &[Known] = &[
-    Known { backend: "onnxruntime", platform: "onnxruntime_onnx", file: "model.onnx" },
-    Known { backend: "tensorrt", platform: "tensorrt_plan", file: "model.plan" },
-    Known { backend: "pytorch", platform: "pytorch_libtorch", file: "model.pt" },
-    Known { backend: "pytorch", platform: "torch_aoti", file: "model.pt2" },
-    Known { backend: "openvino", platform: "", file: "model.xml" },
-    Known { backend: "python", platform: "", file: "model.py" },
-    Known { backend: "tensorflow", platform: "tensorflow_savedmodel", file: "model.savedmodel" },
-    Known { backend: "tensorflow", platform: "tensorflow_graphdef", file: "model.graphdef" },
+const KNOWN: &[KnownFile] = &[
+    KnownFile { backend: "onnxruntime", platform: "onnxruntime_onnx", file: "model.onnx" },
+    KnownFile { backend: "tensorrt", platform: "tensorrt_plan", file: "model.plan" },
+    KnownFile { backend: "pytorch", platform: "pytorch_libtorch", file: "model.pt" },
+    KnownFile { backend: "pytorch", platform: "torch_aoti", file: "model.pt2" },
+    KnownFile { backend: "openvino", platform: "", file: "model.xml" },
+    KnownFile { backend: "python", platform: "", file: "model.py" },
+    KnownFile {
+        backend: "tensorflow",
+        platform: "tensorflow_savedmodel",
+        file: "model.savedmodel",
+    },
+    KnownFile { backend: "tensorflow", platform: "tensorflow_graphdef", file: "model.graphdef" },
 ];
 
 /// Fills platform, backend and file name from each other and from the files of a version.
@@ -55,8 +59,9 @@ pub(super) fn fill(config: &mut inference::ModelConfig) {
     {
         config.backend = known.backend.into();
     }
-    let written = |known: &&Known| known.backend == config.backend;
-    let agrees = |known: &&Known| config.platform.is_empty() || config.platform == known.platform;
+    let written = |known: &&KnownFile| known.backend == config.backend;
+    let agrees =
+        |known: &&KnownFile| config.platform.is_empty() || config.platform == known.platform;
     let Some(known) = KNOWN.iter().filter(written).find(agrees) else { return };
     if config.platform.is_empty() {
         config.platform = known.platform.into();
@@ -81,12 +86,12 @@ fn is_ensemble(config: &inference::ModelConfig) -> bool {
     config.platform == ENSEMBLE || matches!(config.scheduling_choice, Some(EnsembleScheduling(_)))
 }
 
-fn of_platform(platform: &str) -> Option<&'static Known> {
+fn of_platform(platform: &str) -> Option<&'static KnownFile> {
     KNOWN.iter().find(|known| !platform.is_empty() && known.platform == platform)
 }
 
 /// The configured file decides by its extension, else the files that are there by their names.
-fn of_files(configured: &str, files: &[&str]) -> Option<&'static Known> {
+fn of_files(configured: &str, files: &[&str]) -> Option<&'static KnownFile> {
     let extension = |file: &str| file.rsplit_once('.').map(|(_, end)| end.to_owned());
     KNOWN.iter().find(|known| match configured {
         "" => files.contains(&known.file),

@@ -1,11 +1,10 @@
-//! A configuration on its way: as much as has been written or found out so far.
+//! The draft of a configuration: as much as has been written or found out so far.
 
 use prost_reflect::{DeserializeOptions, DynamicMessage};
 
-use super::check::ServerFeatures;
+use super::backend;
 use super::problem::{Problem, SourceMap};
-use super::text::{self, Conflict};
-use super::{ModelConfig, backend, check, normalise};
+use super::text::{self, MapConflict};
 use troupe_proto::{self as proto, inference};
 
 /// Whatever was written, possibly nothing at all.
@@ -13,7 +12,7 @@ use troupe_proto::{self as proto, inference};
 pub struct Draft {
     pub proto: inference::ModelConfig,
     pub source_map: SourceMap,
-    pub(super) conflicts: Vec<Conflict>,
+    pub(super) conflicts: Vec<MapConflict>,
 }
 
 /// Reads a config.pbtxt; `file` names it in problems, and an empty text is a draft too.
@@ -66,12 +65,6 @@ impl Draft {
             problems.push(self.source_map.problem("", text));
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
-    }
-
-    /// Fills in the defaults, then checks everything.
-    pub fn finish(mut self, options: &ServerFeatures) -> Result<ModelConfig, Vec<Problem>> {
-        let auto = normalise::normalise(&mut self.proto, options);
-        check::check(self, &auto, options)
     }
 }
 

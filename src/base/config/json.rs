@@ -24,7 +24,7 @@ fn print_message(message: &DynamicMessage, out: &mut String) {
         .filter_map(|field| descriptor.get_field_by_name(field.name()))
         .filter(|field| !field.supports_presence() || message.has_field(field))
         .collect();
-    separated(('{', '}'), &fields, out, |field, out| {
+    separated('{', '}', &fields, out, |field, out| {
         print_string(field.name(), out);
         out.push(':');
         print_value(&message.get_field(field), &field.kind(), out);
@@ -45,7 +45,7 @@ fn print_value(value: &Value, kind: &Kind, out: &mut String) {
         Value::EnumNumber(number) => print_enum(*number, kind, out),
         Value::Message(message) => print_message(message, out),
         Value::List(values) => {
-            separated(('[', ']'), values, out, |value, out| print_value(value, kind, out));
+            separated('[', ']', values, out, |value, out| print_value(value, kind, out));
         }
         Value::Map(entries) => {
             let Kind::Message(entry) = kind else { return };
@@ -53,7 +53,7 @@ fn print_value(value: &Value, kind: &Kind, out: &mut String) {
             // The reflection keeps maps in random order.
             let sorted: BTreeMap<&MapKey, &Value> = entries.iter().collect();
             let sorted: Vec<_> = sorted.into_iter().collect();
-            separated(('{', '}'), &sorted, out, |(key, value), out| {
+            separated('{', '}', &sorted, out, |(key, value), out| {
                 print_string(&key_text(key), out);
                 out.push(':');
                 print_value(value, &kind, out);
@@ -63,7 +63,8 @@ fn print_value(value: &Value, kind: &Kind, out: &mut String) {
 }
 
 fn separated<T>(
-    (open, close): (char, char),
+    open: char,
+    close: char,
     items: &[T],
     out: &mut String,
     print: impl Fn(&T, &mut String),

@@ -1,6 +1,8 @@
 //! Turns config.pbtxt into a checked `ModelConfig`, or into every problem it has.
 //!
-//! Text or JSON → [`Draft`] (whatever was written) → [`ModelConfig`] (complete and checked).
+//! In a line: `text` (protobuf text format) or JSON → `draft` (what was written, what the model's
+//! folder says and what its backend completes) → `normalise` (defaults) → `check` (every problem at
+//! once) → [`ModelConfig`] in `types`. [`Draft::finish`] runs the last three.
 
 mod auto_complete;
 mod backend;
@@ -8,264 +10,26 @@ mod backend_traits;
 mod bytes;
 mod check;
 mod draft;
+mod features;
+mod finish;
 pub mod json;
 mod normalise;
 mod problem;
-mod text;
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::tensor::DataType;
-use troupe_proto::inference;
-
-pub use auto_complete::{AutoComplete, CompletionSource};
-pub use backend_traits::BackendTraits;
-pub use bytes::parse_bytes;
-pub use check::{MINIMUM_CAPABILITY, ServerFeatures};
-pub use draft::{Draft, read_json, read_text};
-pub use problem::{Problem, SourceMap, SourcePosition, join_messages};
-
-/// What a model promises and how it is run; every question it answers is settled.
-#[derive(Clone, Debug)]
-pub struct ModelConfig {
-    pub name: Arc<str>,
-    pub platform: String,
-    pub backend: String,
-    /// 0: the model does not batch, and `dims` are the whole shape.
-    pub max_batch_size: u32,
-    pub inputs: Vec<Input>,
-    pub outputs: Vec<Output>,
-    /// Computed when a batch is formed; no client sends them.
-    pub batch_inputs: Vec<BatchInput>,
-    pub version_policy: VersionPolicy,
-    /// Empty for an ensemble.
-    pub instance_groups: Vec<InstanceGroup>,
-    pub batching: Batching,
-    pub parameters: BTreeMap<String, String>,
-    pub default_model_filename: String,
-    pub ensemble: Option<EnsembleConfig>,
-    /// Run before the model is called ready.
-    pub warmup: Vec<Warmup>,
-    pub decoupled: bool,
-    pub metric_tags: BTreeMap<String, String>,
-    /// `model_metrics`: bounds of the histogram of the time to the first response, in milliseconds.
-    pub first_response_bounds: Option<Vec<f64>>,
-    /// Where each field stood, for problems found later.
-    pub source_map: SourceMap,
-    /// The same in protobuf, with the defaults filled in: what clients see.
-    pub proto: inference::ModelConfig,
-}
-
-/// A tensor the model reads.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Input {
-    pub name: Arc<str>,
-    pub dtype: DataType,
-    /// -1: any size; without the batch dimension.
-    pub dims: Vec<i64>,
-    /// The shape the model itself sees, when it differs from `dims`.
-    pub reshape: Option<Vec<i64>>,
-    pub optional: bool,
-    /// `allow_ragged_batch`: requests of different shapes run together, and an executor sees all
-    /// their elements in one dimension.
-    pub ragged: bool,
-}
-
-/// A tensor the model writes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Output {
-    pub name: Arc<str>,
-    pub dtype: DataType,
-    /// -1: any size; without the batch dimension.
-    pub dims: Vec<i64>,
-    /// The shape the model itself writes, when it differs from `dims`.
-    pub reshape: Option<Vec<i64>>,
-    /// Relative to the model's directory, and inside it; empty: no labels.
-    pub label_filename: String,
-    /// `BATCH_SCATTER_WITH_INPUT_SHAPE`: the position of the input whose shape each request's part
-    /// has; the executor writes the parts behind each other, without a batch dimension.
-    pub scatter: Option<usize>,
-}
-
-/// Tensors that say how a batch is made up.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BatchInput {
-    pub kind: BatchInputKind,
-    /// What the model calls them; all have the same contents.
-    pub names: Vec<Arc<str>>,
-    /// INT32 or FP32.
-    pub dtype: DataType,
-    /// The position of the input that is looked at.
-    pub source: usize,
-}
-
-/// What a batch input tells of its source, in Triton's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchInputKind {
-    /// Elements of each request.
-    ElementCount,
-    /// Where the elements of each request end.
-    AccumulatedElementCount,
-    /// The same, 0 before them.
-    AccumulatedElementCountWithZero,
-    /// As many elements as the largest request has, their values without meaning.
-    MaxElementCountAsShape,
-    /// The shape of each row, the batch left out: `[rows, dimensions]`.
-    ItemShape,
-    /// The same in one dimension.
-    ItemShapeFlatten,
-}
-
-/// Which of the versions present are served.
-#[derive(Clone, Debug, PartialEq)]
-pub enum VersionPolicy {
-    /// The highest so many.
-    Latest(u32),
-    All,
-    Specific(Vec<i64>),
-}
-
-/// Executors of the model that share one kind of device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct InstanceGroup {
-    pub name: String,
-    pub count: u32,
-    pub kind: InstanceKind,
-    /// The server chose the kind: a GPU that the backend cannot use becomes the CPU.
-    pub is_auto: bool,
-    /// `count` instances on each; empty unless the kind is `Gpu`.
-    pub gpus: Vec<i32>,
-    /// Loaded, but given no requests.
-    pub passive: bool,
-}
-
-/// Where an instance runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InstanceKind {
-    Cpu,
-    Gpu,
-    /// The model decides.
-    Model,
-}
-
-/// Which requests may be executed together.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Batching {
-    /// Each request alone.
-    Direct,
-    Dynamic(DynamicBatching),
-}
-
-/// When a batch is complete.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DynamicBatching {
-    pub preferred: Vec<u32>,
-    pub max_queue_delay: Duration,
-    pub preserve_ordering: bool,
-}
-
-/// The models an ensemble runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EnsembleConfig {
-    pub steps: Vec<StepConfig>,
-    /// Requests of each step in flight, those of all clients together; 0: no limit.
-    pub max_inflight_requests: u32,
-}
-
-/// One model run by an ensemble; its maps are in the order of the file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepConfig {
-    pub model: String,
-    /// -1: the latest.
-    pub version: i64,
-    /// Input of the model, ensemble tensor it reads.
-    pub inputs: Vec<(String, String)>,
-    /// Output of the model, ensemble tensor it writes.
-    pub outputs: Vec<(String, String)>,
-}
-
-/// A request run before the model is called ready.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Warmup {
-    pub name: String,
-    /// Rows of one execution; 0: the sample is skipped, and its inputs are not read.
-    pub batch_size: u32,
-    /// Executions, at least one.
-    pub count: u32,
-    pub inputs: Vec<WarmupInput>,
-}
-
-/// One input of a warm-up request; whether the model has such an input is not known here.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WarmupInput {
-    pub name: String,
-    pub dtype: DataType,
-    /// Without the batch dimension.
-    pub dims: Vec<i64>,
-    pub data: WarmupData,
-}
-
-/// What a warm-up input holds.
-#[derive(Clone, Debug, PartialEq)]
-pub enum WarmupData {
-    Zero,
-    Random,
-    /// Relative to the folder `warmup` in the model's directory, and inside it.
-    File(String),
-}
-
-impl ModelConfig {
-    /// Answers by running other models.
-    pub fn is_ensemble(&self) -> bool {
-        self.ensemble.is_some()
-    }
-
-    /// The same with another `model_transaction_policy.decoupled`, also as clients see it.
-    pub fn with_decoupled(&self, decoupled: bool) -> ModelConfig {
-        let mut config = self.clone();
-        config.decoupled = decoupled;
-        let policy = inference::ModelTransactionPolicy { decoupled };
-        config.proto.model_transaction_policy = Some(policy);
-        config
-    }
-
-    /// The position of an input in `inputs`.
-    pub fn input_index(&self, name: &str) -> Option<usize> {
-        self.inputs.iter().position(|input| &*input.name == name)
-    }
-
-    /// The position of an output in `outputs`.
-    pub fn output_index(&self, name: &str) -> Option<usize> {
-        self.outputs.iter().position(|output| &*output.name == name)
-    }
-
-    /// The shape clients see, with the batch dimension when the model batches.
-    pub fn full_dims(&self, input: &Input) -> Vec<i64> {
-        self.with_batch(&input.dims)
-    }
-
-    /// The tensors an executor is given, in order: the inputs, then the batch inputs.
-    pub fn executor_inputs(&self) -> impl Iterator<Item = (&Arc<str>, DataType)> {
-        let computed =
-            self.batch_inputs.iter().flat_map(|it| it.names.iter().map(|n| (n, it.dtype)));
-        self.inputs.iter().map(|it| (&it.name, it.dtype)).chain(computed)
-    }
-
-    /// An executor sees other tensors than the requests have.
-    pub fn has_batch_io(&self) -> bool {
-        !self.batch_inputs.is_empty()
-            || self.inputs.iter().any(|it| it.ragged)
-            || self.outputs.iter().any(|it| it.scatter.is_some())
-    }
-
-    /// Puts -1 before `dims` when the model batches.
-    pub fn with_batch(&self, dims: &[i64]) -> Vec<i64> {
-        let batch = (self.max_batch_size > 0).then_some(-1);
-        batch.into_iter().chain(dims.iter().copied()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests;
+mod text;
+mod types;
+
+pub use self::{
+    auto_complete::{AutoComplete, CompletionSource},
+    backend_traits::BackendTraits,
+    bytes::parse_bytes,
+    draft::{Draft, read_json, read_text},
+    features::{MINIMUM_CAPABILITY, ServerFeatures},
+    problem::{Problem, SourceMap, SourcePosition, join_messages},
+    types::{
+        BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,
+        InstanceGroup, InstanceKind, ModelConfig, Output, StepConfig, VersionPolicy, Warmup,
+        WarmupData, WarmupInput,
+    },
+};

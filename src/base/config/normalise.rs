@@ -2,16 +2,16 @@
 
 use super::backend;
 use super::backend_traits::BackendTraits;
-use super::check::ServerFeatures;
+use super::features::ServerFeatures;
 use troupe_proto::inference::model_config::SchedulingChoice;
 use troupe_proto::inference::model_instance_group::Kind;
 use troupe_proto::inference::model_optimization_policy::PinnedMemoryBuffer;
 use troupe_proto::inference::model_version_policy::{Latest, PolicyChoice};
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolicy};
 
-/// Fills in what was left open; what was written stays. Answers the positions of instance groups
+/// Fills in what was left open; what was written stays. Returns the indexes of the instance groups
 /// whose kind was open.
-pub(super) fn normalise(config: &mut ModelConfig, options: &ServerFeatures) -> Vec<usize> {
+pub(super) fn normalise(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<usize> {
     backend::fill(config);
     let policy = config.version_policy.get_or_insert_default();
     if *policy == ModelVersionPolicy::default() {
@@ -42,12 +42,12 @@ pub(super) fn normalise(config: &mut ModelConfig, options: &ServerFeatures) -> V
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    instance_groups(config, options)
+    instance_groups(config, features)
 }
 
-fn instance_groups(config: &mut ModelConfig, options: &ServerFeatures) -> Vec<usize> {
+fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<usize> {
     let traits = BackendTraits::of(&config.backend);
-    let gpus = || if traits.can_use_gpus { (options.gpus)().unwrap_or_default() } else { &[] };
+    let gpus = || if traits.can_use_gpus { (features.gpus)().unwrap_or_default() } else { &[] };
     let mut auto = Vec::new();
     if config.instance_group.is_empty() {
         let name = config.name.clone();

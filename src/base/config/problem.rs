@@ -1,4 +1,4 @@
-//! Says what is wrong with a configuration, and where.
+//! A problem of a configuration, and its position in the source: file, line and column.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,8 +19,12 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Line and column, from 1.
-pub(crate) type Position = (u32, u32);
+/// Line and column, from 1; 0 and 0 mean the whole file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LineColumn {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
 
 /// Where each field of a configuration stood.
 ///
@@ -29,16 +33,16 @@ pub(crate) type Position = (u32, u32);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceMap {
     file: Arc<str>,
-    known: BTreeMap<String, Position>,
+    known: BTreeMap<String, LineColumn>,
 }
 
 impl SourceMap {
-    /// Knows no field: every place is the whole file.
+    /// Knows no field: every position is the whole file.
     pub fn whole_file(file: &str) -> SourceMap {
         SourceMap { file: file.into(), known: BTreeMap::new() }
     }
 
-    /// The place of the field or, when it was not written, of its nearest known ancestor.
+    /// The position of the field or, when it was not written, of its nearest known ancestor.
     pub fn locate(&self, path: &str) -> SourcePosition {
         let mut path = path;
         loop {
@@ -47,28 +51,29 @@ impl SourceMap {
             }
             match path.rfind(['.', '[']) {
                 Some(end) => path = &path[..end],
-                None => return self.at((0, 0)),
+                None => return self.at(LineColumn::default()),
             }
         }
     }
 
-    /// A problem at the place of a field.
+    /// A problem at the position of a field.
     pub fn problem(&self, path: &str, text: impl Into<String>) -> Problem {
         Problem { position: self.locate(path), text: text.into() }
     }
 
     /// The line and column of a field, if it was written.
-    pub(crate) fn position(&self, path: &str) -> Option<Position> {
+    pub(crate) fn position(&self, path: &str) -> Option<LineColumn> {
         self.known.get(path).copied()
     }
 
-    /// Remembers the first place of a field.
-    pub(crate) fn insert(&mut self, path: String, position: Position) {
+    /// Remembers the first position of a field.
+    pub(crate) fn insert(&mut self, path: String, position: LineColumn) {
         self.known.entry(path).or_insert(position);
     }
 
     /// A point of this file.
-    pub(crate) fn at(&self, (line, column): Position) -> SourcePosition {
+    pub(crate) fn at(&self, position: LineColumn) -> SourcePosition {
+        let LineColumn { line, column } = position;
         SourcePosition { file: self.file.to_string(), line, column }
     }
 }
@@ -161,8 +166,8 @@ mod tests {
 
     fn source_map() -> SourceMap {
         let mut source_map = SourceMap::whole_file("m/config.pbtxt");
-        source_map.insert("input[0]".into(), (3, 7));
-        source_map.insert("input[0].name".into(), (4, 9));
+        source_map.insert("input[0]".into(), LineColumn { line: 3, column: 7 });
+        source_map.insert("input[0].name".into(), LineColumn { line: 4, column: 9 });
         source_map
     }
 

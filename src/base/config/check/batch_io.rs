@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::Report;
-use crate::config::{BatchInput, BatchInputKind, Output};
+use super::report::ConfigReport;
+use crate::config::types::{BatchInput, BatchInputKind, Output};
 use crate::tensor::DataType;
 use troupe_proto::inference::{self, ModelConfig, batch_input::Kind, batch_output};
 
 /// The checked batch inputs; those with problems may be missing.
-pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<BatchInput> {
-    let mut names: HashSet<&str> = config.input.iter().map(|it| it.name.as_str()).collect();
+pub(super) fn inputs(config: &ModelConfig, report: &mut ConfigReport<'_>) -> Vec<BatchInput> {
+    let mut names: HashSet<&str> = config.input.iter().map(|input| input.name.as_str()).collect();
     let mut checked = Vec::new();
     for (index, written) in config.batch_input.iter().enumerate() {
         let path = format!("batch_input[{index}]");
@@ -19,12 +19,12 @@ pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Batch
         };
         let kind = kind(written, config.max_batch_size).map_err(|text| add("kind", text)).ok();
         let dtype = DataType::from_proto(written.data_type)
-            .filter(|it| matches!(it, DataType::Int32 | DataType::Fp32));
+            .filter(|dtype| matches!(dtype, DataType::Int32 | DataType::Fp32));
         if dtype.is_none() {
             let text = "batch input data type must be TYPE_INT32 or TYPE_FP32";
             add("data_type", text.to_owned());
         }
-        let source = source(config, ("input", kind_name(written)), &written.source_input);
+        let source = source(config, "input", kind_name(written), &written.source_input);
         let source = source.map_err(|text| add("source_input", text)).ok();
         if written.target_name.is_empty() {
             let kind = kind_name(written);
@@ -36,7 +36,7 @@ pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Batch
             }
         }
         if let (Some(kind), Some(dtype), Some(source)) = (kind, dtype, source) {
-            let names = written.target_name.iter().map(|it| it.as_str().into()).collect();
+            let names = written.target_name.iter().map(|name| name.as_str().into()).collect();
             checked.push(BatchInput { kind, names, dtype, source });
         }
     }
@@ -44,7 +44,7 @@ pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Batch
 }
 
 /// Marks the outputs that are scattered.
-pub(super) fn outputs(config: &ModelConfig, outputs: &mut [Output], report: &mut Report<'_>) {
+pub(super) fn outputs(config: &ModelConfig, outputs: &mut [Output], report: &mut ConfigReport<'_>) {
     let mut names = HashSet::new();
     for (index, written) in config.batch_output.iter().enumerate() {
         let path = format!("batch_output[{index}]");
@@ -57,18 +57,18 @@ pub(super) fn outputs(config: &ModelConfig, outputs: &mut [Output], report: &mut
             continue;
         };
         let kind = kind.as_str_name();
-        let source = source(config, ("output", kind), &written.source_input);
+        let source = source(config, "output", kind, &written.source_input);
         let source = source.map_err(|text| add("source_input", text)).ok();
         if written.target_name.is_empty() {
             add("target_name", format!("batch output kind '{kind}' expects a target name, got 0"));
         }
         for name in &written.target_name {
-            if !config.output.iter().any(|it| it.name == *name) {
+            if !config.output.iter().any(|output| output.name == *name) {
                 add("target_name", format!("unknown target output name '{name}'"));
             } else if !names.insert(name) {
                 let text = format!("target output name '{name}' can only be specified once");
                 add("target_name", text);
-            } else if let Some(output) = outputs.iter_mut().find(|it| *it.name == **name) {
+            } else if let Some(output) = outputs.iter_mut().find(|output| *output.name == **name) {
                 output.scatter = source;
             }
         }
@@ -99,16 +99,17 @@ fn kind_name(written: &inference::BatchInput) -> &'static str {
     written.kind().as_str_name()
 }
 
-/// The position of the one source; `side` is `input` or `output`.
+/// The index of the one source; `side` is `input` or `output`.
 fn source(
     config: &ModelConfig,
-    (side, kind): (&str, &str),
+    side: &str,
+    kind: &str,
     sources: &[String],
 ) -> Result<usize, String> {
     let [name] = sources else {
         let count = sources.len();
         return Err(format!("batch {side} kind '{kind}' expects 1 source input, got {count}"));
     };
-    let index = config.input.iter().position(|it| it.name == *name);
+    let index = config.input.iter().position(|input| input.name == *name);
     index.ok_or_else(|| format!("unknown source input name '{name}'"))
 }

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Report, flow};
+use super::flow::{self, step_path};
+use super::report::ConfigReport;
 use crate::config::problem::{Problem, SourceMap};
-use crate::config::text::Conflict;
-use crate::config::{EnsembleConfig, StepConfig};
+use crate::config::text::MapConflict;
+use crate::config::types::{EnsembleConfig, StepConfig};
 use troupe_proto::inference::{ModelConfig, ModelEnsembling, model_config::SchedulingChoice};
 
 /// The checked steps, if there are any; problems come in Triton's order.
 pub(super) fn check(
     config: &ModelConfig,
-    conflicts: &[Conflict],
-    report: &mut Report<'_>,
+    conflicts: &[MapConflict],
+    report: &mut ConfigReport<'_>,
 ) -> Option<EnsembleConfig> {
     let m = report.model;
     let forbidden = [
@@ -46,12 +47,7 @@ pub(super) fn check(
     Some(EnsembleConfig { steps, max_inflight_requests })
 }
 
-/// Where a step stands.
-pub(super) fn step_path(index: usize) -> String {
-    format!("ensemble_scheduling.step[{index}]")
-}
-
-fn complete(ensembling: &ModelEnsembling, report: &mut Report<'_>) {
+fn complete(ensembling: &ModelEnsembling, report: &mut ConfigReport<'_>) {
     let m = report.model;
     for (index, step) in ensembling.step.iter().enumerate() {
         let required = [
@@ -99,7 +95,7 @@ fn in_order(
     entries
 }
 
-fn written_once(steps: &[StepConfig], report: &mut Report<'_>) {
+fn written_once(steps: &[StepConfig], report: &mut ConfigReport<'_>) {
     let m = report.model;
     let mut written = HashMap::new();
     for (index, step) in steps.iter().enumerate() {
@@ -120,14 +116,14 @@ fn written_once(steps: &[StepConfig], report: &mut Report<'_>) {
 /// Protobuf would keep the last of two entries and forget the first without a word.
 fn mapped_once(
     ensembling: &ModelEnsembling,
-    conflicts: &[Conflict],
-    report: &mut Report<'_>,
+    conflicts: &[MapConflict],
+    report: &mut ConfigReport<'_>,
 ) -> bool {
     let m = report.model;
     let mut once = true;
     for (index, step) in ensembling.step.iter().enumerate() {
         let (n, path) = (&step.model_name, step_path(index));
-        for Conflict { map, key, at } in conflicts {
+        for MapConflict { map, key, at } in conflicts {
             let kind = match map.strip_prefix(&path) {
                 Some(".input_map") => "input",
                 Some(".output_map") => "output",

@@ -2,17 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Report;
-use super::ensemble::step_path;
-use crate::config::StepConfig;
+use super::report::ConfigReport;
 use crate::config::problem::suggesting;
+use crate::config::types::StepConfig;
 use troupe_proto::inference::ModelConfig;
 
-/// With more problems than this nobody reads the guesses, and each takes a look at every name.
-const MAX_GUESSES: usize = 100;
+/// Problems that come with a suggestion of what was meant: each compares all names.
+const MAX_SUGGESTIONS: usize = 100;
 
 /// A name that appears in a map of some step.
-struct Tensor<'a> {
+struct FlowTensor<'a> {
     name: &'a str,
     /// Where it is first mentioned.
     path: String,
@@ -24,17 +23,17 @@ struct Tensor<'a> {
 
 /// The tensors of an ensemble and the steps between them, all by number.
 #[derive(Default)]
-struct Flow<'a> {
-    tensors: Vec<Tensor<'a>>,
+struct TensorFlow<'a> {
+    tensors: Vec<FlowTensor<'a>>,
     numbers: HashMap<&'a str, usize>,
     inputs: Vec<Vec<usize>>,
     outputs: Vec<Vec<usize>>,
 }
 
 /// Reports what is not used, not written or not connected; the order of steps does not matter.
-pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Report<'_>) {
+pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut ConfigReport<'_>) {
     let m = report.model;
-    let mut flow = Flow::default();
+    let mut flow = TensorFlow::default();
     for (index, step) in steps.iter().enumerate() {
         flow.add(index, step);
     }
@@ -74,7 +73,12 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Rep
     flow.unused(config, &outputs, report);
 }
 
-impl<'a> Flow<'a> {
+/// The path of a step.
+pub(super) fn step_path(index: usize) -> String {
+    format!("ensemble_scheduling.step[{index}]")
+}
+
+impl<'a> TensorFlow<'a> {
     fn add(&mut self, index: usize, step: &'a StepConfig) {
         let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
         for (entry, (_, name)) in step.inputs.iter().enumerate() {
@@ -95,7 +99,7 @@ impl<'a> Flow<'a> {
         *self.numbers.entry(name).or_insert_with(|| {
             let path = path();
             let readers = Vec::new();
-            self.tensors.push(Tensor { name, path, writer: None, readers, ready: false });
+            self.tensors.push(FlowTensor { name, path, writer: None, readers, ready: false });
             self.tensors.len() - 1
         })
     }
@@ -142,7 +146,12 @@ impl<'a> Flow<'a> {
     }
 
     /// Of a chain that is not connected only its source is reported: the rest follows from it.
-    fn unused(&self, config: &ModelConfig, outputs: &HashSet<usize>, report: &mut Report<'_>) {
+    fn unused(
+        &self,
+        config: &ModelConfig,
+        outputs: &HashSet<usize>,
+        report: &mut ConfigReport<'_>,
+    ) {
         let m = report.model;
         let inputs = config.input.iter().map(|input| input.name.as_str());
         let written = self.tensors.iter().filter(|tensor| tensor.writer.is_some());
@@ -155,7 +164,7 @@ impl<'a> Flow<'a> {
                 continue;
             }
             let mut text = format!("ensemble tensor '{}' is unused in ensemble '{m}'", tensor.name);
-            if nobody_writes && report.problems.len() < MAX_GUESSES {
+            if nobody_writes && report.problems.len() < MAX_SUGGESTIONS {
                 text = suggesting(text, tensor.name, known.iter().copied());
             }
             report.add(&tensor.path, text);

@@ -1,19 +1,23 @@
 //! Checks the instance groups of a model.
 
-use super::{MINIMUM_CAPABILITY, Report, ServerFeatures};
-use crate::config::{BackendTraits, InstanceGroup, InstanceKind};
+use super::report::ConfigReport;
+use crate::config::{
+    backend_traits::BackendTraits,
+    features::{MINIMUM_CAPABILITY, ServerFeatures},
+    types::{InstanceGroup, InstanceKind},
+};
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
 
 /// The checked groups; `KIND_AUTO` has been resolved before.
 pub(super) fn groups(
     config: &ModelConfig,
     auto: &[usize],
-    options: &ServerFeatures,
-    report: &mut Report<'_>,
+    features: &ServerFeatures,
+    report: &mut ConfigReport<'_>,
 ) -> Vec<InstanceGroup> {
     let mut groups = Vec::new();
     for (index, group) in config.instance_group.iter().enumerate() {
-        for (field, text) in problems(group, &config.backend, options) {
+        for (field, text) in problems(group, &config.backend, features) {
             let text = format!("instance group {} of model {} {text}", group.name, report.model);
             report.add(&format!("instance_group[{index}].{field}"), text);
         }
@@ -36,7 +40,7 @@ pub(super) fn groups(
 fn problems(
     group: &ModelInstanceGroup,
     backend: &str,
-    options: &ServerFeatures,
+    features: &ServerFeatures,
 ) -> Vec<(&'static str, String)> {
     let has_gpus = "specifies one or more GPUs";
     match group.kind() {
@@ -45,7 +49,7 @@ fn problems(
                 format!("has kind KIND_GPU but models of backend '{backend}' run on the CPU only");
             vec![("kind", text)]
         }
-        Kind::Gpu => match (options.gpus)() {
+        Kind::Gpu => match (features.gpus)() {
             None => vec![("kind", "has kind KIND_GPU but server does not support GPUs".into())],
             Some([]) if group.gpus.is_empty() => {
                 vec![("kind", "has kind KIND_GPU but no GPUs are available".into())]

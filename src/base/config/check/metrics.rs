@@ -1,17 +1,17 @@
 //! Metrics of one model: bounds of the histogram of its first responses.
 
-use super::Report;
+use super::report::ConfigReport;
 use troupe_proto::inference::{
     self, model_metrics::metric_control, model_metrics::metric_control::MetricOptions,
 };
 
 /// The one family whose bounds can be chosen.
-const FAMILY: &str = "nv_inference_first_response_histogram_ms";
+const FIRST_RESPONSE_FAMILY: &str = "nv_inference_first_response_histogram_ms";
 
 /// The bounds in milliseconds; `None` leaves them as they are.
 pub(super) fn first_response_bounds(
     config: &inference::ModelConfig,
-    report: &mut Report<'_>,
+    report: &mut ConfigReport<'_>,
 ) -> Option<Vec<f64>> {
     let mut bounds = None;
     let controls = config.model_metrics.iter().flat_map(|it| &it.metric_control);
@@ -30,7 +30,7 @@ pub(super) fn first_response_bounds(
             continue;
         };
         buckets(options, &format!("{path}.histogram_options"), report);
-        if identifier.family == FAMILY {
+        if identifier.family == FIRST_RESPONSE_FAMILY {
             bounds = Some(options.buckets.clone());
         } else if !identifier.family.is_empty() {
             tracing::warn!(
@@ -43,11 +43,11 @@ pub(super) fn first_response_bounds(
     bounds
 }
 
-fn buckets(options: &metric_control::HistogramOptions, path: &str, report: &mut Report<'_>) {
+fn buckets(options: &metric_control::HistogramOptions, path: &str, report: &mut ConfigReport<'_>) {
     let buckets = &options.buckets;
     if buckets.is_empty() {
         report.add(path, "histogram options must specify non-empty 'buckets'");
-    } else if !buckets.is_sorted_by(|a, b| a < b) || buckets.iter().any(|it| it.is_nan()) {
+    } else if !buckets.is_sorted_by(|a, b| a < b) || buckets.iter().any(|bound| bound.is_nan()) {
         let text = format!("'buckets' must be in rising order, each once, got {buckets:?}");
         report.add(&format!("{path}.buckets"), text);
     }

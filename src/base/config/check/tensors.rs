@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use super::Report;
-use crate::config::{Input, Output};
+use super::report::ConfigReport;
+use crate::config::types::{Input, Output};
 use crate::tensor::DataType;
 use troupe_proto::inference::{ModelConfig, ModelTensorReshape, model_input::Format};
 
 /// What inputs and outputs have in common.
-struct Written<'a> {
-    /// `input[3]`: its place, and the kind of tensor in messages.
+struct WrittenTensor<'a> {
+    /// `input[3]`.
     path: String,
+    /// `input` or `output`, in messages.
     kind: &'static str,
     name: &'a str,
     data_type: i32,
@@ -21,11 +22,11 @@ struct Written<'a> {
 }
 
 /// The checked inputs; those with problems may be missing.
-pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Input> {
+pub(super) fn inputs(config: &ModelConfig, report: &mut ConfigReport<'_>) -> Vec<Input> {
     let mut names = HashSet::new();
     let mut inputs = Vec::new();
     for (index, input) in config.input.iter().enumerate() {
-        let written = Written {
+        let written = WrittenTensor {
             path: format!("input[{index}]"),
             kind: "input",
             name: &input.name,
@@ -39,7 +40,12 @@ pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Input
             let text = format!("model input NHWC/NCHW require 3 dims for {}", report.model);
             report.add(&format!("{}.format", written.path), text);
         }
-        written.refuse_tensorrt((input.is_shape_tensor, input.is_non_linear_format_io), report);
+        if input.is_shape_tensor {
+            written.refuse_shape_tensor(report);
+        }
+        if input.is_non_linear_format_io {
+            written.refuse_non_linear_format(report);
+        }
         inputs.extend(dtype.map(|dtype| Input {
             name: input.name.as_str().into(),
             dtype,
@@ -53,11 +59,11 @@ pub(super) fn inputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Input
 }
 
 /// The checked outputs; those with problems may be missing.
-pub(super) fn outputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Output> {
+pub(super) fn outputs(config: &ModelConfig, report: &mut ConfigReport<'_>) -> Vec<Output> {
     let mut names = HashSet::new();
     let mut outputs = Vec::new();
     for (index, output) in config.output.iter().enumerate() {
-        let written = Written {
+        let written = WrittenTensor {
             path: format!("output[{index}]"),
             kind: "output",
             name: &output.name,
@@ -67,7 +73,12 @@ pub(super) fn outputs(config: &ModelConfig, report: &mut Report<'_>) -> Vec<Outp
             batches: config.max_batch_size > 0,
         };
         let dtype = written.check(&mut names, report);
-        written.refuse_tensorrt((output.is_shape_tensor, output.is_non_linear_format_io), report);
+        if output.is_shape_tensor {
+            written.refuse_shape_tensor(report);
+        }
+        if output.is_non_linear_format_io {
+            written.refuse_non_linear_format(report);
+        }
         if !stays_inside(&output.label_filename) {
             let text = format!(
                 "label file path '{}' for output '{}' in model '{}' is outside model directory",
@@ -104,8 +115,12 @@ pub(super) fn stays_inside(path: &str) -> bool {
     true
 }
 
-impl<'a> Written<'a> {
-    fn check(&self, names: &mut HashSet<&'a str>, report: &mut Report<'_>) -> Option<DataType> {
+impl<'a> WrittenTensor<'a> {
+    fn check(
+        &self,
+        names: &mut HashSet<&'a str>,
+        report: &mut ConfigReport<'_>,
+    ) -> Option<DataType> {
         if self.name.is_empty() {
             let text = format!("model {} must specify 'name' for {}", self.kind, report.model);
             report.add(&self.path, text);
@@ -140,20 +155,20 @@ impl<'a> Written<'a> {
         dtype
     }
 
-    fn refuse_tensorrt(&self, (shape, non_linear): (bool, bool), report: &mut Report<'_>) {
+    fn refuse_shape_tensor(&self, report: &mut ConfigReport<'_>) {
         let m = report.model;
-        if shape {
-            let text = format!("shape tensors are only supported for TensorRT platform for {m}");
-            report.add(&format!("{}.is_shape_tensor", self.path), text);
-        }
-        if non_linear {
-            let text =
-                format!("Non-linear IO format is only supported for the TensorRT platform for {m}");
-            report.add(&format!("{}.is_non_linear_format_io", self.path), text);
-        }
+        let text = format!("shape tensors are only supported for TensorRT platform for {m}");
+        report.add(&format!("{}.is_shape_tensor", self.path), text);
     }
 
-    fn problem(&self, field: &str, text: &str, report: &mut Report<'_>) {
+    fn refuse_non_linear_format(&self, report: &mut ConfigReport<'_>) {
+        let m = report.model;
+        let text =
+            format!("Non-linear IO format is only supported for the TensorRT platform for {m}");
+        report.add(&format!("{}.is_non_linear_format_io", self.path), text);
+    }
+
+    fn problem(&self, field: &str, text: &str, report: &mut ConfigReport<'_>) {
         let text = format!("model {} '{}' {text} for {}", self.kind, self.name, report.model);
         report.add(&format!("{}.{field}", self.path), text);
     }

@@ -1,9 +1,9 @@
 //! Checks the warm-up samples of a model as they are written, before its inputs are known for sure.
 
-use super::{Report, tensors::stays_inside};
+use super::{report::ConfigReport, tensors::stays_inside};
 use crate::config::problem::Problem;
-use crate::config::text::Conflict;
-use crate::config::{Warmup, WarmupData, WarmupInput};
+use crate::config::text::MapConflict;
+use crate::config::types::{Warmup, WarmupData, WarmupInput};
 use crate::tensor::DataType;
 use troupe_proto::inference::{
     ModelConfig, ModelWarmup,
@@ -13,8 +13,8 @@ use troupe_proto::inference::{
 /// The samples in the order of the file; inputs with problems may be missing.
 pub(super) fn samples(
     config: &ModelConfig,
-    conflicts: &[Conflict],
-    report: &mut Report<'_>,
+    conflicts: &[MapConflict],
+    report: &mut ConfigReport<'_>,
 ) -> Vec<Warmup> {
     let written = config.model_warmup.iter().enumerate();
     written.map(|(index, it)| sample(index, it, conflicts, report)).collect()
@@ -23,8 +23,8 @@ pub(super) fn samples(
 fn sample(
     index: usize,
     written: &ModelWarmup,
-    conflicts: &[Conflict],
-    report: &mut Report<'_>,
+    conflicts: &[MapConflict],
+    report: &mut ConfigReport<'_>,
 ) -> Warmup {
     let map = format!("model_warmup[{index}].inputs");
     let mut inputs = Vec::new();
@@ -53,7 +53,7 @@ fn path(sample: usize, input: &str) -> String {
     format!("model_warmup[{sample}].inputs[\"{input}\"]")
 }
 
-fn input(name: &str, written: &Input, report: &Report<'_>) -> Result<WarmupInput, String> {
+fn input(name: &str, written: &Input, report: &ConfigReport<'_>) -> Result<WarmupInput, String> {
     let m = report.model;
     let dtype = DataType::from_proto(written.data_type)
         .ok_or_else(|| format!("warmup input '{name}' must specify 'data_type' for {m}"))?;

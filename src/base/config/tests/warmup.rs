@@ -1,6 +1,7 @@
 //! Warm-up samples: what is read, and what is wrong with them in themselves.
 
 use super::*;
+use crate::tensor::DataType;
 
 /// A model whose line 2 is `warmup`.
 fn model(warmup: &str) -> String {

@@ -1,4 +1,4 @@
-//! Gives the tree its types: fields are found in the descriptor, values become theirs.
+//! Binds the syntax tree to a message type: finds fields in the descriptor and converts values.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,31 +7,46 @@ use prost_reflect::{
     Value as Bindable,
 };
 
-use super::syntax::{Field, Node, Value};
+use super::syntax::{SyntaxField, SyntaxNode, SyntaxValue};
+use super::token::MAX_PROBLEMS;
 use super::value;
-use super::{Conflict, MAX_PROBLEMS};
-use crate::config::problem::{Position, SourceMap, suggesting};
+use crate::config::problem::{LineColumn, SourceMap, suggesting};
+
+/// A key to which a map gives two values; protobuf keeps the last one.
+#[derive(Clone, Debug)]
+pub(in crate::config) struct MapConflict {
+    /// `ensemble_scheduling.step[0].input_map`.
+    pub(in crate::config) map: String,
+    pub(in crate::config) key: String,
+    /// Of the second entry.
+    pub(in crate::config) at: LineColumn,
+}
 
 /// A message, where its fields stood, and what was wrong with the text.
-pub(super) struct Bound {
+pub(super) struct BoundMessage {
     pub(super) message: DynamicMessage,
     pub(super) source_map: SourceMap,
-    pub(super) conflicts: Vec<Conflict>,
-    pub(super) problems: Vec<(Position, String)>,
+    pub(super) conflicts: Vec<MapConflict>,
+    pub(super) problems: Vec<(LineColumn, String)>,
 }
 
 /// Reads the fields of a whole text; what is wrong is noted and left out.
-pub(super) fn bind(fields: &[Field<'_>], kind: MessageDescriptor, source_map: SourceMap) -> Bound {
+pub(super) fn bind(
+    fields: &[SyntaxField<'_>],
+    kind: MessageDescriptor,
+    source_map: SourceMap,
+) -> BoundMessage {
     let message = DynamicMessage::new(kind.clone());
-    let mut bound = Bound { message, source_map, conflicts: Vec::new(), problems: Vec::new() };
+    let mut bound =
+        BoundMessage { message, source_map, conflicts: Vec::new(), problems: Vec::new() };
     bound.message = bound.read(fields, kind, "");
     bound
 }
 
-impl Bound {
+impl BoundMessage {
     fn read(
         &mut self,
-        fields: &[Field<'_>],
+        fields: &[SyntaxField<'_>],
         kind: MessageDescriptor,
         path: &str,
     ) -> DynamicMessage {
@@ -65,7 +80,7 @@ impl Bound {
         message
     }
 
-    fn problem(&mut self, at: Position, text: String) {
+    fn problem(&mut self, at: LineColumn, text: String) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push((at, text));
         }
@@ -73,9 +88,9 @@ impl Bound {
 
     fn find(
         &self,
-        field: &Field<'_>,
+        field: &SyntaxField<'_>,
         kind: &MessageDescriptor,
-    ) -> Result<FieldDescriptor, (Position, String)> {
+    ) -> Result<FieldDescriptor, (LineColumn, String)> {
         let descriptor = kind
             .get_field_by_name(&field.name)
             .ok_or_else(|| (field.at, unknown_field(&field.name, kind)))?;
@@ -89,14 +104,15 @@ impl Bound {
     /// A value, or a list of them; both add to what earlier fields of the name gave.
     fn read_repeated(
         &mut self,
-        field: &Field<'_>,
+        field: &SyntaxField<'_>,
         descriptor: &FieldDescriptor,
         path: &str,
         target: &mut Bindable,
     ) {
         let one = (field.at, &field.node);
-        let nodes: &mut dyn Iterator<Item = (Position, &Node<'_>)> = match &field.node.value {
-            Value::List(nodes) => &mut nodes.iter().map(|node| (node.at, node)),
+        let nodes: &mut dyn Iterator<Item = (LineColumn, &SyntaxNode<'_>)> = match &field.node.value
+        {
+            SyntaxValue::List(nodes) => &mut nodes.iter().map(|node| (node.at, node)),
             _ => &mut std::iter::once(one),
         };
         for (at, node) in nodes {
@@ -113,7 +129,7 @@ impl Bound {
                 Bindable::Map(entries) => {
                     let path = format!("{path}[{}]", entries.len());
                     if let Some(Bindable::Message(entry)) = self.read_one(node, descriptor, &path) {
-                        self.add_entry((at, path), entry, entries);
+                        self.add_entry(at, path, entry, entries);
                     }
                 }
                 _ => {}
@@ -123,7 +139,8 @@ impl Bound {
 
     fn add_entry(
         &mut self,
-        (at, path): (Position, String),
+        at: LineColumn,
+        path: String,
         entry: DynamicMessage,
         entries: &mut HashMap<MapKey, Bindable>,
     ) {
@@ -142,7 +159,7 @@ impl Bound {
                 self.source_map.insert(path, at);
             }
             Some(earlier) if earlier != value => {
-                self.conflicts.push(Conflict { map, key: text, at });
+                self.conflicts.push(MapConflict { map, key: text, at });
             }
             Some(_) => {}
         }
@@ -150,11 +167,13 @@ impl Bound {
 
     fn read_one(
         &mut self,
-        node: &Node<'_>,
+        node: &SyntaxNode<'_>,
         descriptor: &FieldDescriptor,
         path: &str,
     ) -> Option<Bindable> {
-        if let (Kind::Message(kind), Value::Message(fields)) = (descriptor.kind(), &node.value) {
+        if let (Kind::Message(kind), SyntaxValue::Message(fields)) =
+            (descriptor.kind(), &node.value)
+        {
             return Some(Bindable::Message(self.read(fields, kind, path)));
         }
         match value::scalar(node, &descriptor.kind(), descriptor.name()) {

@@ -1,31 +1,31 @@
 //! Reads tokens into a tree that knows no message types.
 
-use super::token::{Kind, Lexer, Token};
-use crate::config::problem::Position;
+use super::token::{Lexer, Token, TokenKind};
+use crate::config::problem::LineColumn;
 
 /// Messages and lists inside each other; as deep as protobuf reads.
-const DEPTH: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// `name: value` or `name { … }`.
 #[derive(Debug)]
-pub(super) struct Field<'a> {
+pub(super) struct SyntaxField<'a> {
     pub(super) name: String,
-    pub(super) at: Position,
+    pub(super) at: LineColumn,
     pub(super) colon: bool,
-    pub(super) node: Node<'a>,
+    pub(super) node: SyntaxNode<'a>,
 }
 
 /// A value, and the token it begins with.
 #[derive(Debug)]
-pub(super) struct Node<'a> {
-    pub(super) at: Position,
+pub(super) struct SyntaxNode<'a> {
+    pub(super) at: LineColumn,
     pub(super) first: &'a str,
-    pub(super) value: Value<'a>,
+    pub(super) value: SyntaxValue<'a>,
 }
 
 /// What a value is made of, before anyone knows what it should be.
 #[derive(Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum SyntaxValue<'a> {
     /// A number or a word; also a symbol that is no value at all, which no type will accept.
     Scalar {
         minus: bool,
@@ -33,23 +33,23 @@ pub(super) enum Value<'a> {
     },
     /// Literals that stand side by side are one string.
     Strings(Vec<&'a str>),
-    Message(Vec<Field<'a>>),
-    List(Vec<Node<'a>>),
+    Message(Vec<SyntaxField<'a>>),
+    List(Vec<SyntaxNode<'a>>),
 }
 
 /// What could be read, and what stopped the reading.
-pub(super) struct Tree<'a> {
-    pub(super) fields: Vec<Field<'a>>,
-    pub(super) problems: Vec<(Position, String)>,
+pub(super) struct SyntaxTree<'a> {
+    pub(super) fields: Vec<SyntaxField<'a>>,
+    pub(super) problems: Vec<(LineColumn, String)>,
 }
 
 /// Reads until the end, or until something is where it cannot be.
-pub(super) fn parse(text: &str) -> Tree<'_> {
+pub(super) fn parse(text: &str) -> SyntaxTree<'_> {
     let mut lexer = Lexer::new(text);
     let token = lexer.next();
     let mut parser = Parser { lexer, token, stopped: false, depth: 0 };
     let fields = parser.fields("");
-    Tree { fields, problems: parser.lexer.problems }
+    SyntaxTree { fields, problems: parser.lexer.problems }
 }
 
 struct Parser<'a> {
@@ -62,11 +62,11 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     /// Fields up to a closing bracket, which the caller takes; an empty `close` means the end.
-    fn fields(&mut self, close: &str) -> Vec<Field<'a>> {
+    fn fields(&mut self, close: &str) -> Vec<SyntaxField<'a>> {
         let mut fields = Vec::new();
         while !self.stopped {
             let end = match close {
-                "" => self.token.kind == Kind::End,
+                "" => self.token.kind == TokenKind::End,
                 _ => self.is("}") || self.is(">"),
             };
             if end {
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
         fields
     }
 
-    fn field(&mut self) -> Option<Field<'a>> {
+    fn field(&mut self) -> Option<SyntaxField<'a>> {
         let at = self.token.at;
         let name = self.name()?;
         let colon = self.skip(":");
@@ -87,12 +87,12 @@ impl<'a> Parser<'a> {
         if !self.stopped && !self.skip(";") {
             self.skip(",");
         }
-        Some(Field { name, at, colon, node })
+        Some(SyntaxField { name, at, colon, node })
     }
 
     /// A word, or an extension in brackets (which nobody defines, but which reads as a name).
     fn name(&mut self) -> Option<String> {
-        if self.token.kind == Kind::Identifier {
+        if self.token.kind == TokenKind::Identifier {
             return Some(self.take().text.to_owned());
         }
         if !self.is("[") {
@@ -101,7 +101,7 @@ impl<'a> Parser<'a> {
         }
         let mut name = String::new();
         while !self.is("]") {
-            if self.token.kind == Kind::End {
+            if self.token.kind == TokenKind::End {
                 self.stop_expecting("identifier");
                 return None;
             }
@@ -111,42 +111,42 @@ impl<'a> Parser<'a> {
         Some(name)
     }
 
-    fn node(&mut self) -> Node<'a> {
+    fn node(&mut self) -> SyntaxNode<'a> {
         let Token { kind, text: first, at } = self.token;
         let value = match (kind, first) {
-            (Kind::String, _) => self.strings(),
+            (TokenKind::String, _) => self.strings(),
             (_, "{") => self.message("}"),
             (_, "<") => self.message(">"),
             (_, "[") => self.list(),
             _ => self.scalar(),
         };
-        Node { at, first, value }
+        SyntaxNode { at, first, value }
     }
 
-    fn strings(&mut self) -> Value<'a> {
+    fn strings(&mut self) -> SyntaxValue<'a> {
         let mut parts = Vec::new();
-        while self.token.kind == Kind::String {
+        while self.token.kind == TokenKind::String {
             parts.push(self.take().text);
         }
-        Value::Strings(parts)
+        SyntaxValue::Strings(parts)
     }
 
-    fn message(&mut self, close: &'static str) -> Value<'a> {
+    fn message(&mut self, close: &'static str) -> SyntaxValue<'a> {
         if !self.enter() {
-            return Value::Message(Vec::new());
+            return SyntaxValue::Message(Vec::new());
         }
         let fields = self.fields(close);
         if !self.stopped && !self.skip(close) {
             self.stop(format!("Expected \"{close}\", found \"{}\".", self.token.text));
         }
         self.depth -= 1;
-        Value::Message(fields)
+        SyntaxValue::Message(fields)
     }
 
-    fn list(&mut self) -> Value<'a> {
+    fn list(&mut self) -> SyntaxValue<'a> {
         let mut nodes = Vec::new();
         if !self.enter() {
-            return Value::List(nodes);
+            return SyntaxValue::List(nodes);
         }
         while !self.skip("]") {
             if !nodes.is_empty() && !self.skip(",") {
@@ -158,27 +158,27 @@ impl<'a> Parser<'a> {
             nodes.push(self.node());
         }
         self.depth -= 1;
-        Value::List(nodes)
+        SyntaxValue::List(nodes)
     }
 
-    fn scalar(&mut self) -> Value<'a> {
+    fn scalar(&mut self) -> SyntaxValue<'a> {
         let minus = self.skip("-");
         let token = self.token;
         match token.kind {
-            Kind::Identifier | Kind::Integer | Kind::Float => {
+            TokenKind::Identifier | TokenKind::Integer | TokenKind::Float => {
                 self.take();
             }
             // Whoever knows the type of the field says best what was expected here.
             _ => self.stopped = true,
         }
-        Value::Scalar { minus, token }
+        SyntaxValue::Scalar { minus, token }
     }
 
     /// Takes the opening bracket, unless that would be too deep.
     fn enter(&mut self) -> bool {
-        if self.depth == DEPTH {
+        if self.depth == MAX_DEPTH {
             self.stop(format!(
-                "Message is too deep, the parser exceeded the configured recursion limit of {DEPTH}."
+                "Message is too deep, the parser exceeded the configured recursion limit of {MAX_DEPTH}."
             ));
             return false;
         }
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
     }
 
     fn is(&self, symbol: &str) -> bool {
-        self.token.kind == Kind::Symbol && self.token.text == symbol
+        self.token.kind == TokenKind::Symbol && self.token.text == symbol
     }
 
     fn skip(&mut self, symbol: &str) -> bool {

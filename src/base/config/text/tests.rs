@@ -1,10 +1,11 @@
 //! Texts, what they mean, and what is wrong with them.
 
-use super::*;
+use super::read::{MAX_TEXT_BYTES, ParsedText, read};
+use crate::config::problem::{LineColumn, Problem};
 use troupe_proto as proto;
 
 /// What the text means, or each `line:column: problem`.
-fn parse(text: &str) -> Result<Parsed, Vec<String>> {
+fn parse(text: &str) -> Result<ParsedText, Vec<String>> {
     read(text, proto::model_config(), "f").map_err(|problems| {
         let text = |problem: Problem| problem.to_string().replacen("f:", "", 1);
         problems.into_iter().map(text).collect()
@@ -201,7 +202,7 @@ fn depth_and_size_have_limits() {
     assert!(last.contains("recursion limit of 100."), "{last}");
     let lists = format!("a: {}", "[".repeat(100_000));
     assert!(parse(&lists).is_err());
-    let large = " ".repeat(MAX_BYTES + 1);
+    let large = " ".repeat(MAX_TEXT_BYTES + 1);
     assert_eq!(
         parse(&large).err(),
         Some(vec![" the file has 16777217 bytes, expected at most 16777216".into()])
@@ -247,7 +248,7 @@ fn the_last_of_two_values_for_a_key_is_kept_and_the_conflict_is_known() {
     same(text, "metric_tags { key: 'a' value: '2' }");
     let parsed = parse(text).unwrap_or_else(|problems| panic!("{problems:?}"));
     let found: Vec<_> = parsed.conflicts.iter().map(|it| (&*it.map, &*it.key, it.at)).collect();
-    assert_eq!(found, [("metric_tags", "a", (2, 1))]);
+    assert_eq!(found, [("metric_tags", "a", LineColumn { line: 2, column: 1 })]);
     let again = "metric_tags { key: 'a' value: '1' }".repeat(2);
     assert!(parse(&again).is_ok_and(|parsed| parsed.conflicts.is_empty()));
 }

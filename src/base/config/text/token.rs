@@ -1,11 +1,14 @@
 //! Cuts protobuf text format into tokens.
 
-use super::{MAX_PROBLEMS, literal};
-use crate::config::problem::Position;
+use super::literal;
+use crate::config::problem::LineColumn;
+
+/// More problems of one kind are not kept: a file that is no configuration has millions.
+pub(super) const MAX_PROBLEMS: usize = 1000;
 
 /// What a token is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Identifier,
     Integer,
     Float,
@@ -17,23 +20,23 @@ pub(super) enum Kind {
 /// A word of the text, as it was written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: TokenKind,
     /// A string keeps its quotes and escapes.
     pub(super) text: &'a str,
-    pub(super) at: Position,
+    pub(super) at: LineColumn,
 }
 
 /// Walks over the text; what it cannot read is noted, and it goes on.
 pub(super) struct Lexer<'a> {
     rest: &'a str,
-    at: Position,
-    pub(super) problems: Vec<(Position, String)>,
+    at: LineColumn,
+    pub(super) problems: Vec<(LineColumn, String)>,
 }
 
 impl<'a> Lexer<'a> {
     pub(super) fn new(text: &'a str) -> Lexer<'a> {
         let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Lexer { rest, at: (1, 1), problems: Vec::new() }
+        Lexer { rest, at: LineColumn { line: 1, column: 1 }, problems: Vec::new() }
     }
 
     /// The next token; `End` for ever after the last one.
@@ -41,15 +44,15 @@ impl<'a> Lexer<'a> {
         self.skip_blanks();
         let at = self.at;
         let Some(first) = self.rest.chars().next() else {
-            return Token { kind: Kind::End, text: "", at };
+            return Token { kind: TokenKind::End, text: "", at };
         };
         let second = self.rest[first.len_utf8()..].chars().next();
         let (kind, length) = match first {
-            'a'..='z' | 'A'..='Z' | '_' => (Kind::Identifier, self.word()),
+            'a'..='z' | 'A'..='Z' | '_' => (TokenKind::Identifier, self.word()),
             '0'..='9' => self.number(),
             '.' if second.is_some_and(|next| next.is_ascii_digit()) => self.number(),
-            '"' | '\'' => (Kind::String, self.string(first)),
-            other => (Kind::Symbol, other.len_utf8()),
+            '"' | '\'' => (TokenKind::String, self.string(first)),
+            other => (TokenKind::Symbol, other.len_utf8()),
         };
         Token { kind, text: self.take(length), at }
     }
@@ -86,7 +89,7 @@ impl<'a> Lexer<'a> {
         start + tail.iter().position(|next| !wanted(*next)).unwrap_or(tail.len())
     }
 
-    fn number(&mut self) -> (Kind, usize) {
+    fn number(&mut self) -> (TokenKind, usize) {
         let bytes = self.rest.as_bytes();
         let (kind, end) = match bytes {
             [b'0', b'x' | b'X', ..] => {
@@ -94,14 +97,14 @@ impl<'a> Lexer<'a> {
                 if end == 2 {
                     self.problem(self.at, "\"0x\" must be followed by hex digits.");
                 }
-                (Kind::Integer, end)
+                (TokenKind::Integer, end)
             }
             [b'0', b'0'..=b'9', ..] => {
                 let end = self.run(1, |next| next.is_ascii_digit());
                 if bytes[..end].iter().any(|digit| *digit > b'7') {
                     self.problem(self.at, "Numbers starting with leading zero must be in octal.");
                 }
-                (Kind::Integer, end)
+                (TokenKind::Integer, end)
             }
             _ => return self.decimal(),
         };
@@ -111,17 +114,17 @@ impl<'a> Lexer<'a> {
         (kind, end)
     }
 
-    fn decimal(&mut self) -> (Kind, usize) {
+    fn decimal(&mut self) -> (TokenKind, usize) {
         let bytes = self.rest.as_bytes();
         let digit = |next: u8| next.is_ascii_digit();
-        let mut kind = Kind::Integer;
+        let mut kind = TokenKind::Integer;
         let mut end = self.run(0, digit);
         if bytes.get(end) == Some(&b'.') {
-            kind = Kind::Float;
+            kind = TokenKind::Float;
             end = self.run(end + 1, digit);
         }
         if matches!(bytes.get(end), Some(b'e' | b'E')) {
-            kind = Kind::Float;
+            kind = TokenKind::Float;
             let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
             let exponent = end + 1 + sign;
             end = self.run(exponent, digit);
@@ -130,10 +133,10 @@ impl<'a> Lexer<'a> {
             }
         }
         if matches!(bytes.get(end), Some(b'f' | b'F')) {
-            kind = Kind::Float;
+            kind = TokenKind::Float;
             end += 1;
         }
-        if kind == Kind::Float && bytes.get(end) == Some(&b'.') {
+        if kind == TokenKind::Float && bytes.get(end) == Some(&b'.') {
             let text = "Already saw decimal point or exponent; can't have another one.";
             self.problem(self.at, text);
         }
@@ -160,7 +163,7 @@ impl<'a> Lexer<'a> {
         self.rest.len()
     }
 
-    fn problem(&mut self, at: Position, text: &str) {
+    fn problem(&mut self, at: LineColumn, text: &str) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push((at, text.into()));
         }
@@ -172,8 +175,8 @@ impl<'a> Lexer<'a> {
         self.rest = rest;
         for character in taken.chars() {
             match character {
-                '\n' => self.at = (self.at.0 + 1, 1),
-                _ => self.at.1 += 1,
+                '\n' => self.at = LineColumn { line: self.at.line + 1, column: 1 },
+                _ => self.at.column += 1,
             }
         }
         taken

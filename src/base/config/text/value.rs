@@ -3,12 +3,12 @@
 use prost_reflect::{EnumDescriptor, Kind as Type, Value as Scalar};
 
 use super::literal;
-use super::syntax::{Node, Value};
-use super::token::Kind;
+use super::syntax::{SyntaxNode, SyntaxValue};
+use super::token::TokenKind;
 use crate::config::problem::suggesting;
 
 /// The value, or what is wrong with it in protobuf's words.
-pub(super) fn scalar(node: &Node<'_>, kind: &Type, field: &str) -> Result<Scalar, String> {
+pub(super) fn scalar(node: &SyntaxNode<'_>, kind: &Type, field: &str) -> Result<Scalar, String> {
     match kind {
         Type::Bool => boolean(node, field).map(Scalar::Bool),
         Type::Int32 | Type::Sint32 | Type::Sfixed32 => {
@@ -32,20 +32,20 @@ pub(super) fn scalar(node: &Node<'_>, kind: &Type, field: &str) -> Result<Scalar
     }
 }
 
-fn unsigned(node: &Node<'_>, most: u64) -> Result<u64, String> {
+fn unsigned(node: &SyntaxNode<'_>, most: u64) -> Result<u64, String> {
     match &node.value {
-        Value::Scalar { minus: false, token } if token.kind == Kind::Integer => {
+        SyntaxValue::Scalar { minus: false, token } if token.kind == TokenKind::Integer => {
             in_range(token.text, most)
         }
         _ => Err(format!("Expected integer, got: {}", node.first)),
     }
 }
 
-fn signed(node: &Node<'_>, most: u64) -> Result<i64, String> {
-    let Value::Scalar { minus: true, token } = &node.value else {
+fn signed(node: &SyntaxNode<'_>, most: u64) -> Result<i64, String> {
+    let SyntaxValue::Scalar { minus: true, token } = &node.value else {
         return unsigned(node, most).map(|value| value as i64);
     };
-    if token.kind != Kind::Integer {
+    if token.kind != TokenKind::Integer {
         return Err(format!("Expected integer, got: {}", token.text));
     }
     // There is one more negative number than positive ones.
@@ -57,27 +57,27 @@ fn in_range(text: &str, most: u64) -> Result<u64, String> {
     value.ok_or_else(|| format!("Integer out of range ({text})"))
 }
 
-fn float(node: &Node<'_>) -> Result<f64, String> {
-    let Value::Scalar { minus, token } = &node.value else {
+fn float(node: &SyntaxNode<'_>) -> Result<f64, String> {
+    let SyntaxValue::Scalar { minus, token } = &node.value else {
         return Err(format!("Expected double, got: {}", node.first));
     };
-    if token.kind == Kind::Integer && token.text.starts_with('0') && token.text.len() > 1 {
+    if token.kind == TokenKind::Integer && token.text.starts_with('0') && token.text.len() > 1 {
         return Err(format!("Expect a decimal number, got: {}", token.text));
     }
     let value = match token.kind {
-        Kind::Identifier | Kind::Integer | Kind::Float => literal::float(token.text),
+        TokenKind::Identifier | TokenKind::Integer | TokenKind::Float => literal::float(token.text),
         _ => None,
     };
     let value = value.ok_or_else(|| format!("Expected double, got: {}", token.text))?;
     Ok(if *minus { -value } else { value })
 }
 
-fn boolean(node: &Node<'_>, field: &str) -> Result<bool, String> {
+fn boolean(node: &SyntaxNode<'_>, field: &str) -> Result<bool, String> {
     match &node.value {
-        Value::Scalar { minus: false, token } if token.kind == Kind::Integer => {
+        SyntaxValue::Scalar { minus: false, token } if token.kind == TokenKind::Integer => {
             in_range(token.text, 1).map(|value| value == 1)
         }
-        Value::Scalar { minus: false, token } if token.kind == Kind::Identifier => {
+        SyntaxValue::Scalar { minus: false, token } if token.kind == TokenKind::Identifier => {
             match token.text {
                 "true" | "True" | "t" => Ok(true),
                 "false" | "False" | "f" => Ok(false),
@@ -90,8 +90,8 @@ fn boolean(node: &Node<'_>, field: &str) -> Result<bool, String> {
     }
 }
 
-fn bytes(node: &Node<'_>) -> Result<Vec<u8>, String> {
-    let Value::Strings(parts) = &node.value else {
+fn bytes(node: &SyntaxNode<'_>) -> Result<Vec<u8>, String> {
+    let SyntaxValue::Strings(parts) = &node.value else {
         return Err(format!("Expected string, got: {}", node.first));
     };
     let mut out = Vec::new();
@@ -103,11 +103,15 @@ fn bytes(node: &Node<'_>) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-fn enumerated(node: &Node<'_>, enumeration: &EnumDescriptor, field: &str) -> Result<i32, String> {
+fn enumerated(
+    node: &SyntaxNode<'_>,
+    enumeration: &EnumDescriptor,
+    field: &str,
+) -> Result<i32, String> {
     let unknown =
         |value: &str| format!("Unknown enumeration value of \"{value}\" for field \"{field}\".");
     match &node.value {
-        Value::Scalar { minus: false, token } if token.kind == Kind::Identifier => {
+        SyntaxValue::Scalar { minus: false, token } if token.kind == TokenKind::Identifier => {
             let value = enumeration.get_value_by_name(token.text);
             value.map(|value| value.number()).ok_or_else(|| {
                 let known: Vec<_> =
@@ -115,7 +119,7 @@ fn enumerated(node: &Node<'_>, enumeration: &EnumDescriptor, field: &str) -> Res
                 suggesting(unknown(token.text), token.text, known.iter().map(String::as_str))
             })
         }
-        Value::Scalar { token, .. } if token.kind == Kind::Integer => {
+        SyntaxValue::Scalar { token, .. } if token.kind == TokenKind::Integer => {
             let number = signed(node, i32::MAX as u64)? as i32;
             let value = enumeration.get_value(number);
             value.map(|value| value.number()).ok_or_else(|| unknown(&number.to_string()))
