@@ -86,7 +86,7 @@ pub(super) fn once(folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<(
 }
 
 /// Makes something between two lines of the log: `what` it is, then where and for whom.
-pub(super) fn told(what: &str, about: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(super) fn logged(what: &str, about: &str, make: impl FnOnce() -> Result<()>) -> Result<()> {
     tracing::info!("making {what} {about} …");
     let begun = Instant::now();
     make()?;

@@ -7,7 +7,7 @@ use ort::{
     session::builder::SessionBuilder,
 };
 
-use super::options::wrong;
+use super::parameter::wrong;
 use troupe_base::{
     backend::InstanceName,
     config::{InstanceKind, ModelConfig, Problem},

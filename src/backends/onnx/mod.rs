@@ -8,6 +8,7 @@ mod dtype;
 mod graph;
 mod library;
 mod options;
+mod parameter;
 mod run;
 mod session;
 mod signature;

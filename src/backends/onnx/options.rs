@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, thread};
 
 use ort::session::builder::GraphOptimizationLevel;
 
-use super::accelerators::{self, Accelerators};
+use super::{
+    accelerators::{self, Accelerators},
+    parameter::wrong,
+};
 use troupe_base::config::{ModelConfig, Problem};
 
 /// More threads than any machine has are a slip of the keyboard.
@@ -46,16 +49,6 @@ pub(super) fn read(config: &ModelConfig) -> Result<Options, Vec<Problem>> {
         tracing::warn!("parameter '{key}' of model '{}' has no effect here", config.name);
     }
     if reader.problems.is_empty() { Ok(options) } else { Err(reader.problems) }
-}
-
-/// Adds the parameter to the texts that are about one.
-pub(super) fn wrong(config: &ModelConfig, key: &str, expected: &str) -> Problem {
-    let text = format!(
-        "parameter '{key}' of model '{}' is '{}', expected {expected}",
-        config.name,
-        config.parameters.get(key).map_or("", String::as_str)
-    );
-    config.source_map.problem(&format!("parameters[\"{key}\"]"), text)
 }
 
 fn is_known(key: &str) -> bool {

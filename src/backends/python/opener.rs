@@ -2,19 +2,17 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
-use parking_lot::Mutex;
-
 use super::{
     limits::{self, Limits},
     process::{
         environment::{self, InterpreterChoice},
-        fork_server::ForkServer,
-        launch_spec::{LaunchSpec, PendingStart, Source, WorkerSetup},
+        fork_server::{ForkServer, ForkServers, Interpreter},
+        launch::{Launched, launch},
+        launch_spec::{LaunchError, LaunchSpec, ParentSource, PendingStart, WorkerSetup},
         preload::Preload,
-        worker_process::{LaunchError, Launched, launch},
     },
     runtime::Runtime,
-    worker::link::{InstanceSetup, attach},
+    worker::{InstanceSetup, attach},
 };
 use troupe_base::{
     backend::{Backend, InstanceName, ModelFiles, OpenRemote, Remote, Settings, StartRemote},
@@ -27,15 +25,15 @@ const MODEL_FILE: &str = "model.py";
 
 /// The parameter that says how many executions a worker may have in work at once; for models whose
 /// `execute` is a coroutine function.
-const MAX_CONCURRENT: &str = "MAX_CONCURRENT_EXECUTIONS";
-/// Where a config does not say.
-const CONCURRENT: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
+const CONCURRENCY_PARAMETER: &str = "MAX_CONCURRENT_EXECUTIONS";
+/// Executions in work at once where a config does not say.
+const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 /// More is taken for a mistake.
-const MOST_CONCURRENT: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("it is not zero");
+const MAX_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("it is not zero");
 
 /// Runs `auto_complete_config` in a worker of its own, if the model has it.
 pub fn complete(
-    _runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     settings: &Settings,
     files: &ModelFiles,
     config: &str,
@@ -48,8 +46,9 @@ pub fn complete(
         return Ok(None);
     }
     let parameter = |key: &str| parsed["parameters"][key]["string_value"].as_str();
-    let choice =
-        InterpreterChoice { settings, files, execution_env: parameter("EXECUTION_ENV_PATH") };
+    let servers = runtime.fork_servers()?;
+    let execution_env = parameter("EXECUTION_ENV_PATH");
+    let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let setup = WorkerSetup {
         complete: true,
         // One that is wrong is refused with the finished config.
@@ -58,7 +57,8 @@ pub fn complete(
         ..setup(settings, files, &path)
     };
     let spec = LaunchSpec {
-        source: Source::Interpreter(Mutex::new(environment::host(&choice)?)),
+        parent: Box::new(Interpreter::new(environment::fork_server(&choice)?)),
+        reaper: servers.reaper.clone(),
         setup,
         time_limit: parameter(limits::INITIALIZE_TIMEOUT).and_then(limits::milliseconds),
         model: files.name.as_str().into(),
@@ -69,7 +69,7 @@ pub fn complete(
         copied: settings.metrics.copied_bytes(&files.name).into(),
         pool: settings.segments.clone(),
     };
-    Ok(launch(&spec).map_err(|it| explained(it, &choice))?.ready.config)
+    Ok(launch(&spec).map_err(|error| explained(error, &choice))?.ready.config)
 }
 
 /// A plain class without the method's name anywhere cannot have it: that saves a process.
@@ -80,7 +80,7 @@ fn may_complete(path: &std::path::Path) -> bool {
 
 /// Finds the model's file and its interpreter.
 pub fn prepare(
-    _runtime: &Arc<Runtime>,
+    runtime: &Runtime,
     settings: &Settings,
     files: &ModelFiles,
     config: Arc<ModelConfig>,
@@ -95,52 +95,51 @@ pub fn prepare(
     let concurrency = wanted_concurrency(&config)?;
     let path = model_file(files, &config.default_model_filename)?;
     let limits = Limits::of(&config)?;
-    let choice = InterpreterChoice {
+    let servers = runtime.fork_servers()?;
+    let execution_env = config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str);
+    let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
+    let fork_server = environment::fork_server(&choice)?;
+    let (settings, files) = (settings.clone(), files.clone());
+    let mut opener = Opener {
+        servers,
         settings,
         files,
-        execution_env: config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
+        config,
+        path,
+        fork_server,
+        concurrency,
+        limits,
+        preload: None,
     };
-    let host = environment::host(&choice)?;
-    let (settings, files) = (settings.clone(), files.clone());
-    let mut opener =
-        Opener { settings, files, config, path, host, concurrency, limits, preload: None };
     if limits.preload {
         let setup = WorkerSetup { template: true, ..opener.setup(opener.arguments()) };
-        opener.preload = Some(Preload::new(LaunchSpec {
-            source: Source::Interpreter(Mutex::new(opener.host.clone())),
-            setup,
-            time_limit: limits.initialize,
-            model: opener.config.name.clone(),
-            instance: format!("{} (template)", opener.config.name).into(),
-            lookup: None,
-            starting: PendingStart::default(),
-            metrics: opener.settings.metrics.clone(),
-            copied: opener.settings.metrics.copied_bytes(&opener.config.name).into(),
-            pool: opener.settings.segments.clone(),
-        }));
+        let instance = format!("{} (template)", opener.config.name);
+        let spec = LaunchSpec { lookup: None, ..opener.spec(setup, &instance) };
+        opener.preload = Some(Preload::new(spec));
     }
     Ok(Backend::Remote(Arc::new(opener)))
 }
 
 /// The parameter of the config, if it has it.
 fn wanted_concurrency(config: &ModelConfig) -> Result<Option<NonZeroUsize>> {
-    let Some(text) = config.parameters.get(MAX_CONCURRENT) else { return Ok(None) };
-    let number = text.trim().parse().ok().filter(|it| *it <= MOST_CONCURRENT);
+    let Some(text) = config.parameters.get(CONCURRENCY_PARAMETER) else { return Ok(None) };
+    let number = text.trim().parse().ok().filter(|it| *it <= MAX_CONCURRENCY);
     number.map(Some).ok_or_else(|| {
         Error::invalid(format!(
-            "parameter '{MAX_CONCURRENT}' of model '{}' is '{text}', expected a number from 1 to \
-             {MOST_CONCURRENT}",
+            "parameter '{CONCURRENCY_PARAMETER}' of model '{}' is '{text}', expected a number from 1 to \
+             {MAX_CONCURRENCY}",
             config.name
         ))
     })
 }
 
 struct Opener {
+    servers: Arc<ForkServers>,
     settings: Settings,
     files: ModelFiles,
     config: Arc<ModelConfig>,
     path: PathBuf,
-    host: Arc<ForkServer>,
+    fork_server: Arc<ForkServer>,
     /// As the config wants it.
     concurrency: Option<NonZeroUsize>,
     limits: Limits,
@@ -168,10 +167,24 @@ impl Opener {
         }
     }
 
-    fn source(&self) -> Source {
-        match &self.preload {
-            Some(preload) => Source::Preloaded(preload.clone()),
-            None => Source::Interpreter(Mutex::new(self.host.clone())),
+    /// What starts workers of `instance`: children of the template once there is one.
+    fn spec(&self, setup: WorkerSetup, instance: &str) -> LaunchSpec {
+        let parent: Box<dyn ParentSource> = match &self.preload {
+            Some(preload) => Box::new(preload.clone()),
+            None => Box::new(Interpreter::new(self.fork_server.clone())),
+        };
+        LaunchSpec {
+            parent,
+            reaper: self.servers.reaper.clone(),
+            setup,
+            time_limit: self.limits.initialize,
+            model: self.config.name.clone(),
+            instance: instance.into(),
+            lookup: self.settings.lookup.clone(),
+            starting: PendingStart::default(),
+            metrics: self.settings.metrics.clone(),
+            copied: self.settings.metrics.copied_bytes(&self.config.name).into(),
+            pool: self.settings.segments.clone(),
         }
     }
 }
@@ -184,24 +197,14 @@ impl OpenRemote for Opener {
             ("model_instance_name", instance.name.clone()),
             ("model_instance_device_id", instance.device.to_string()),
         ]);
-        let spec = Arc::new(LaunchSpec {
-            source: self.source(),
-            setup: self.setup(args),
-            time_limit: self.limits.initialize,
-            model: self.config.name.clone(),
-            instance: instance.name.as_str().into(),
-            lookup: self.settings.lookup.clone(),
-            starting: PendingStart::default(),
-            metrics: self.settings.metrics.clone(),
-            copied: self.settings.metrics.copied_bytes(&self.config.name).into(),
-            pool: self.settings.segments.clone(),
-        });
+        let spec = Arc::new(self.spec(self.setup(args), &instance.name));
         let choice = InterpreterChoice {
+            servers: &self.servers,
             settings: &self.settings,
             files: &self.files,
             execution_env: self.config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
         };
-        let launched: Launched = launch(&spec).map_err(|it| explained(it, &choice))?;
+        let launched = launch(&spec).map_err(|error| explained(error, &choice))?;
         let concurrency = self.concurrency_of(&launched)?;
         let has_check = launched.ready.has_check;
         let (config, health) = (self.config.clone(), instance.health.clone());
@@ -219,13 +222,13 @@ impl Opener {
     /// Only coroutines give way to others while they wait.
     fn concurrency_of(&self, launched: &Launched) -> Result<Option<NonZeroUsize>> {
         if launched.ready.is_async {
-            return Ok(Some(self.concurrency.unwrap_or(CONCURRENT)));
+            return Ok(Some(self.concurrency.unwrap_or(DEFAULT_CONCURRENCY)));
         }
         if self.concurrency.is_none() {
             return Ok(None);
         }
         Err(Error::invalid(format!(
-            "model '{}' has the parameter '{MAX_CONCURRENT}', which is for models whose `execute` \
+            "model '{}' has the parameter '{CONCURRENCY_PARAMETER}', which is for models whose `execute` \
              is a coroutine function",
             self.config.name
         )))
@@ -233,11 +236,11 @@ impl Opener {
 }
 
 /// A missing module comes with what to do about it.
-fn explained(refused: LaunchError, choice: &InterpreterChoice<'_>) -> Error {
-    if !refused.is_import {
-        return refused.error;
+fn explained(failed: LaunchError, choice: &InterpreterChoice<'_>) -> Error {
+    if !failed.is_import {
+        return failed.error;
     }
-    Error::internal(format!("{}\n{}", refused.error, environment::advice(choice)))
+    Error::internal(format!("{}\n{}", failed.error, environment::advice(choice)))
 }
 
 fn setup(settings: &Settings, files: &ModelFiles, path: &std::path::Path) -> WorkerSetup {

@@ -1,17 +1,54 @@
-//! What the Python models of one server share: their processes, and shared memory for tensors.
+//! What the Python models of one server share: fork servers, and the thread that reaps workers.
 
-use std::time::Instant;
+use std::{fmt, sync::Arc, time::Instant};
 
-use super::process::reaper;
+use parking_lot::Mutex;
+
+use super::process::{fork_server::ForkServers, reaper::Reaper};
+use troupe_base::error::{Error, Result};
 
 /// The Python side of one server.
-#[derive(Debug, Default)]
-pub struct Runtime {}
+#[derive(Default)]
+pub struct Runtime(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    /// No model needed it yet.
+    #[default]
+    Idle,
+    Running(Arc<ForkServers>),
+    /// No worker may be started any more, and none ever was.
+    Closed,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").finish_non_exhaustive()
+    }
+}
 
 impl Runtime {
+    /// Starts the reaper's thread on first use.
+    pub(super) fn fork_servers(&self) -> Result<Arc<ForkServers>> {
+        let mut state = self.0.lock();
+        match &*state {
+            State::Running(servers) => Ok(servers.clone()),
+            State::Closed => Err(Error::unavailable("the server is stopping")),
+            State::Idle => {
+                let servers = ForkServers::new(Reaper::start()?);
+                *state = State::Running(servers.clone());
+                Ok(servers)
+            }
+        }
+    }
+
     /// Waits until no worker process is left; kills what is left at the deadline. No worker can be
     /// started after this was called. Blocks.
     pub fn wait_for_workers(&self, deadline: Instant) {
-        reaper::wait_for_workers(deadline);
+        let servers = match &mut *self.0.lock() {
+            State::Running(servers) => servers.clone(),
+            idle => return *idle = State::Closed,
+        };
+        servers.reaper.close(deadline);
     }
 }

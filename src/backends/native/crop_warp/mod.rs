@@ -9,12 +9,13 @@
 
 mod patch;
 mod picture;
+mod size;
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
 
-use self::{patch::Patch, picture::Picture};
+use self::{patch::Patch, picture::Picture, size::Size};
 use super::{
     op::{Op, expect},
     parameters::Parameters,
@@ -38,14 +39,6 @@ struct CropWarp {
     max_boxes: usize,
     /// Names of the inputs.
     names: [String; 2],
-}
-
-/// What a crop looks like.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Size {
-    channels: usize,
-    height: usize,
-    width: usize,
 }
 
 const PARAMETERS: &[&str] = &["mean", "scale", "max_boxes"];
@@ -75,22 +68,6 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     let fits = op.max_boxes as u64 * crop.bytes() as u64 <= LARGEST;
     expect(config, fits, "crops of 2 GiB at most, parameter 'max_boxes' times the size of one")?;
     Ok(Op::new(Placement::Own, move |inputs, _| op.run(inputs)))
-}
-
-impl Size {
-    /// `None` for sizes that no crop has, or that the config leaves open.
-    fn of(dims: &[i64]) -> Option<Size> {
-        let [_, channels @ (1 | 3), height @ 2..=4096, width @ 2..=4096] = *dims else {
-            return None;
-        };
-        let [channels, height, width] = [channels, height, width].map(|it| it as usize);
-        Some(Size { channels, height, width })
-    }
-
-    /// Bytes of one crop.
-    fn bytes(self) -> usize {
-        self.channels * self.height * self.width * size_of::<f32>()
-    }
 }
 
 impl CropWarp {

@@ -1,6 +1,6 @@
 //! The part of a picture between four corners, sampled evenly.
 
-use super::Size;
+use super::size::Size;
 
 /// x to the right, y down.
 type Point = [f64; 2];

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{EastBoxes, Floats, Rectangle};
+use super::{super::tensors::Floats, detector::EastBoxes, rectangle::Rectangle};
 use troupe_base::{
     error::{Error, Result},
     tensor::Tensor,

@@ -8,12 +8,17 @@
 //! text runs) and, if the config has it, `scores` [n]. Equal scores are in the order of the map.
 
 mod cells;
+mod detector;
 mod rectangle;
 mod suppress;
 #[cfg(test)]
 mod tests;
 
-use self::{cells::Candidate, rectangle::Rectangle, suppress::Limits};
+use self::{
+    cells::Candidate,
+    detector::{EastBoxes, Limits},
+    rectangle::Rectangle,
+};
 use super::{
     op::{Op, expect},
     parameters::Parameters,
@@ -25,22 +30,6 @@ use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Tensor},
 };
-
-/// The parameters, and how errors name the inputs.
-struct EastBoxes {
-    /// Cells above it are boxes.
-    score_threshold: f32,
-    /// Which of the boxes stay.
-    limits: Limits,
-    /// Cells that are looked at, best first: what bounds the time of a map where all cells pass.
-    max_candidates: usize,
-    /// Model pixels between two cells.
-    stride: f64,
-    /// How far each side moves outwards, in heights of the box.
-    padding: f64,
-    /// Names of the inputs.
-    names: Vec<String>,
-}
 
 /// A page full of words has thousands of pairs; these take about a second.
 const MOST_PAIRS: usize = 5_000_000;

@@ -1,18 +1,7 @@
 //! Non-maximum suppression: of boxes on one word the best stays.
 
-use super::{Candidate, Rectangle};
+use super::{cells::Candidate, detector::Limits, rectangle::Rectangle};
 use troupe_base::error::{Error, Result};
-
-/// How boxes are chosen.
-#[derive(Clone, Copy)]
-pub(super) struct Limits {
-    /// A box that overlaps a better one by more goes.
-    pub(super) threshold: f64,
-    /// Boxes kept, best first.
-    pub(super) boxes: usize,
-    /// Pairs of boxes whose overlap is computed: what bounds the time of maps made to waste it.
-    pub(super) pairs: usize,
-}
 
 /// The first boxes, best first, that overlap none kept before.
 pub(super) fn keep(

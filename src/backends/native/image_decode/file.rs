@@ -1,30 +1,19 @@
 //! Finds out what kind of file it is, by its content, and has it decoded.
 
-use super::{jpeg, picture::Picture, png, webp};
-
-/// What a file may cost.
-pub(super) struct Limits {
-    /// Width times height.
-    pub(super) pixels: u32,
-    /// Length of the file.
-    pub(super) bytes: usize,
-}
-
-/// A longer side is nonsense or an attack; JPEG and WebP have no place for it either.
-pub(in super::super) const LONGEST_SIDE: u32 = 65_535;
+use super::{jpeg, limits::Limits, picture::Picture, png, webp};
 
 /// One kind of file.
-struct Kind {
+struct FileKind {
     name: &'static str,
     is: fn(&[u8]) -> bool,
     /// The limits are met before anything of the picture's size is allocated.
     decode: fn(&[u8], &Limits) -> Result<Picture, String>,
 }
 
-const KINDS: &[Kind] = &[
-    Kind { name: "JPEG", is: |it| it.starts_with(b"\xFF\xD8\xFF"), decode: jpeg::decode },
-    Kind { name: "PNG", is: |it| it.starts_with(b"\x89PNG\r\n\x1A\n"), decode: png::decode },
-    Kind {
+const KINDS: &[FileKind] = &[
+    FileKind { name: "JPEG", is: |it| it.starts_with(b"\xFF\xD8\xFF"), decode: jpeg::decode },
+    FileKind { name: "PNG", is: |it| it.starts_with(b"\x89PNG\r\n\x1A\n"), decode: png::decode },
+    FileKind {
         name: "WebP",
         is: |it| it.starts_with(b"RIFF") && it.get(8..12) == Some(b"WEBP"),
         decode: webp::decode,
@@ -68,22 +57,4 @@ fn unknown(file: &[u8]) -> String {
         FOREIGN.iter().find(looks).map_or(String::new(), |(name, ..)| format!(" of {name}"));
     let first: Vec<String> = file.iter().take(12).map(|it| format!("{it:02x}")).collect();
     format!("{expected}, got {} bytes{guess} that begin with {}", file.len(), first.join(" "))
-}
-
-impl Limits {
-    /// Refuses a picture that is too large, or has no pixels.
-    pub(super) fn check(&self, width: u32, height: u32) -> Result<(), String> {
-        if width == 0 || height == 0 || LONGEST_SIDE < width.max(height) {
-            return Err(format!(
-                "it has {width} x {height} pixels, expected sides from 1 to {LONGEST_SIDE}"
-            ));
-        }
-        if u64::from(self.pixels) < u64::from(width) * u64::from(height) {
-            return Err(format!(
-                "it has {width} x {height} pixels, expected at most {} (max_pixels)",
-                self.pixels
-            ));
-        }
-        Ok(())
-    }
 }

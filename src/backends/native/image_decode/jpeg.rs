@@ -7,7 +7,7 @@ use zune_jpeg::{
 
 use super::{
     exif,
-    file::{LONGEST_SIDE, Limits},
+    limits::{LONGEST_SIDE, Limits},
     picture::Picture,
 };
 

@@ -9,6 +9,7 @@
 mod exif;
 mod file;
 mod jpeg;
+mod limits;
 mod picture;
 mod png;
 mod webp;
@@ -20,9 +21,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(super) use self::file::LONGEST_SIDE;
+pub(super) use self::limits::LONGEST_SIDE;
 use self::{
-    file::Limits,
+    limits::Limits,
     picture::{Format, Picture},
 };
 use super::{

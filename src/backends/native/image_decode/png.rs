@@ -4,7 +4,7 @@ use std::io::{Cursor, ErrorKind};
 
 use png::{ColorType, DecodeOptions, Decoder, DecodingError, Transformations};
 
-use super::{exif, file::Limits, picture::Picture};
+use super::{exif, limits::Limits, picture::Picture};
 
 /// For chunks beside the pixels that are kept, such as EXIF data, and a few rows of pixels.
 const SPACE: usize = 16 << 20;

@@ -4,7 +4,7 @@ use std::io::{Cursor, ErrorKind};
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::{exif, file::Limits, picture::Picture};
+use super::{exif, limits::Limits, picture::Picture};
 
 pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
     let length = file.get(4..8).and_then(|it| it.first_chunk()).copied().map(u32::from_le_bytes);

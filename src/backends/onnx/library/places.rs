@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::provision::{NO_PIP, base, cache, key, once, run, told};
+use crate::provision::{NO_PIP, base, cache, key, logged, once, run};
 use troupe_base::{
     backend::Settings,
     error::{Error, Result},
@@ -101,7 +101,7 @@ pub(super) fn fetched(settings: &Settings, model: &str, requirement: &str) -> Re
     };
     once(&folder, || {
         let about = format!("{} for model '{model}' ({requirement})", folder.display());
-        told("ONNX Runtime environment", &about, || {
+        logged("ONNX Runtime environment", &about, || {
             install(&base(settings), &folder, requirement)?;
             library().map(drop)
         })

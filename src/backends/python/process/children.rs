@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use crate::python::process::progress::Progress;
-use crate::python::process::reaper::reaper;
+use crate::python::process::reaper::Reaper;
 use crate::python::process::stdio_log;
 use crate::python::process::stdio_log::OutputSource;
 use crate::python::process::stdio_log::StderrTail;
@@ -60,17 +60,21 @@ pub(crate) trait Parent: Send + Sync {
 /// The server's end of a parent's control socket, and who lives.
 pub(crate) struct Children {
     control: OwnedFd,
-    workers: SharedWorkers,
+    living: Arc<LivingWorkers>,
     next: AtomicU64,
 }
 
-/// Shared with the task that hears of their ends.
-pub(crate) type SharedWorkers = Arc<Mutex<LivingWorkers>>;
-
-/// The workers that were not reaped, and where their ends are told.
-#[derive(Default)]
+/// The workers of a parent that were not reaped; shared with the task that hears of their ends.
 pub(crate) struct LivingWorkers {
+    state: Mutex<LivingState>,
+    reaper: Arc<Reaper>,
+}
+
+#[derive(Default)]
+struct LivingState {
+    /// Where the ends of workers are told, by number.
     exits: HashMap<u64, watch::Sender<Option<Exit>>>,
+    /// The parent has ended.
     is_gone: bool,
 }
 
@@ -92,13 +96,19 @@ pub(crate) struct Forked {
 
 impl Children {
     /// Children of whoever reads the other end of `control`.
-    pub(crate) fn new(control: OwnedFd) -> Children {
-        Children { control, workers: Arc::default(), next: AtomicU64::new(1) }
+    pub(crate) fn new(control: OwnedFd, reaper: Arc<Reaper>) -> Children {
+        let living = Arc::new(LivingWorkers { state: Mutex::default(), reaper });
+        Children { control, living, next: AtomicU64::new(1) }
     }
 
-    /// For `listen`.
-    pub(crate) fn workers(&self) -> SharedWorkers {
-        self.workers.clone()
+    /// Those that were not reaped, for whoever listens to their parent.
+    pub(crate) fn living(&self) -> Arc<LivingWorkers> {
+        self.living.clone()
+    }
+
+    /// What counts and logs them.
+    pub(crate) fn reaper(&self) -> &Arc<Reaper> {
+        &self.living.reaper
     }
 
     /// For `messages_of`.
@@ -108,7 +118,7 @@ impl Children {
 
     /// Has the parent ended?
     pub(crate) fn is_gone(&self) -> bool {
-        self.workers.lock().is_gone
+        self.living.state.lock().is_gone
     }
 
     /// Forks a worker whose output is logged as `model`'s. Blocks for a moment.
@@ -116,7 +126,8 @@ impl Children {
         let failed = |error: Errno| {
             Error::internal(format!("cannot start a worker for '{instance}': {error}"))
         };
-        if reaper().is_closing() {
+        let reaper = self.reaper();
+        if reaper.is_closing() {
             return Err(Error::unavailable("the server is stopping"));
         }
         let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
@@ -128,18 +139,18 @@ impl Children {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, exit) = watch::channel(None);
         {
-            let mut workers = self.workers.lock();
-            if workers.is_gone {
+            let mut living = self.living.state.lock();
+            if living.is_gone {
                 return Err(Error::unavailable("the process that forks workers has ended"));
             }
-            workers.exits.insert(number, sender);
-            reaper().started();
+            living.exits.insert(number, sender);
+            reaper.started();
         }
         let pipes = [their_stdout.as_fd(), their_stderr.as_fd()];
         let fds = [their_stream.as_fd(), their_passing.as_fd(), pipes[0], pipes[1], progress.fd()];
         if let Err(error) = self.send(&order(SPAWN, number), &fds) {
-            if self.workers.lock().exits.remove(&number).is_some() {
-                reaper().reaped(1);
+            if self.living.state.lock().exits.remove(&number).is_some() {
+                reaper.reaped(1);
             }
             return Err(failed(error));
         }
@@ -150,8 +161,8 @@ impl Children {
             stream,
             tail,
         };
-        follow(stdout, source("stdout", StderrTail::default()));
-        follow(stderr, source("stderr", tail.clone()));
+        follow(reaper, stdout, source("stdout", StderrTail::default()));
+        follow(reaper, stderr, source("stderr", tail.clone()));
         Ok(Forked { number, stream, passing, progress, exit, tail })
     }
 
@@ -201,47 +212,52 @@ fn order(kind: u8, number: u64) -> [u8; 9] {
     order
 }
 
-/// Tells the ends of workers until their parent ends.
-pub(crate) async fn listen(messages: UnixStream, workers: &SharedWorkers) {
-    while let Some(message) = receive(&messages).await {
-        let number = |at: usize| {
-            let bytes = message.get(at..at + 8)?;
-            bytes.try_into().ok().map(i64::from_le_bytes)
-        };
-        let (Some(&EXITED), Some(worker), Some(status)) = (message.first(), number(1), number(17))
-        else {
-            continue;
-        };
-        let sender = workers.lock().exits.remove(&(worker as u64));
-        if let Some(sender) = sender {
-            let exit = match status & 0x7f {
-                0 => Exit::Status(status >> 8 & 0xff),
-                signal => Exit::Signal(signal),
+impl LivingWorkers {
+    /// Tells the ends of workers until their parent ends.
+    pub(crate) async fn listen(&self, messages: UnixStream) {
+        while let Some(message) = receive(&messages).await {
+            let number = |at: usize| {
+                let bytes = message.get(at..at + 8)?;
+                bytes.try_into().ok().map(i64::from_le_bytes)
             };
-            sender.send_replace(Some(exit));
-            reaper().reaped(1);
+            let (Some(&EXITED), Some(worker), Some(status)) =
+                (message.first(), number(1), number(17))
+            else {
+                continue;
+            };
+            let sender = self.state.lock().exits.remove(&(worker as u64));
+            if let Some(sender) = sender {
+                let exit = match status & 0x7f {
+                    0 => Exit::Status(status >> 8 & 0xff),
+                    signal => Exit::Signal(signal),
+                };
+                sender.send_replace(Some(exit));
+                self.reaper.reaped(1);
+            }
+        }
+        self.state.lock().is_gone = true;
+    }
+
+    /// Tells that all workers ended with their parent.
+    pub(crate) fn lose_all(&self, how: &str) {
+        let exits = std::mem::take(&mut self.state.lock().exits);
+        self.reaper.reaped(exits.len());
+        let how: Arc<str> = how.into();
+        for sender in exits.into_values() {
+            sender.send_replace(Some(Exit::Lost(how.clone())));
         }
     }
-    workers.lock().is_gone = true;
 }
 
-/// Tells that all workers ended with their parent.
-pub(crate) fn lose(workers: &SharedWorkers, how: &str) {
-    let exits = std::mem::take(&mut workers.lock().exits);
-    reaper().reaped(exits.len());
-    let how: Arc<str> = how.into();
-    for sender in exits.into_values() {
-        sender.send_replace(Some(Exit::Lost(how.clone())));
-    }
-}
-
-/// Logs what comes out of a pipe, on the keeper's thread.
-pub(crate) fn follow(pipe: OwnedFd, source: OutputSource) {
+/// Logs what comes out of a pipe, on the reaper's thread, which stays until the pipe ends.
+pub(crate) fn follow(reaper: &Arc<Reaper>, pipe: OwnedFd, source: OutputSource) {
     let end = (source.stream == "stderr").then(|| source.tail.begin());
-    reaper().spawn(async move {
+    let held = reaper.clone();
+    reaper.spawn(async move {
         if let Ok(receiver) = pipe::Receiver::from_owned_fd(pipe) {
             stdio_log::follow(receiver, source).await;
         }
         drop(end);
+        drop(held);
     });
 }

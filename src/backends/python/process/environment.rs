@@ -8,12 +8,8 @@ use std::{
     sync::Arc,
 };
 
-use crate::provision::{NO_PIP, base, cache, failed, key, once, run, told};
-use crate::python::process::fork_server::ForkServer;
-use crate::python::process::fork_server::InterpreterInfo;
-use crate::python::process::fork_server::NoForkServer;
-use crate::python::process::fork_server::acquire;
-use crate::python::process::reaper::reaper;
+use super::fork_server::{ForkServer, ForkServers, InterpreterInfo, NoForkServer};
+use crate::provision::{NO_PIP, base, cache, failed, key, logged, once, run};
 use troupe_base::{
     backend::{ModelFiles, Settings},
     error::{Error, Result},
@@ -21,6 +17,8 @@ use troupe_base::{
 
 /// What decides about the interpreter.
 pub(crate) struct InterpreterChoice<'a> {
+    /// Those that run.
+    pub(crate) servers: &'a Arc<ForkServers>,
     pub(crate) settings: &'a Settings,
     pub(crate) files: &'a ModelFiles,
     /// The `EXECUTION_ENV_PATH` parameter.
@@ -28,10 +26,13 @@ pub(crate) struct InterpreterChoice<'a> {
 }
 
 /// The fork server of the model's environment, which is made if need be. Blocks.
-pub(crate) fn host(choice: &InterpreterChoice<'_>) -> Result<Arc<ForkServer>> {
+pub(crate) fn fork_server(choice: &InterpreterChoice<'_>) -> Result<Arc<ForkServer>> {
     if let Some(path) = choice.execution_env {
         let interpreter = execution_env(choice, path)?;
-        return acquire(&interpreter).map_err(|it| no_host(it, &interpreter, choice));
+        return choice
+            .servers
+            .acquire(&interpreter)
+            .map_err(|it| no_fork_server(it, &interpreter, choice));
     }
     let base = base(choice.settings);
     let requirements = requirements(choice.files);
@@ -39,10 +40,10 @@ pub(crate) fn host(choice: &InterpreterChoice<'_>) -> Result<Arc<ForkServer>> {
         warm_up(choice, &base);
     }
     if requirements.is_none() || !choice.settings.provision {
-        match acquire(&base) {
-            Ok(host) => return Ok(host),
+        match choice.servers.acquire(&base) {
+            Ok(server) => return Ok(server),
             Err(NoForkServer::NoNumpy(_)) if choice.settings.provision => (),
-            Err(error) => return Err(no_host(error, &base, choice)),
+            Err(error) => return Err(no_fork_server(error, &base, choice)),
         }
     }
     let text = match &requirements {
@@ -55,7 +56,7 @@ pub(crate) fn host(choice: &InterpreterChoice<'_>) -> Result<Arc<ForkServer>> {
         // Without it the next start is a little slower.
         let _ = fs::write(usual(choice, &base)?, interpreter.as_os_str().as_encoded_bytes());
     }
-    acquire(&interpreter).map_err(|it| no_host(it, &interpreter, choice))
+    choice.servers.acquire(&interpreter).map_err(|it| no_fork_server(it, &interpreter, choice))
 }
 
 /// Where it is written which environment the interpreter needed last time.
@@ -73,7 +74,8 @@ fn warm_up(choice: &InterpreterChoice<'_>, base: &Path) {
     };
     let interpreter = PathBuf::from(text);
     if interpreter.exists() {
-        reaper().spawn_blocking(move || acquire(&interpreter).map(drop));
+        let servers = choice.servers.clone();
+        choice.servers.reaper.spawn_blocking(move || servers.acquire(&interpreter).map(drop));
     }
 }
 
@@ -96,12 +98,16 @@ pub(crate) fn advice(choice: &InterpreterChoice<'_>) -> String {
     }
 }
 
-fn no_host(error: NoForkServer, interpreter: &Path, choice: &InterpreterChoice<'_>) -> Error {
-    let hello = match error {
+fn no_fork_server(
+    error: NoForkServer,
+    interpreter: &Path,
+    choice: &InterpreterChoice<'_>,
+) -> Error {
+    let info = match error {
         NoForkServer::Broken(error) => return error,
-        NoForkServer::NoNumpy(hello) => hello,
+        NoForkServer::NoNumpy(info) => info,
     };
-    let text = hello.error.as_deref().unwrap_or_default();
+    let text = info.error.as_deref().unwrap_or_default();
     let hint = if choice.execution_env.is_none() && !choice.settings.provision {
         ", or start without --provision=never"
     } else {
@@ -110,7 +116,7 @@ fn no_host(error: NoForkServer, interpreter: &Path, choice: &InterpreterChoice<'
     Error::internal(format!(
         "Python interpreter '{}' cannot run models: {text}; run `{} -m pip install numpy`{hint}",
         interpreter.display(),
-        hello.executable
+        info.executable
     ))
 }
 
@@ -183,14 +189,14 @@ fn provide(
     requirements: &str,
     file: Option<&Path>,
 ) -> Result<PathBuf> {
-    let about = probe(base)?;
+    let about = probe(choice, base)?;
     let key = key(&[&about, &requirements]);
     let folder = cache(choice.settings)?.join("environments").join(key);
     let python = folder.join("bin/python");
     once(&folder, || {
         let needs = file.map_or("numpy".to_owned(), |it| format!("numpy and {}", it.display()));
         let what = format!("{} for model '{}' ({needs})", folder.display(), choice.files.name);
-        told("Python environment", &what, || make(base, &folder, &python, file))
+        logged("Python environment", &what, || make(base, &folder, &python, file))
     })?;
     Ok(python)
 }
@@ -224,12 +230,12 @@ fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) 
 }
 
 /// Version and place of an interpreter, which decide what can be installed for it.
-fn probe(base: &Path) -> Result<String> {
-    match acquire(base) {
+fn probe(choice: &InterpreterChoice<'_>, base: &Path) -> Result<String> {
+    match choice.servers.acquire(base) {
         Err(NoForkServer::NoNumpy(InterpreterInfo { version, prefix, .. })) => {
             Ok(version + &prefix)
         }
         Err(NoForkServer::Broken(error)) => Err(error),
-        Ok(host) => Ok(host.hello.version.clone() + &host.hello.prefix),
+        Ok(server) => Ok(server.info.version.clone() + &server.info.prefix),
     }
 }

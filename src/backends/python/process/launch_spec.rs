@@ -1,17 +1,13 @@
-//! How a worker is started: what it runs, whose child it is, and how its start is given up.
+//! All that is needed to launch a worker, again and again: what it runs, and whose child it is.
 
 use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::python::process::children::Parent;
-use crate::python::process::fork_server::ForkServer;
-use crate::python::process::fork_server::living;
-use crate::python::process::preload::Preload;
-use crate::python::process::worker_process::LaunchError;
+use super::{children::Parent, reaper::Reaper};
 use troupe_base::{
-    error::Result,
+    error::Error,
     metrics::{CopiedBytes, Metrics},
     model::Lookup,
     tensor::SegmentPool,
@@ -44,7 +40,9 @@ pub(crate) struct WorkerSetup {
 
 /// All that is needed to start a worker, again and again.
 pub(crate) struct LaunchSpec {
-    pub(crate) source: Source,
+    /// Whose child the worker is to be.
+    pub(crate) parent: Box<dyn ParentSource>,
+    pub(crate) reaper: Arc<Reaper>,
     pub(crate) setup: WorkerSetup,
     /// Of one start.
     pub(crate) time_limit: Option<Duration>,
@@ -65,55 +63,61 @@ impl LaunchSpec {
     /// From now on no worker gets ready.
     pub(crate) fn give_up(&self) {
         self.starting.give_up();
-        if let Source::Preloaded(preload) = &self.source {
-            preload.give_up();
-        }
+        self.parent.give_up();
     }
 }
 
-/// Whose child the worker is to be.
-pub(crate) enum Source {
-    /// The interpreter's; another one after it has ended.
-    Interpreter(Mutex<Arc<ForkServer>>),
-    /// A process that has imported the model already.
-    Preloaded(Arc<Preload>),
+/// Finds the process that forks a worker, and starts it if need be.
+pub(crate) trait ParentSource: Send + Sync {
+    /// One that runs. Blocks.
+    fn running(&self) -> Result<Arc<dyn Parent>, LaunchError>;
+
+    /// From now on none gets ready.
+    fn give_up(&self) {}
 }
 
-impl Source {
-    /// One that lives. Blocks.
-    pub(crate) fn parent(&self) -> Result<Arc<dyn Parent>, LaunchError> {
-        match self {
-            Source::Interpreter(host) => {
-                let alive = living(host.lock().clone())?;
-                *host.lock() = alive.clone();
-                Ok(alive)
-            }
-            Source::Preloaded(preload) => Ok(preload.template()?),
-        }
+/// Why a worker did not get ready.
+#[derive(Debug)]
+pub(crate) struct LaunchError {
+    pub(crate) error: Error,
+    /// A module is missing.
+    pub(crate) is_import: bool,
+}
+
+impl From<Error> for LaunchError {
+    fn from(error: Error) -> LaunchError {
+        LaunchError { error, is_import: false }
     }
 }
 
 /// Lets the one who waits for a worker to get ready give up.
 #[derive(Default)]
-pub(crate) struct PendingStart(Mutex<(Option<UnixStream>, bool)>);
+pub(crate) struct PendingStart(Mutex<StartState>);
+
+#[derive(Default)]
+struct StartState {
+    /// The socket of the worker that is waited for.
+    stream: Option<UnixStream>,
+    is_given_up: bool,
+}
 
 impl PendingStart {
     /// `false` if it was given up already.
     pub(crate) fn begin(&self, stream: &UnixStream) -> bool {
         let mut starting = self.0.lock();
         // Without a copy of the descriptor it cannot be given up, and that is all.
-        starting.0 = stream.try_clone().ok();
-        !starting.1
+        starting.stream = stream.try_clone().ok();
+        !starting.is_given_up
     }
 
     pub(crate) fn end(&self) {
-        self.0.lock().0 = None;
+        self.0.lock().stream = None;
     }
 
     pub(crate) fn give_up(&self) {
         let mut starting = self.0.lock();
-        starting.1 = true;
-        if let Some(stream) = starting.0.take() {
+        starting.is_given_up = true;
+        if let Some(stream) = starting.stream.take() {
             // Whoever reads it finds its end.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }

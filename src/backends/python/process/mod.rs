@@ -3,6 +3,7 @@
 pub(super) mod children;
 pub(super) mod environment;
 pub(super) mod fork_server;
+pub(super) mod launch;
 pub(super) mod launch_spec;
 pub(super) mod preload;
 pub(super) mod progress;

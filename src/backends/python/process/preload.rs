@@ -4,16 +4,12 @@ use std::{os::unix::net::UnixStream, sync::Arc};
 
 use parking_lot::Mutex;
 
-use crate::python::process::children::Children;
-use crate::python::process::children::Parent;
-use crate::python::process::children::listen;
-use crate::python::process::children::lose;
-use crate::python::process::launch_spec::LaunchSpec;
-use crate::python::process::reaper::reaper;
-use crate::python::process::worker_process::LaunchError;
-use crate::python::process::worker_process::Launched;
-use crate::python::process::worker_process::Process;
-use crate::python::process::worker_process::launch;
+use super::{
+    children::{Children, Parent},
+    launch::{Launched, launch},
+    launch_spec::{LaunchError, LaunchSpec, ParentSource},
+    worker_process::Process,
+};
 use crate::python::protocol::messages::messages_of;
 use troupe_base::error::Error;
 
@@ -24,7 +20,7 @@ pub(crate) struct Preload {
 }
 
 /// A running template. It lives as long as an instance of it does.
-pub(crate) struct Template {
+struct Template {
     children: Children,
     /// After `forks`: it ends by itself once it is told that nobody wants more of it.
     _process: Arc<Process>,
@@ -39,33 +35,43 @@ impl Preload {
     }
 
     /// From now on no template gets ready: its instances go.
-    pub(crate) fn give_up(&self) {
+    fn give_up(&self) {
         self.spec.give_up();
     }
 
     /// The template, started if there is none. Blocks while the model is imported.
-    pub(crate) fn template(&self) -> Result<Arc<Template>, LaunchError> {
+    fn template(&self) -> Result<Arc<Template>, LaunchError> {
         let mut slot = self.template.lock();
         if let Some(template) = slot.as_ref().filter(|it| !it.children.is_gone()) {
             return Ok(template.clone());
         }
         let Launched { process, stream, passing, .. } = launch(&self.spec)?;
         // What passes descriptors to other workers takes orders here.
-        let children = Children::new(passing);
+        let children = Children::new(passing, self.spec.reaper.clone());
         let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
-        let (workers, process) = (children.workers(), Arc::new(process));
+        let (living, process) = (children.living(), Arc::new(process));
         let followed = process.clone();
         let control = children.control().try_clone().map_err(broken)?;
-        reaper().spawn(async move {
+        self.spec.reaper.spawn(async move {
             let Ok(messages) = messages_of(&control) else { return };
-            listen(messages, &workers).await;
+            living.listen(messages).await;
             let how = followed.ending().await.how;
             let how = format!("the process that preloaded the model has gone ({how})");
-            lose(&workers, &format!("{how} and took it along"));
+            living.lose_all(&format!("{how} and took it along"));
         });
         let template = Arc::new(Template { children, _process: process, _stream: stream });
         *slot = Some(template.clone());
         Ok(template)
+    }
+}
+
+impl ParentSource for Arc<Preload> {
+    fn running(&self) -> Result<Arc<dyn Parent>, LaunchError> {
+        Ok(self.template()?)
+    }
+
+    fn give_up(&self) {
+        Preload::give_up(self);
     }
 }
 

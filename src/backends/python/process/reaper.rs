@@ -1,65 +1,72 @@
-//! The one thread that lives for ever: it starts fork servers, reaps, logs and waits for workers.
+//! The reaper of one server: a thread that starts fork servers, reaps and logs workers, and a count
+//! of the processes that live, to be waited for in the end.
 
 use std::{
+    convert::Infallible,
     future::Future,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
-use tokio::{runtime::Handle, sync::watch};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::{oneshot, watch},
+};
 
-use crate::python::process::fork_server::ForkServer;
 use troupe_base::error::{Error, Result};
 
-/// How long a thread of the pool for blocking work stays without any.
-const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// How long a thread for what blocks stays without work.
+const IDLE_THREAD_TIME: Duration = Duration::from_secs(5);
 /// How long killed processes may take to be gone.
-const DYING: Duration = Duration::from_millis(500);
+const KILL_GRACE: Duration = Duration::from_millis(500);
 
-/// Access to the thread.
+/// A process and all that it has forked.
+pub(crate) trait ProcessTree: Send + Sync {
+    /// Ends them all at once.
+    fn kill_all(&self);
+}
+
+/// Access to the thread, which ends with the last `Arc`.
 pub(crate) struct Reaper {
     runtime: Handle,
     /// Processes that live, fork servers included.
     living: Mutex<usize>,
     none_left: Condvar,
-    hosts: Mutex<Vec<Weak<ForkServer>>>,
+    trees: Mutex<Vec<Weak<dyn ProcessTree>>>,
     /// Turns true when the server ends.
     closing: watch::Sender<bool>,
-}
-
-static KEEPER: OnceLock<Reaper> = OnceLock::new();
-
-/// The thread, started on first use.
-pub(crate) fn reaper() -> &'static Reaper {
-    KEEPER.get_or_init(Reaper::start)
+    /// Ends the thread when it is dropped.
+    _thread: oneshot::Sender<Infallible>,
 }
 
 impl Reaper {
-    fn start() -> Reaper {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        thread::Builder::new()
-            .name("python-keeper".into())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .thread_keep_alive(THREAD_KEEP_ALIVE)
-                    .build()
-                    .expect("a runtime needs three descriptors");
-                // The receiver waits below.
-                let _ = sender.send(runtime.handle().clone());
-                runtime.block_on(std::future::pending::<()>());
-            })
-            .expect("a server that cannot start one thread cannot serve");
-        let runtime = receiver.recv().expect("the thread sends before it does anything else");
-        Reaper {
-            runtime,
+    /// Starts the thread. An error says that there is no descriptor or thread left.
+    pub(crate) fn start() -> Result<Arc<Reaper>> {
+        let failed = |error: std::io::Error| {
+            Error::unavailable(format!("cannot start the thread that reaps workers: {error}"))
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .thread_keep_alive(IDLE_THREAD_TIME)
+            .build()
+            .map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (sender, receiver) = oneshot::channel();
+        let run = move || {
+            // It ends with an error: nothing is ever sent.
+            let _ = runtime.block_on(receiver);
+        };
+        thread::Builder::new().name("python-reaper".into()).spawn(run).map_err(failed)?;
+        Ok(Arc::new(Reaper {
+            runtime: handle,
             living: Mutex::default(),
             none_left: Condvar::new(),
-            hosts: Mutex::default(),
+            trees: Mutex::default(),
             closing: watch::channel(false).0,
-        }
+            _thread: sender,
+        }))
     }
 
     /// Runs on the thread.
@@ -88,7 +95,7 @@ impl Reaper {
             // The receiver waits below.
             let _ = sender.send(future.await);
         });
-        receiver.recv().map_err(|_| Error::internal("the keeper of Python workers has ended"))
+        receiver.recv().map_err(|_| Error::internal("the reaper of Python workers has ended"))
     }
 
     /// Counts a process that was started.
@@ -105,18 +112,18 @@ impl Reaper {
         }
     }
 
-    /// Remembers a fork server, and keeps it for a while so that the next load finds it.
-    pub(crate) fn adopt(&self, host: &Arc<ForkServer>) {
-        let mut hosts = self.hosts.lock();
-        hosts.retain(|it| 0 < it.strong_count());
-        hosts.push(Arc::downgrade(host));
+    /// Remembers a process to be killed with all its children if the server cannot wait for them.
+    pub(crate) fn remember(&self, tree: Weak<dyn ProcessTree>) {
+        let mut trees = self.trees.lock();
+        trees.retain(|tree| 0 < tree.strong_count());
+        trees.push(tree);
     }
 
     /// Keeps `held` for `time`, or until the server ends.
     pub(crate) fn linger<T: Send + 'static>(&self, held: T, time: Duration) {
         let mut closing = self.closing.subscribe();
         self.spawn(async move {
-            let _ = tokio::time::timeout(time, closing.wait_for(|it| *it)).await;
+            let _ = tokio::time::timeout(time, closing.wait_for(|is_closing| *is_closing)).await;
             drop(held);
         });
     }
@@ -125,27 +132,61 @@ impl Reaper {
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
+
+    /// Waits until no process is left; kills what is left at the deadline. None can be started
+    /// after this was called. Blocks.
+    pub(crate) fn close(&self, deadline: Instant) {
+        self.closing.send_replace(true);
+        if self.wait_for_none(deadline) {
+            return;
+        }
+        for tree in self.trees.lock().iter().filter_map(Weak::upgrade) {
+            tree.kill_all();
+        }
+        self.wait_for_none(Instant::now() + KILL_GRACE);
+    }
+
+    /// Are all processes gone before the deadline?
+    fn wait_for_none(&self, deadline: Instant) -> bool {
+        let mut living = self.living.lock();
+        while 0 < *living {
+            if self.none_left.wait_until(&mut living, deadline).timed_out() {
+                break;
+            }
+        }
+        *living == 0
+    }
 }
 
-/// Waits until no worker process is left; kills what is left at the deadline. No worker can be
-/// started after this was called. Blocks.
-pub(crate) fn wait_for_workers(deadline: Instant) {
-    let Some(reaper) = KEEPER.get() else { return };
-    reaper.closing.send_replace(true);
-    let mut living = reaper.living.lock();
-    while 0 < *living {
-        if reaper.none_left.wait_until(&mut living, deadline).timed_out() {
-            break;
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_runs_futures_and_ends_with_its_last_user() {
+        let reaper = Reaper::start().unwrap();
+        let name = reaper.wait(async { thread::current().name().map(str::to_owned) }).unwrap();
+        assert_eq!(name.as_deref(), Some("python-reaper"));
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        reaper.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(sender);
+        });
+        drop(reaper);
+        // The task is dropped with the thread's runtime.
+        assert!(receiver.recv().is_err());
     }
-    if *living == 0 {
-        return;
+
+    #[test]
+    fn closing_waits_for_what_lives_and_no_longer_than_it_may() {
+        let reaper = Reaper::start().unwrap();
+        reaper.close(Instant::now());
+        assert!(reaper.is_closing());
+        reaper.started();
+        let other = reaper.clone();
+        let reaped = reaper.spawn_blocking(move || other.reaped(1));
+        reaper.close(Instant::now() + Duration::from_secs(30));
+        assert_eq!(*reaper.living.lock(), 0);
+        drop(reaped);
     }
-    drop(living);
-    for host in reaper.hosts.lock().iter().filter_map(Weak::upgrade) {
-        host.kill_all();
-    }
-    let last = Instant::now() + DYING;
-    let mut living = reaper.living.lock();
-    while 0 < *living && !reaper.none_left.wait_until(&mut living, last).timed_out() {}
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::python::process::reaper::reaper;
 use crate::python::protocol::decode::Cursor;
 use crate::python::protocol::frames::frame_head;
 use troupe_base::{
@@ -42,7 +41,7 @@ pub(crate) fn read_repository_call(cursor: &mut Cursor<'_>) -> Result<Repository
 }
 
 impl RepositoryCall {
-    /// Carries it out and writes the reply. Runs on the keeper's thread, to its end even if the
+    /// Carries it out and writes the reply. Runs on the reaper's thread, to its end even if the
     /// worker has gone; `within` is the model that waits for it while it is loaded.
     pub(crate) async fn reply(
         self,
@@ -78,7 +77,7 @@ impl RepositoryCall {
         match self.what {
             LOAD => {
                 // Files may be large.
-                let overrides = reaper().spawn_blocking(move || overrides(&self.texts)).await;
+                let overrides = tokio::task::spawn_blocking(move || overrides(&self.texts)).await;
                 let lost = |error| Error::internal(format!("reading files failed: {error}"));
                 lookup.load(target, overrides.map_err(lost)?).await?;
                 Ok(true)

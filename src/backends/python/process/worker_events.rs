@@ -32,7 +32,8 @@ struct Log {
 impl WorkerEvents {
     /// For a new worker of `instance` of `model`.
     pub(crate) fn new(
-        (model, instance): (&Arc<str>, &Arc<str>),
+        model: &Arc<str>,
+        instance: &Arc<str>,
         metrics: &Metrics,
         copied: &Arc<CopiedBytes>,
     ) -> WorkerEvents {

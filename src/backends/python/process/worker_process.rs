@@ -1,28 +1,15 @@
-//! One worker process from its first frame to its reaping.
+//! Handle of one worker process: its exit, its last lines, and its end when the handle is dropped.
 
-use std::{
-    io::{Read, Write},
-    os::{fd::OwnedFd, unix::net::UnixStream},
-    sync::Arc,
-    time::Duration,
-};
+use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
 
-use serde::Deserialize;
 use tokio::{io::AsyncReadExt, sync::watch};
 
-use crate::python::process::children::Exit;
-use crate::python::process::children::Forked;
-use crate::python::process::children::Parent;
-use crate::python::process::launch_spec::LaunchSpec;
-use crate::python::process::progress::Progress;
-use crate::python::process::reaper::reaper;
-use crate::python::process::repository_calls::read_repository_call;
-use crate::python::process::start_deadline::StartDeadline;
-use crate::python::process::stdio_log::StderrTail;
-use crate::python::process::worker_events::WorkerEvents;
-use crate::python::protocol::decode::Cursor;
-use crate::python::protocol::frames::{FRAME_LIMIT, frame_head};
-use troupe_base::error::{Error, Result};
+use super::{
+    children::{Exit, Parent},
+    reaper::Reaper,
+    stdio_log::StderrTail,
+    worker_events::WorkerEvents,
+};
 
 /// How long a worker may take for `finalize`, and before that for the batch it is in.
 const FINALIZE_GRACE: Duration = Duration::from_secs(2);
@@ -30,48 +17,7 @@ const FINALIZE_GRACE: Duration = Duration::from_secs(2);
 /// killing may take.
 const EXIT_REPORT: Duration = Duration::from_secs(3);
 
-/// A worker that is ready.
-pub(crate) struct Launched {
-    pub(crate) process: Process,
-    pub(crate) stream: UnixStream,
-    pub(crate) passing: OwnedFd,
-    pub(crate) progress: Progress,
-    pub(crate) ready: Ready,
-}
-
-/// What a worker says once its model is initialized, or its configuration completed.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Ready {
-    /// The configuration it completed.
-    pub(crate) config: Option<String>,
-    /// Its `execute` is a coroutine function: it can have many executions in work.
-    pub(crate) is_async: bool,
-    /// It has `is_ready`.
-    pub(crate) has_check: bool,
-}
-
-#[derive(Deserialize)]
-struct Failed {
-    error: String,
-    is_import: bool,
-}
-
-/// Why a worker did not get ready.
-#[derive(Debug)]
-pub(crate) struct LaunchError {
-    pub(crate) error: Error,
-    /// A module is missing.
-    pub(crate) is_import: bool,
-}
-
-impl From<Error> for LaunchError {
-    fn from(error: Error) -> LaunchError {
-        LaunchError { error, is_import: false }
-    }
-}
-
-/// A living worker. Dropping it lets it finalize, then kills it, on the keeper's thread.
+/// A living worker. Dropping it lets it finalize, then kills it, on the reaper's thread.
 pub(crate) struct Process {
     /// Kept until the exit is known: it takes its children along.
     parent: Arc<dyn Parent>,
@@ -85,111 +31,32 @@ pub(crate) struct Process {
     farewell: Option<UnixStream>,
 }
 
-/// Starts a worker and waits until its model is initialized. Blocks.
-pub(crate) fn launch(spec: &LaunchSpec) -> Result<Launched, LaunchError> {
-    let parent = spec.source.parent()?;
-    let forked = parent.children().fork(&spec.model, &spec.instance)?;
-    let Forked { number, stream, passing, progress, exit, tail } = forked;
-    let failed = |error: std::io::Error| {
-        Error::internal(format!("cannot start a worker for '{}': {error}", spec.instance))
-    };
-    let mut stream = UnixStream::from(stream);
-    let farewell = Some(stream.try_clone().map_err(failed)?);
-    let names = (&spec.model, &spec.instance);
-    let events = Arc::new(WorkerEvents::new(names, &spec.metrics, &spec.copied));
-    let process = Process { parent, number, exit, tail, events, is_read: false, farewell };
-    let is_wanted = spec.starting.begin(&stream);
-    let deadline = StartDeadline::begin(spec.time_limit);
-    let ready = match is_wanted {
-        true => initialize(spec, &process, (&mut stream, deadline)),
-        false => Ok(None),
-    };
-    spec.starting.end();
-    match ready? {
-        Some(ready) => Ok(Launched { process, stream, passing, progress, ready }),
-        None => Err(died_at_start(process, &spec.instance, deadline.overrun())?.into()),
-    }
-}
-
-/// `None` if the worker ends, or its time.
-fn initialize(
-    spec: &LaunchSpec,
-    process: &Process,
-    (stream, deadline): (&mut UnixStream, StartDeadline),
-) -> Result<Option<Ready>, LaunchError> {
-    let setup = serde_json::to_vec(&spec.setup)
-        .map_err(|error| Error::internal(format!("cannot describe the model: {error}")))?;
-    let mut frame = frame_head(b'I', setup.len());
-    frame.extend_from_slice(&setup);
-    // A worker that ended at once is noticed below.
-    let _ = stream.write_all(&frame);
-    while let Some((kind, body)) = read_frame(stream, deadline) {
-        match kind {
-            b'R' => return Ok(Some(parse(&body)?)),
-            b'X' => {
-                let Failed { error, is_import } = parse(&body)?;
-                return Err(LaunchError { error: Error::internal(error), is_import });
-            }
-            b'L' => process.events.log(&body),
-            b'U' => {
-                let change = read_repository_call(&mut Cursor::at(&body.into(), 0))
-                    .map_err(Error::internal)?;
-                let (lookup, within) = (spec.lookup.clone(), Some(spec.model.clone()));
-                let changed = deadline.limit(change.reply(lookup, within));
-                let Some(reply) = reaper().wait(changed)? else { return Ok(None) };
-                // A worker that has ended is noticed above.
-                let _ = stream.write_all(&reply);
-            }
-            b'M' => {
-                let answer = process.events.count(&body).map_err(unknown)?;
-                // A worker that ended is noticed by the next read.
-                let _ = stream.write_all(&answer.unwrap_or_default());
-            }
-            _ => return Err(unknown(format!("a frame of kind {kind}")).into()),
-        }
-    }
-    Ok(None)
-}
-
-fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
-    serde_json::from_slice(body)
-        .map_err(|error| Error::internal(format!("the worker sent no valid JSON: {error}")))
-}
-
-fn unknown(what: String) -> Error {
-    Error::internal(format!("the worker sent {what}"))
-}
-
-fn died_at_start(process: Process, instance: &str, late: Option<String>) -> Result<Error> {
-    if late.is_some() {
-        process.abort();
-    }
-    let WorkerEnd { how, said } = reaper().wait(async move { process.ending().await })?;
-    let how = late.unwrap_or(how);
-    Ok(Error::internal(format!(
-        "Stub process '{instance}' ended while the model was loaded: {how}; {said}"
-    )))
-}
-
-fn read_frame(stream: &UnixStream, deadline: StartDeadline) -> Option<(u8, Vec<u8>)> {
-    let mut stream = deadline.reader(stream);
-    let mut head = [0; 8];
-    stream.read_exact(&mut head).ok()?;
-    let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    let mut body = Vec::new();
-    let length = size.checked_sub(8).filter(|_| size <= FRAME_LIMIT)?;
-    stream.take(length as u64).read_to_end(&mut body).ok()?;
-    (body.len() == length).then_some((head[4], body))
-}
-
 /// The end of a worker in words.
 pub(crate) struct WorkerEnd {
     pub(crate) how: String,
     /// Its last lines on stderr.
-    pub(crate) said: String,
+    pub(crate) stderr: String,
 }
 
 impl Process {
+    /// The handle of a worker that was just forked, whose frames come over `stream`.
+    pub(crate) fn new(
+        parent: Arc<dyn Parent>,
+        number: u64,
+        exit: watch::Receiver<Option<Exit>>,
+        tail: StderrTail,
+        events: WorkerEvents,
+        stream: &UnixStream,
+    ) -> std::io::Result<Process> {
+        let (events, farewell) = (Arc::new(events), Some(stream.try_clone()?));
+        Ok(Process { parent, number, exit, tail, events, is_read: false, farewell })
+    }
+
+    /// What reaps it.
+    pub(crate) fn reaper(&self) -> &Arc<Reaper> {
+        self.parent.children().reaper()
+    }
+
     /// How it ended and what it last said. Its socket closes a moment before it can be reaped; one
     /// that only closed its socket is killed.
     pub(crate) async fn ending(&self) -> WorkerEnd {
@@ -204,7 +71,7 @@ impl Process {
             Some(Exit::Lost(how)) => how.to_string(),
             None => "it closed its socket, lived on and was killed".into(),
         };
-        WorkerEnd { how, said: self.tail.text().await }
+        WorkerEnd { how, stderr: self.tail.text().await }
     }
 
     async fn exited(&self) -> Option<Exit> {
@@ -244,7 +111,7 @@ impl Drop for Process {
             is_read: self.is_read,
             farewell: None,
         };
-        reaper().spawn(async move {
+        self.reaper().spawn(async move {
             let leaving = process.leave(farewell);
             if tokio::time::timeout(FINALIZE_GRACE, leaving).await.is_err() {
                 process.kill();

@@ -93,7 +93,7 @@ pub(crate) fn call_head(cursor: &mut Cursor<'_>) -> Result<CallHead, String> {
 }
 
 /// Reads the rest; tensors may lie in inputs of `requests`.
-pub(crate) fn asked<'a>(
+pub(crate) fn read_model_call<'a>(
     head: &CallHead,
     frame: &'a Bytes,
     requests: &[Request],
@@ -113,7 +113,7 @@ pub(crate) fn asked<'a>(
     }
     let version = (version != -1).then_some(version);
     let inputs = SmallVec::new();
-    let mut asked =
+    let mut call =
         ModelCall { model, version, wanted, inputs, wrong: None, extra: None, span: None };
     let mut memory = Memory { requests, segments };
     for _ in 0..head.inputs {
@@ -126,10 +126,10 @@ pub(crate) fn asked<'a>(
         let dtype =
             DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
         match memory.tensor(&mut bodies, (dtype, shape), (place, size))? {
-            Ok(tensor) => asked.inputs.push((name, tensor)),
+            Ok(tensor) => call.inputs.push((name, tensor)),
             Err(error) => {
                 let text = format!("input '{name}': {error}");
-                asked.wrong = asked.wrong.or(Some(Error::new(error.kind(), text)));
+                call.wrong = call.wrong.or(Some(Error::new(error.kind(), text)));
             }
         }
     }
@@ -137,9 +137,9 @@ pub(crate) fn asked<'a>(
         let size = bodies.u64()?;
         let text = bodies.bytes(size)?;
         let extra = serde_json::from_slice(&text);
-        asked.extra = Some(extra.map_err(|error| format!("a call of wrong JSON: {error}"))?);
+        call.extra = Some(extra.map_err(|error| format!("a call of wrong JSON: {error}"))?);
     }
-    Ok(asked)
+    Ok(call)
 }
 
 impl ModelCall<'_> {
@@ -235,7 +235,7 @@ mod tests {
 
     fn read(frame: &Bytes) -> Result<ModelCall<'_>, String> {
         let head = call_head(&mut Cursor::new(frame))?;
-        asked(&head, frame, &[], &mut segments())
+        read_model_call(&head, frame, &[], &mut segments())
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl CallReply {
 pub(crate) fn reply(
     frame: &mut Vec<u8>,
     call: u64,
-    (said, config): (CallReply, Option<&ModelConfig>),
+    said: CallReply,
+    config: Option<&ModelConfig>,
     segments: &mut Segments,
 ) -> u64 {
     let start = frame.len();
@@ -81,7 +82,7 @@ pub(crate) fn reply(
         (Some(Err(error)), _) => Err(error),
         (Some(Ok(response)), Some(config)) => {
             flags |= GIVEN;
-            put_response(frame, start, (response, config), segments)
+            put_response(frame, start, response, config, segments)
         }
         (Some(Ok(_)), None) => Err(Error::internal("a response of no model")),
     };
@@ -120,7 +121,8 @@ struct Written {
 fn put_response(
     frame: &mut Vec<u8>,
     start: usize,
-    (mut response, config): (Response, &ModelConfig),
+    mut response: Response,
+    config: &ModelConfig,
     segments: &mut Segments,
 ) -> Result<Written> {
     let mut written = Written::default();

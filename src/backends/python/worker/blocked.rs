@@ -1,11 +1,11 @@
-//! What keeps a worker from doing anything: a call of its main thread that is not answered.
+//! Blocked workers: the call that a main thread waits for, as deadlock detection wants to know it.
 
 use std::{sync::Arc, time::Duration};
 
+use super::calls::refused;
+use super::in_flight::RequestKey;
+use super::link::{Link, State};
 use crate::python::protocol::replies::CallReply;
-use crate::python::worker::calls::refused;
-use crate::python::worker::link::Link;
-use crate::python::worker::link::State;
 use troupe_base::{
     error::Error,
     request::{CallChain, deadlock::BlockedInstance},
@@ -13,7 +13,7 @@ use troupe_base::{
 
 impl Link {
     /// The call its main thread waits for, if it has waited for `min_wait`.
-    pub(crate) fn stuck(&self, min_wait: Duration) -> Option<BlockedInstance> {
+    pub(crate) fn blocked_call(&self, min_wait: Duration) -> Option<BlockedInstance> {
         let State::Up(_) = &self.state else { return None };
         let (call, since) = self.calls.blocking()?;
         if since.elapsed() < min_wait {
@@ -24,10 +24,11 @@ impl Link {
             for (group, it) in flight.groups.iter().enumerate() {
                 let requests = it.requests.iter().flatten().enumerate();
                 for (index, request) in requests {
-                    let key = (flight.sequence, group as u32, index as u32);
+                    let (group, index) = (group as u32, index as u32);
+                    let key = RequestKey { sequence: flight.sequence, group, index };
                     // What was detached may be answered by another thread of the worker.
                     if let Some(caller) = request.context.call_chain.as_ref()
-                        && !self.open.has(key)
+                        && !self.detached.has(key)
                     {
                         holds.push((caller.clone(), flight.begun));
                     }
@@ -38,7 +39,7 @@ impl Link {
     }
 
     /// Answers a call in the place of the model that was called.
-    pub(crate) fn refuse(&mut self, caller: &Arc<CallChain>, error: &Error) {
+    pub(crate) fn fail_call(&mut self, caller: &Arc<CallChain>, error: &Error) {
         let Some((number, context, model)) = self.calls.made_as(caller) else { return };
         context.cancel();
         let error = model.map_or_else(|| error.clone(), |it| refused(&it, error));

@@ -17,12 +17,13 @@ use tokio::{
     time::timeout,
 };
 
-use crate::python::memory::segments::Segments;
-use crate::python::process::progress::Progress;
-use crate::python::process::worker_events::WorkerEvents;
-use crate::python::process::worker_process::Launched;
-use crate::python::process::worker_process::Process;
-use crate::python::protocol::frames::FRAME_LIMIT;
+use crate::python::{
+    memory::segments::Segments,
+    process::{
+        launch::Launched, progress::Progress, worker_events::WorkerEvents, worker_process::Process,
+    },
+    protocol::frames::FRAME_LIMIT,
+};
 use troupe_base::{
     error::{Error, Result},
     tensor::SegmentPool,
@@ -30,7 +31,7 @@ use troupe_base::{
 
 /// How long the rest of a frame may not come on at all; a thread of the model may hold up the one
 /// that sends.
-const STALLED: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A worker that is up.
 pub(crate) struct Connection {
@@ -44,8 +45,12 @@ pub(crate) struct Connection {
     pub(crate) given: u64,
 }
 
-/// Where a worker's frames come from, and what hears the last of them when its instance has gone.
-pub(crate) type FrameSource = (Reader, Arc<WorkerEvents>);
+/// Where a worker's frames come from.
+pub(crate) struct FrameSource {
+    pub(crate) reader: Reader,
+    /// What hears the last of them when its instance has gone.
+    pub(crate) events: Arc<WorkerEvents>,
+}
 
 /// A socket that is only read: to the runtime it is a pipe, which does not wake us up whenever the
 /// worker has read something, too.
@@ -72,7 +77,7 @@ pub(crate) fn connect(
         progress,
         given: 0,
     };
-    Ok((connection, (reader, events)))
+    Ok((connection, FrameSource { reader, events }))
 }
 
 impl Connection {
@@ -126,8 +131,8 @@ pub(crate) async fn read(
         let is_half = !buffer.is_empty();
         let arriving = reader.read_buf(&mut buffer);
         let arrived = if is_half {
-            let stalled = |_| format!("half a frame and nothing more for {STALLED:?}");
-            timeout(STALLED, arriving).await.map_err(stalled)?
+            let stalled = |_| format!("half a frame and nothing more for {STALL_TIMEOUT:?}");
+            timeout(STALL_TIMEOUT, arriving).await.map_err(stalled)?
         } else {
             arriving.await
         };

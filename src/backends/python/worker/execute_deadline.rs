@@ -1,4 +1,4 @@
-//! Ends a worker that takes longer for one `execute` than its model allows.
+//! The deadline of `execute`: ends a worker that takes longer for one `execute` than its model allows.
 
 use std::{
     cell::RefCell,
@@ -8,30 +8,23 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::python::worker::link::Link;
-use crate::python::worker::link::State;
+use super::link::{Link, Overrun, State};
 
-/// Looks so many times within the limit, so that it is passed by an eighth at most.
-const LOOKS: u32 = 8;
-/// The least and the most time between looks.
-const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// Checks so many times within the limit, so that it is passed by an eighth at most.
+const CHECKS_PER_LIMIT: u32 = 8;
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a worker may take to say where it is; one that is stopped or does not listen never does.
-const GRACE: Duration = Duration::from_secs(1);
+const ABORT_GRACE: Duration = Duration::from_secs(1);
 
-/// Why a worker is being ended, and since when.
-pub(crate) struct Overrun {
-    pub(crate) text: String,
-    since: Instant,
-}
-
-/// Looks at the worker while it has something to do, as long as the instance lives.
+/// Checks the worker while it has something to do, as long as the instance lives.
 pub(crate) async fn watch(link: Weak<RefCell<Link>>, limit: Duration, busy: Rc<Notify>) {
-    let look = (limit / LOOKS).clamp(LOOK.0, LOOK.1);
+    let interval = (limit / CHECKS_PER_LIMIT).clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
     loop {
-        tokio::time::sleep(look).await;
+        tokio::time::sleep(interval).await;
         let Some(held) = link.upgrade() else { return };
-        let is_idle = held.borrow_mut().look(limit, Instant::now());
+        let is_idle = held.borrow_mut().check_deadline(limit, Instant::now());
         drop(held);
         if is_idle {
             busy.notified().await;
@@ -41,10 +34,10 @@ pub(crate) async fn watch(link: Weak<RefCell<Link>>, limit: Duration, busy: Rc<N
 
 impl Link {
     /// Ends the worker if it is late; says whether it has nothing to do.
-    fn look(&mut self, limit: Duration, now: Instant) -> bool {
+    fn check_deadline(&mut self, limit: Duration, now: Instant) -> bool {
         let State::Up(connection) = &self.state else { return true };
-        if let Some(late) = &self.late {
-            if GRACE <= now - late.since {
+        if let Some(overrun) = &self.overrun {
+            if ABORT_GRACE <= now - overrun.since {
                 connection.process.kill();
             }
             return false;
@@ -61,7 +54,7 @@ impl Link {
             let text = format!(
                 "execute took longer than the {ms} ms of EXECUTE_TIMEOUT_MS, so its worker was ended"
             );
-            self.late = Some(Overrun { text, since: now });
+            self.overrun = Some(Overrun { text, since: now });
             connection.process.abort();
         }
         false

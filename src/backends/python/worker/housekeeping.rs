@@ -1,32 +1,27 @@
-//! Looks after a worker now and then: memory that nobody uses, and callers that have gone.
+//! Housekeeping of a worker: sweeps shared memory that nobody uses, answers callers that have gone.
 
 use std::{cell::RefCell, rc::Weak, time::Duration};
 
+use super::in_flight::{GroupEvents, InFlightGroup, deliver, failed};
+use super::link::{Link, State};
 use crate::python::protocol::encode;
-use crate::python::worker::in_flight::GroupEvents;
-use crate::python::worker::in_flight::InFlightGroup;
-use crate::python::worker::in_flight::failed;
-use crate::python::worker::in_flight::tell;
-use crate::python::worker::link::Link;
-use crate::python::worker::link::State;
 use troupe_base::error::Error;
 
-/// How often.
-const LOOK: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Has an idle worker free its shared memory, and unmap what we have freed.
-pub(crate) async fn tidy(link: Weak<RefCell<Link>>) {
+pub(crate) async fn sweep(link: Weak<RefCell<Link>>) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         let Some(held) = link.upgrade() else { return };
-        let news = held.borrow_mut().tidy();
+        let events = held.borrow_mut().sweep();
         drop(held);
-        tell(news);
+        deliver(events);
     }
 }
 
 impl Link {
-    fn tidy(&mut self) -> GroupEvents {
+    fn sweep(&mut self) -> GroupEvents {
         let was_idle = std::mem::replace(&mut self.is_idle, true);
         if let State::Up(connection) = &mut self.state {
             connection.segments.sweep();
@@ -44,7 +39,7 @@ impl Link {
     /// Whoever has gone is answered while the worker still runs: the answer may be all that keeps
     /// an unloaded model, and with it this worker, alive.
     fn answer_cancelled(&mut self) -> GroupEvents {
-        self.open.answer_cancelled();
+        self.detached.answer_cancelled();
         let flights = self.in_flight.iter().flat_map(|flight| {
             let groups = flight.groups.iter().enumerate();
             groups.map(move |(group, it)| (&flight.done, group, it))

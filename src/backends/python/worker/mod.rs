@@ -2,15 +2,24 @@
 
 mod backoff;
 mod blocked;
+mod call_table;
 mod calls;
 mod checks;
 mod connection;
 mod detached;
+mod dispatch;
 mod execute_deadline;
+mod failover;
 mod housekeeping;
 mod in_flight;
-pub(super) mod link;
+mod link;
+mod readiness;
+mod remote_worker;
 mod repository;
+mod responses;
 mod restart;
 mod shm_copy;
 mod spin;
+mod start_queue;
+
+pub(super) use self::{link::InstanceSetup, remote_worker::attach};

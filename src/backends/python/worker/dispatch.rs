@@ -1,0 +1,187 @@
+//! Frames out and in: requests to the worker, and whatever the worker says to its handler.
+
+use std::{
+    cell::RefCell,
+    rc::{Rc, Weak},
+    time::Instant,
+};
+
+use bytes::Bytes;
+
+use super::in_flight::{
+    GroupEvent, GroupEvents, InFlightBatch, InFlightGroup, RequestKey, all_failed,
+};
+use super::link::{Link, State, failure};
+use super::shm_copy::MAX_COPY_HERE;
+use crate::python::protocol::{
+    decode::{Cursor, GroupAnswer, RequestOutcome, answer, answer_head},
+    encode,
+    frames::frame_head,
+};
+use troupe_base::{
+    backend::{Completion, Executed, Outcome},
+    error::Error,
+    request::Request,
+};
+
+impl Link {
+    /// Sends groups to the worker as one frame.
+    pub(crate) fn send(
+        &mut self,
+        mut groups: Vec<Vec<Request>>,
+        done: Rc<dyn Completion>,
+    ) -> GroupEvents {
+        self.is_idle = false;
+        let State::Up(connection) = &mut self.state else { return self.turn_away(groups, done) };
+        let begun = Instant::now();
+        self.sequence = self.sequence.wrapping_add(1);
+        let frame = &mut self.frame;
+        if let Err(error) =
+            encode::execute(frame, self.sequence, &mut groups, &mut connection.segments)
+        {
+            self.frame = Vec::new();
+            return all_failed(&groups, &done, &error);
+        }
+        connection.write(&self.frame);
+        self.spin.on_dispatch(begun);
+        let (left, before) = (groups.len(), connection.given);
+        connection.given += left as u64;
+        let group = |requests| InFlightGroup { requests: Some(requests), seen: None };
+        self.in_flight.push_back(InFlightBatch {
+            sequence: self.sequence,
+            before,
+            groups: groups.into_iter().map(group).collect(),
+            left,
+            begun,
+            encode: begun.elapsed() / left.max(1) as u32,
+            done,
+        });
+        if MAX_COPY_HERE < self.frame.capacity() {
+            self.frame = Vec::new();
+        }
+        if let Some(busy) = &self.busy {
+            busy.notify_one();
+        }
+        Vec::new()
+    }
+
+    /// Obeys one frame of the worker. An error is the worker's, and its end.
+    pub(crate) fn obey(
+        &mut self,
+        frame: &Bytes,
+        this: &Weak<RefCell<Link>>,
+    ) -> Result<GroupEvents, String> {
+        let State::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
+        self.spin.on_reply(Instant::now());
+        let mut cursor = Cursor::new(frame);
+        match frame[4] {
+            b'P' => self.response(&mut cursor)?,
+            b'H' => self.check_answered(&mut cursor)?,
+            b'A' => return self.group_answered(&mut cursor).map(|it| it.into_iter().collect()),
+            b'N' => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
+            b'D' => {
+                while !cursor.is_at_end() {
+                    connection.segments.drop_own(cursor.u64()?);
+                }
+            }
+            b'L' => connection.process.events.log(&frame[8..]),
+            b'M' => {
+                let answer = connection.process.events.count(&frame[8..])?;
+                connection.write(&answer.unwrap_or_default());
+            }
+            b'C' => {
+                let call = cursor.u64()?;
+                let key = RequestKey::read(&mut cursor)?;
+                let is_cancelled = self.is_cancelled(key);
+                self.reply_to(call, u64::from(is_cancelled));
+            }
+            b'F' => {
+                while !cursor.is_at_end() {
+                    connection.segments.let_go(cursor.u64()?);
+                }
+            }
+            b'B' => self.begin_call(&mut cursor, frame)?,
+            b'K' => self.cancel_call(&mut cursor)?,
+            b'T' => self.responses_taken(&mut cursor)?,
+            b'U' => self.repository_call(&mut cursor, this.clone())?,
+            kind => return Err(format!("a frame of kind {kind}")),
+        }
+        Ok(Vec::new())
+    }
+
+    fn is_cancelled(&self, key: RequestKey) -> bool {
+        let batch = self.in_flight.iter().find(|batch| batch.sequence == key.sequence);
+        match batch.and_then(|batch| batch.request(key)) {
+            Some(request) => request.context.is_stopped(),
+            None => self.detached.is_cancelled(key),
+        }
+    }
+
+    fn reply_to(&mut self, call: u64, number: u64) {
+        let State::Up(connection) = &mut self.state else { return };
+        let mut reply = frame_head(b'c', 16);
+        reply.extend_from_slice(&call.to_le_bytes());
+        reply.extend_from_slice(&number.to_le_bytes());
+        connection.write(&reply);
+    }
+
+    fn group_answered(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<GroupEvent>, String> {
+        let begun = Instant::now();
+        let State::Up(connection) = &mut self.state else { return Ok(None) };
+        let head = answer_head(cursor)?;
+        let unknown = || "an answer nobody waits for".to_owned();
+        let position = self.in_flight.iter().position(|it| it.sequence == head.sequence);
+        let position = position.ok_or_else(unknown)?;
+        let flight = &mut self.in_flight[position];
+        let requests = flight
+            .groups
+            .get(head.group)
+            .and_then(|it| it.requests.as_ref())
+            .ok_or_else(unknown)?;
+        let GroupAnswer { results, mut timing } =
+            answer(cursor, &self.setup.config, requests, &mut connection.segments)?;
+        let (sequence, group) = (head.sequence, head.group);
+        let key = |index: usize| RequestKey { sequence, group: group as u32, index: index as u32 };
+        self.is_proven = true;
+        let instance = &self.setup.spec.instance;
+        let results = match results {
+            Ok(verdicts) => {
+                let is_later = |it: &RequestOutcome| matches!(it, RequestOutcome::Later);
+                for (index, _) in verdicts.iter().enumerate().filter(|(_, it)| is_later(it)) {
+                    self.detached.detach(flight, key(index));
+                }
+                let detached = &mut self.detached;
+                // After the answer is read, so that outputs may refer to inputs.
+                let requests = flight.groups[group].requests.take().unwrap_or_default();
+                let verdicts = verdicts.into_iter().zip(requests).enumerate();
+                let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
+                    RequestOutcome::Result(result) => Outcome::Answered(result),
+                    RequestOutcome::Later => Outcome::Detached,
+                    RequestOutcome::Again => {
+                        Outcome::Rescheduled(request, detached.take(key(index)))
+                    }
+                });
+                Ok(outcomes.collect())
+            }
+            Err(text) => {
+                let error = Error::internal(failure(instance, &text));
+                self.detached.fail_group(sequence, group, &error);
+                flight.groups[group].requests = None;
+                Err(error)
+            }
+        };
+        flight.left -= 1;
+        let done = flight.done.clone();
+        timing.compute_input += flight.encode;
+        if flight.left == 0 {
+            self.in_flight.remove(position);
+        }
+        if self.in_flight.is_empty() {
+            self.spin.on_idle(begun);
+        } else {
+            self.spin.on_request(begun);
+        }
+        timing.compute_output += begun.elapsed();
+        Ok(Some(GroupEvent::Executed(done, Executed { group, results, timing })))
+    }
+}

@@ -1,0 +1,45 @@
+//! A queue of starts behind one whose large tensors are copied into shared memory, on another thread.
+
+use std::{cell::RefCell, collections::VecDeque, rc::Weak};
+
+use super::in_flight::{deliver, failed};
+use super::link::{Link, Start};
+use super::shm_copy::copy;
+use crate::python::process::launch_spec::LaunchSpec;
+use troupe_base::{error::Error, request::Request};
+
+/// Moves the large tensors of all waiting starts into segments.
+pub(crate) async fn copy_then_send(link: Weak<RefCell<Link>>) {
+    loop {
+        let Some(held) = link.upgrade() else { return };
+        let next = {
+            let mut borrowed = held.borrow_mut();
+            let next = borrowed.waiting.as_mut().and_then(VecDeque::pop_front);
+            if next.is_none() {
+                borrowed.waiting = None;
+            }
+            next
+        };
+        let spec = held.borrow().setup.spec.clone();
+        let reaper = spec.reaper.clone();
+        drop(held);
+        let Some(Start { groups, done }) = next else { return };
+        let count = groups.len();
+        let copied = reaper.spawn_blocking(move || copy_groups(groups, &spec)).await;
+        match (link.upgrade(), copied) {
+            (Some(link), Ok(groups)) => {
+                let events = link.borrow_mut().send(groups, done);
+                deliver(events);
+            }
+            _ => {
+                let error = Error::unavailable("the model was unloaded");
+                deliver((0..count).map(|group| failed(&done, group, &error)).collect());
+            }
+        }
+    }
+}
+
+fn copy_groups(mut groups: Vec<Vec<Request>>, spec: &LaunchSpec) -> Vec<Vec<Request>> {
+    copy(groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten(), spec);
+    groups
+}
