@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     rc::Rc,
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -89,14 +89,16 @@ fn dedent(source: &str) -> String {
     lines.map(|it| it.get(indent..).unwrap_or_default().to_owned() + "\n").collect()
 }
 
-fn runtime() -> Arc<Runtime> {
-    Arc::new(Runtime::default())
+/// As of one server: tests share their fork servers.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(Runtime::default);
+    &RUNTIME
 }
 
 impl Model {
     fn open_with(&self, health: &Arc<Health>) -> Result<Box<dyn Remote>> {
         let config = Arc::new(self.config.clone());
-        let Backend::Remote(opener) = prepare(&runtime(), &self.settings, &self.files, config)?
+        let Backend::Remote(opener) = prepare(runtime(), &self.settings, &self.files, config)?
         else {
             panic!("a Python model runs elsewhere");
         };

@@ -133,7 +133,7 @@ fn completed(config: &str, body: &str) -> Result<Option<String>> {
         body.replace('\n', "\n        ")
     );
     let model = model(&source, &[ONE], &[ONE]);
-    complete(&runtime(), &model.settings, &model.files, config)
+    complete(runtime(), &model.settings, &model.files, config)
 }
 
 #[actix_rt::test]
@@ -155,7 +155,7 @@ return config";
     assert_eq!(got, expected);
     let plain = model(IDENTITY, &[ONE], &[ONE]);
     assert_eq!(
-        complete(&runtime(), &plain.settings, &plain.files, r#"{"name": "m"}"#).unwrap(),
+        complete(runtime(), &plain.settings, &plain.files, r#"{"name": "m"}"#).unwrap(),
         None
     );
 }
