@@ -1,59 +1,25 @@
 //! The classification extension: instead of an output, its largest elements as `value:class:label`.
 
-use std::{cmp::Ordering, io::Write, sync::Arc};
-
-use smallvec::SmallVec;
-use tokio::task::spawn_blocking;
+use std::{cmp::Ordering, io::Write};
 
 use troupe_base::{
     error::{Error, Result},
-    model::{ClassLabels, Model},
-    request::{Response, Wanted},
+    model::ClassLabels,
     tensor::{DataType, Tensor, element_count},
 };
 
 /// Most elements of one row.
 const MAX_ELEMENTS: usize = 1_000_000;
-/// Work on more bytes than this would hold up the thread's other connections.
-const BIG: usize = 256 << 10;
 
-/// Outputs to classify, by position in the config, each with the number of classes wanted.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Classes(SmallVec<[(usize, usize); 2]>);
-
-impl Classes {
-    /// `counts` are those of the wanted outputs in their order; 0 leaves an output as it is.
-    pub fn new(wanted: &Wanted, counts: &[u64]) -> Classes {
-        let Wanted::Only(outputs) = wanted else { return Classes::default() };
-        let asked = outputs.iter().zip(counts).filter(|it| *it.1 != 0);
-        let count = |it: u64| usize::try_from(it).unwrap_or(usize::MAX);
-        Classes(asked.map(|(output, it)| (usize::from(*output), count(*it))).collect())
-    }
-
-    /// Puts classes in the place of what the model answered.
-    pub async fn apply(self, model: &Arc<Model>, response: Response) -> Result<Response> {
-        if self.size(&response) <= BIG {
-            return self.replace(model, response);
-        }
-        let model = model.clone();
-        let replaced = spawn_blocking(move || self.replace(&model, response)).await;
-        replaced.map_err(|_| Error::internal("classifying a big output panicked"))?
-    }
-
-    fn size(&self, response: &Response) -> usize {
-        let tensors = self.0.iter().filter_map(|it| response.outputs.get(it.0)?.as_ref());
-        tensors.map(|it| it.data().len()).sum()
-    }
-
-    fn replace(&self, model: &Model, mut response: Response) -> Result<Response> {
-        let is_batched = 0 < model.config.max_batch_size;
-        for (output, count) in &self.0 {
-            let Some(Some(tensor)) = response.outputs.get_mut(*output) else { continue };
-            let labels = model.labels(*output).map(|it| &**it);
-            *tensor = Classified { tensor, is_batched, count: *count, labels }.tensor()?;
-        }
-        Ok(response)
-    }
+/// The `count` largest elements of every row of a tensor, as classes; the first dimension counts rows
+/// if the model batches.
+pub(crate) fn classify(
+    tensor: &Tensor,
+    is_batched: bool,
+    count: usize,
+    labels: Option<&ClassLabels>,
+) -> Result<Tensor> {
+    Classified { tensor, is_batched, count, labels }.tensor()
 }
 
 /// A tensor and what is wanted of it.
@@ -313,13 +279,5 @@ mod tests {
         let error = classify(data, &shape, true, 1).unwrap_err().to_string();
         assert_eq!(error, "classification output tensor too large");
         assert_eq!(classify(data, &[many.len() as i64, 1], true, 1).unwrap().1.len(), many.len());
-    }
-
-    #[test]
-    fn counts_belong_to_outputs_in_the_order_of_the_request() {
-        let wanted = Wanted::Only([2, 0, 1].into_iter().collect());
-        let classes = Classes::new(&wanted, &[3, 0, u64::MAX]);
-        assert_eq!(classes.0[..], [(2, 3), (1, usize::MAX)]);
-        assert_eq!(Classes::new(&Wanted::All, &[]), Classes::default());
     }
 }

@@ -1,13 +1,12 @@
 //! The gateways: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire, status codes.
 
-mod access;
-pub mod ask;
 pub mod classify;
 pub mod dashboard;
 mod error_details;
 pub mod graph;
 pub mod grpc;
 pub mod http;
+pub mod inference;
 pub mod lifecycle;
 pub mod metadata;
 pub mod metrics;
@@ -19,6 +18,5 @@ pub mod status;
 #[cfg(test)]
 mod testing;
 mod trace_settings;
-mod watch;
 
 pub use self::state::ServerState;

@@ -1,6 +1,6 @@
 //! A request as clients write it, with names, turned into one with positions.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, sync::Arc, time::Instant};
 
 use smallvec::SmallVec;
 
@@ -28,6 +28,8 @@ pub struct NamedRequest<'a> {
     pub inputs: SmallVec<[(Cow<'a, str>, Tensor); 4]>,
     /// Empty: all of the model's.
     pub outputs: SmallVec<[Cow<'a, str>; 4]>,
+    /// When the client stops waiting, if it said so.
+    pub deadline: Option<Instant>,
 }
 
 impl NamedRequest<'_> {
@@ -35,6 +37,7 @@ impl NamedRequest<'_> {
     pub fn resolve(self, config: &ModelConfig) -> Result<Request> {
         let mut context = context(self.parameters)?;
         context.id = self.id.into_owned();
+        context.deadline = self.deadline;
         let inputs = place_inputs(config, self.inputs, &context)?;
         let wanted = pick_outputs(config, &self.outputs, &context)?;
         Ok(Request { context: Arc::new(context), inputs, wanted, batch: 0 })

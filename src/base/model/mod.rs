@@ -21,7 +21,7 @@ pub use self::{
     names::{parse_version, pick_outputs, place_inputs},
 };
 use crate::{
-    config::ModelConfig,
+    config::{BackendTraits, ModelConfig},
     error::{Error, Result},
     metrics::activity::EnsembleActivity,
     request::{Reply, Request},
@@ -102,6 +102,9 @@ pub struct Model {
     pub health: Arc<Health>,
     /// Models an ensemble runs; empty for others.
     pub steps: Vec<Arc<Model>>,
+    /// Worker processes read what clients send to it, or to a model it runs: large bodies are received
+    /// in memory that those can map.
+    pub shares_memory: bool,
     /// By output of the config; empty if none has labels.
     labels: OutputLabels,
     reshapes: bool,
@@ -131,7 +134,9 @@ impl Model {
         let ModelParts { config, version, stats, health, steps } = parts;
         let reshapes = reshape::is_needed(&config);
         let labels = OutputLabels::new();
-        Model { config, version, stats, health, steps, labels, reshapes, answers }
+        let own = BackendTraits::of(&config.backend).shares_memory;
+        let shares_memory = own || steps.iter().any(|step| step.shares_memory);
+        Model { config, version, stats, health, steps, shares_memory, labels, reshapes, answers }
     }
 
     /// The same with names for the classes of its outputs.

@@ -1,12 +1,12 @@
 //! Turns `ModelInferRequest` into a request and a response into `ModelInferResponse`.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Instant};
 
 use bytes::Bytes;
 
 use super::{contents::pack, parameters};
 use crate::{
-    classify::Classes,
+    inference::{Deliveries, Delivery, Encoding, InferParams},
     resolve::NamedRequest,
     size_error::{InputContext, explain},
 };
@@ -14,7 +14,7 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::Model,
-    request::{Request, Response},
+    request::Response,
     tensor::{DataType, Shape, Tensor},
 };
 use troupe_proto::inference::{
@@ -22,14 +22,16 @@ use troupe_proto::inference::{
     model_infer_response::InferOutputTensor,
 };
 
-/// What is asked of the model, and of which outputs only classes are sent. Raw contents stay slices
-/// of the received message; typed ones are packed.
+/// What is asked of the model until the deadline, and how its outputs are delivered. Raw contents stay
+/// slices of the received message; typed ones are packed.
 pub(super) fn request(
     message: ModelInferRequest,
     config: &ModelConfig,
-) -> Result<(Request, Classes)> {
+    deadline: Option<Instant>,
+) -> Result<InferParams> {
     let mut named = NamedRequest {
         parameters: parameters::read(message.parameters)?,
+        deadline,
         ..NamedRequest::default()
     };
     let mut raw = Raw {
@@ -51,15 +53,16 @@ pub(super) fn request(
             config.name
         )));
     }
-    let mut counts = Vec::with_capacity(message.outputs.len());
+    let mut deliveries = Vec::with_capacity(message.outputs.len());
     for output in message.outputs {
-        counts.push(parameters::classes(&output.parameters, &output.name)?);
+        let classes = parameters::classes(&output.parameters, &output.name)?;
+        deliveries.push(Delivery::new(Encoding::Bytes, classes));
         named.outputs.push(Cow::Owned(output.name));
     }
     named.id = Cow::Owned(message.id);
     let request = named.resolve(config)?;
-    let classes = Classes::new(&request.wanted, &counts);
-    Ok((request, classes))
+    let deliveries = Deliveries::new(&request.wanted, &deliveries, Encoding::Bytes);
+    Ok(InferParams { request, deliveries })
 }
 
 /// What `raw_input_contents` still holds.

@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 use tonic::{
-    Status,
     body::Body,
     codegen::{
         BoxFuture,
         http::{HeaderMap, Response},
     },
 };
+
+use super::refusal::deadline_exceeded;
+
+/// When a call is to be over, for whoever works on it.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(pub(super) Instant);
 
 /// When the call is to be over; `None` if the client does not say, or says it wrongly.
 pub(super) fn of(headers: &HeaderMap) -> Option<Instant> {
@@ -40,7 +45,7 @@ pub(super) fn kept<E: Send + 'static>(
     call: BoxFuture<Response<Body>, E>,
 ) -> BoxFuture<Response<Body>, E> {
     Box::pin(async move {
-        let exceeded = |_| Ok(Status::deadline_exceeded("Deadline Exceeded").into_http());
+        let exceeded = |_| Ok(deadline_exceeded().into_http());
         timeout_at(deadline, call).await.unwrap_or_else(exceeded)
     })
 }

@@ -20,11 +20,11 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
 use super::{
-    deadline,
+    deadline::{self, Deadline},
     frames::Watched,
     health::WholeServer,
+    observe::{self, Arrived},
     service::Inference,
-    traced::{self, Arrived},
 };
 use crate::ServerState;
 use troupe_observability::telemetry::Tracer;
@@ -96,12 +96,15 @@ impl Service<Request<Body>> for Dispatcher {
             request.headers().get("grpc-encoding").is_some_and(|it| it != "identity");
         let server = if is_compressed { &mut self.inflating } else { &mut self.inference };
         let deadline = deadline::of(request.headers());
+        if let Some(deadline) = deadline {
+            request.extensions_mut().insert(Deadline(deadline));
+        }
         let is_traced = self.tracer.is_on();
         if is_traced {
             request.extensions_mut().insert(Arrived(Instant::now()));
         }
         let call = server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)));
-        let call = if is_traced { traced::sent(call) } else { call };
+        let call = if is_traced { observe::sent(call) } else { call };
         match deadline {
             Some(deadline) => deadline::kept(deadline, call),
             None => call,

@@ -10,7 +10,7 @@ use tonic_health::pb::{
 use super::refusal::not_supported;
 use crate::ServerState;
 
-/// Answers for the server behind the state.
+/// Answers for one server.
 pub(super) struct WholeServer(pub(super) ServerState);
 
 type Answer<T> = Result<Response<T>, Status>;

@@ -1,75 +1,62 @@
-//! One inference: from the message to its answer.
+//! `ModelInfer`: decodes one inference and encodes its answer.
 
-use std::sync::Arc;
+use std::time::Instant;
 
-use tonic::{Request, Response, metadata::MetadataMap};
+use tonic::{Request, Response};
 
 use super::{
-    access, convert,
-    refusal::shutting_down,
-    traced::{self, Arrived, Traced},
+    convert,
+    observe::{self, CallHead},
 };
-use crate::{ServerState, access::Access, ask::ask, lifecycle::InFlight};
-use troupe_base::{
-    error::{Error, Result},
-    model::Model,
-    model::parse_version,
+use crate::{
+    ServerState,
+    inference::{Admitted, InferParams, Observed},
 };
+use troupe_base::error::{Error, Result};
 use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request.
 pub(super) async fn infer(
     state: &ServerState,
-    asked: Request<ModelInferRequest>,
+    call: Request<ModelInferRequest>,
 ) -> Result<Response<ModelInferResponse>> {
-    let (metadata, extensions, message) = asked.into_parts();
-    let (mut access, mut traced) = (access::begin(state, &message), None);
-    let asked = (&metadata, extensions.get::<Arrived>().copied(), message);
-    let result = answer(state, asked, (&mut access, &mut traced)).await;
-    access::ended(&mut access, &result);
-    let mut response = Response::new(result.inspect_err(|it| traced::refused(&traced, it))?);
-    traced::answered(traced, response.extensions_mut());
+    let (metadata, extensions, message) = call.into_parts();
+    let head = CallHead::of_one(metadata, &extensions);
+    let mut observed = observe::begin(state, &message);
+    let result = answer(state, &head, message, &mut observed).await;
+    observe::finish(&mut observed, &result);
+    let trace = observed.trace.take();
+    let mut response = Response::new(result.inspect_err(|error| trace.fail(error))?);
+    observe::sending(trace, response.extensions_mut());
     Ok(response)
 }
 
 async fn answer(
     state: &ServerState,
-    (metadata, arrived, message): (&MetadataMap, Option<Arrived>, ModelInferRequest),
-    (access, traced): (&mut Access, &mut Traced),
+    head: &CallHead,
+    message: ModelInferRequest,
+    observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    let (_in_flight, model) = find(state, &message)?;
-    if model.config.decoupled {
+    let admitted = observe::admit(observed, state, &message)?;
+    if admitted.model.config.decoupled {
         return Err(Error::unsupported(
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
-    *traced = traced::begin(state, &model, (metadata, arrived));
-    once(&model, message, (access, traced)).await
+    observe::sample(observed, state, &admitted.model, head);
+    once(&admitted, message, head.deadline, observed).await
 }
 
-/// Counts the request in and finds its model.
-pub(super) fn find(
-    state: &ServerState,
-    message: &ModelInferRequest,
-) -> Result<(InFlight, Arc<Model>)> {
-    let in_flight = state
-        .lifecycle
-        .enter()
-        .map_err(|refusal| if state.lifecycle.is_exiting() { shutting_down() } else { refusal })?;
-    let version = parse_version(&message.model_version)?;
-    Ok((in_flight, state.model(&message.model_name, version)?))
-}
-
-/// Asks a model that answers once.
+/// Asks a model that answers once, and stops at the deadline.
 pub(super) async fn once(
-    model: &Arc<Model>,
+    admitted: &Admitted,
     message: ModelInferRequest,
-    (access, traced): (&mut Access, &Traced),
+    deadline: Option<Instant>,
+    observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    let (mut request, classes) = convert::request(message, &model.config)?;
-    access.works(model, traced, &mut request);
+    let params = convert::request(message, &admitted.model.config, deadline)?;
+    let InferParams { request, deliveries } = params;
     let context = request.context.clone();
-    let response = ask(model, request, traced.clone()).await?;
-    let response = classes.apply(model, response).await?;
-    Ok(convert::response(model, context.id.clone(), response))
+    let response = admitted.run(request, &deliveries, observed).await?;
+    Ok(convert::response(&admitted.model, context.id.clone(), response))
 }

@@ -1,6 +1,5 @@
 //! The gRPC gateway: tonic inside the engine's arbiters, all of them accepting from one socket.
 
-mod access;
 mod contents;
 mod convert;
 mod deadline;
@@ -11,6 +10,7 @@ mod infer;
 mod listen;
 mod logging;
 mod messages;
+mod observe;
 mod parameters;
 mod refusal;
 mod repository;
@@ -19,7 +19,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
-mod traced;
 
 use std::{io, net::SocketAddr, time::Duration};
 

@@ -9,7 +9,7 @@ use crate::{
     error_details::{self, StepDetails},
     status::{reason, status},
 };
-use troupe_base::error::Error;
+use troupe_base::error::{Error, ErrorKind};
 
 /// Clients refuse trailers of more than 8 KiB, and the text is percent-encoded on its way.
 const MAX_ENCODED_TEXT: usize = 6 << 10;
@@ -20,6 +20,9 @@ const MAX_FIELD: usize = 128;
 
 /// The status that says `error`, and in `google.rpc.ErrorInfo` in which step of an ensemble.
 pub(super) fn refuse(error: Error) -> Status {
+    if error.kind() == ErrorKind::DeadlineExceeded {
+        return deadline_exceeded();
+    }
     let (code, text) = (code(&error), error.to_string());
     let Some(provenance) = error_details::of(&error) else {
         return Status::new(code, short(text, MAX_ENCODED_TEXT));
@@ -37,14 +40,23 @@ fn fields(provenance: &StepDetails<'_>) -> HashMap<String, String> {
     provenance.texts().into_iter().map(|(name, text)| (name.to_owned(), cut(text))).collect()
 }
 
+/// What a client gets whose deadline is over, wherever that was noticed.
+pub(super) fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("Deadline Exceeded")
+}
+
 /// The status code of `error`.
 pub(super) fn code(error: &Error) -> Code {
     Code::from(status(error.kind()).grpc)
 }
 
-/// What new requests hear once the server is exiting.
+/// The text for new requests once the server is exiting.
+pub(super) const SHUTTING_DOWN: &str =
+    "GRPC server is shutting down and has stopped accepting new requests.";
+
+/// What new requests get once the server is exiting.
 pub(super) fn shutting_down() -> Error {
-    Error::unavailable("GRPC server is shutting down and has stopped accepting new requests.")
+    Error::unavailable(SHUTTING_DOWN)
 }
 
 /// A feature that has no room yet.

@@ -8,9 +8,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     infer, logging, messages,
+    observe::CallHead,
     refusal::{not_supported, refuse, shutting_down},
     repository,
-    stream::{Opening, answers},
+    stream::{StreamStart, answers},
     trace,
 };
 use crate::{ServerState, metadata};
@@ -20,7 +21,7 @@ use troupe_base::{
 };
 use troupe_proto::inference::{grpc_inference_service_server::GrpcInferenceService, *};
 
-/// Answers for the server behind the state.
+/// Answers for one server.
 pub(super) struct Inference {
     state: Arc<ServerState>,
     stopping: watch::Receiver<bool>,
@@ -118,9 +119,9 @@ impl GrpcInferenceService for Inference {
         let ends_on_error =
             it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
         let (metadata, _, requests) = it.into_parts();
-        Ok(Response::new(answers(Opening {
+        Ok(Response::new(answers(StreamStart {
             state: self.state.clone(),
-            metadata,
+            head: CallHead::of_stream(metadata),
             requests,
             stopping: self.stopping.clone(),
             ends_on_error,

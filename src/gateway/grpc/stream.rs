@@ -8,25 +8,21 @@ use futures_util::{
     stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
-use tonic::{Code, Status, Streaming, metadata::MetadataMap};
+use tonic::{Code, Status, Streaming};
 
 use super::{
-    access, convert,
-    infer::{find, once},
+    convert,
+    infer::once,
+    observe::{self, CallHead},
     parameters,
     refusal::{code, refuse, shutting_down},
-    traced::{self, Traced},
 };
 use crate::{
     ServerState,
-    access::Access,
-    ask::{Answers, Said, ask_many},
-    classify::Classes,
-    lifecycle::InFlight,
+    inference::{Admitted, Answers, Observed, RequestTrace, StreamEvent},
 };
 use troupe_base::{
     error::{Error, Result},
-    model::Model,
     request::{Parameter, Part, Response},
 };
 use troupe_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
@@ -35,11 +31,11 @@ use troupe_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStream
 const MAX_IN_FLIGHT: usize = 256;
 
 /// How a stream begins.
-pub(super) struct Opening {
+pub(super) struct StreamStart {
     /// The server.
     pub(super) state: Arc<ServerState>,
     /// What came with the call.
-    pub(super) metadata: MetadataMap,
+    pub(super) head: CallHead,
     /// What the client sends.
     pub(super) requests: Streaming<ModelInferRequest>,
     /// Becomes true when the gateway stops.
@@ -50,43 +46,48 @@ pub(super) struct Opening {
 
 /// Dropping the stream cancels what is in flight.
 pub(super) fn answers(
-    opening: Opening,
+    start: StreamStart,
 ) -> BoxStream<'static, Result<ModelStreamInferResponse, Status>> {
-    let call = Call { opening, asked: Asked::default(), reading: Reading::Open, sending: None };
+    let call = StreamCall {
+        start,
+        in_flight: InFlightRequests::default(),
+        input: StreamInput::Open,
+        sending: None,
+    };
     stream::unfold(call, next).boxed()
 }
 
-struct Call {
-    opening: Opening,
-    asked: Asked,
-    reading: Reading,
+struct StreamCall {
+    start: StreamStart,
+    in_flight: InFlightRequests,
+    input: StreamInput,
     /// Whose answer is being sent.
-    sending: Traced,
+    sending: Option<RequestTrace>,
 }
 
 /// Requests in flight. Dropped, they are cancelled.
 #[derive(Default)]
-struct Asked {
+struct InFlightRequests {
     /// Of models that answer once: in the order of their requests.
-    single: FuturesOrdered<BoxFuture<'static, Answered>>,
+    single: FuturesOrdered<BoxFuture<'static, StreamAnswer>>,
     /// Of decoupled models: as they come.
     many: FuturesUnordered<BoxFuture<'static, Progress>>,
 }
 
-/// What a decoupled model says, if that is not nothing, and the request unless it has ended.
-type Progress = Option<(Answered, Option<Decoupled>)>;
+/// The next answer of a decoupled model, if there is one, and the request unless it has ended.
+type Progress = Option<(StreamAnswer, Option<DecoupledRequest>)>;
 
-impl Asked {
+impl InFlightRequests {
     fn len(&self) -> usize {
         self.single.len() + self.many.len()
     }
 
     /// The next answer, or `Some(None)` when a request ended without one. Neither kind keeps the
     /// other waiting. `None` when nothing is in flight.
-    async fn next(&mut self) -> Option<Option<Answered>> {
+    async fn next(&mut self) -> Option<Option<StreamAnswer>> {
         tokio::select! {
             Some(answered) = self.single.next() => Some(Some(answered)),
-            Some(said) = self.many.next() => Some(said.map(|(answered, decoupled)| {
+            Some(progress) = self.many.next() => Some(progress.map(|(answered, decoupled)| {
                 self.many.extend(decoupled.map(|it| it.next().boxed()));
                 answered
             })),
@@ -95,67 +96,70 @@ impl Asked {
     }
 }
 
-struct Answered {
+struct StreamAnswer {
     id: String,
     result: Result<ModelInferResponse>,
     is_final: bool,
-    traced: Traced,
+    trace: Option<RequestTrace>,
 }
 
-impl Answered {
-    fn refused(id: String, error: Error) -> Answered {
-        Answered { id, result: Err(error), is_final: true, traced: None }
+impl StreamAnswer {
+    fn refused(id: String, error: Error) -> StreamAnswer {
+        StreamAnswer { id, result: Err(error), is_final: true, trace: None }
     }
 }
 
 /// What the client still sends.
-enum Reading {
+enum StreamInput {
     Open,
     /// No more; once all is answered, the call ends like this.
     Closed(Option<Status>),
 }
 
-impl Call {
-    fn start(&mut self, message: ModelInferRequest) {
+impl StreamCall {
+    fn begin(&mut self, message: ModelInferRequest) {
         let id = message.id.clone();
-        let state = &self.opening.state;
-        let mut access = access::begin(state, &message);
-        let found = find(state, &message).map(|(in_flight, model)| {
-            let traced = traced::begin(state, &model, (&self.opening.metadata, None));
-            (in_flight, model, traced)
-        });
-        match found {
-            Ok((in_flight, model, traced)) if model.config.decoupled => {
-                let held = (in_flight, access, traced);
-                self.asked.many.push(match Decoupled::start(held, model, message) {
+        let state = &self.start.state;
+        let mut observed = observe::begin(state, &message);
+        let admitted = observe::admit(&observed, state, &message);
+        if let Ok(Admitted { model, .. }) = &admitted {
+            observe::sample(&mut observed, state, model, &self.start.head);
+        }
+        match admitted {
+            Ok(admitted) if admitted.model.config.decoupled => {
+                let progress = match DecoupledRequest::begin(admitted, message, observed) {
                     Ok(decoupled) => decoupled.next().boxed(),
-                    Err(error) => future::ready(Some((Answered::refused(id, error), None))).boxed(),
-                });
-            }
-            found => self.asked.single.push_back(Box::pin(async move {
-                let (result, traced) = match found {
-                    Ok((_in_flight, model, traced)) => {
-                        (once(&model, message, (&mut access, &traced)).await, traced)
+                    Err(error) => {
+                        future::ready(Some((StreamAnswer::refused(id, error), None))).boxed()
                     }
-                    Err(error) => (Err(error), None),
                 };
-                access::ended(&mut access, &result);
-                Answered { id, result, is_final: true, traced }
+                self.in_flight.many.push(progress);
+            }
+            admitted => self.in_flight.single.push_back(Box::pin(async move {
+                let result = match admitted {
+                    Ok(admitted) => once(&admitted, message, None, &mut observed).await,
+                    Err(error) => Err(error),
+                };
+                observe::finish(&mut observed, &result);
+                let trace = Some(observed.trace.take());
+                StreamAnswer { id, result, is_final: true, trace }
             })),
         }
     }
 
     /// The item of an answer; an error may be the end of the call.
-    fn item(&mut self, mut answered: Answered) -> Result<ModelStreamInferResponse, Status> {
-        self.sending = answered.traced.take();
-        traced::mark(&self.sending, "GRPC_SEND_START");
-        if let Err(error) = &answered.result {
-            traced::refused(&self.sending, error);
+    fn item(&mut self, mut answered: StreamAnswer) -> Result<ModelStreamInferResponse, Status> {
+        self.sending = answered.trace.take();
+        if let Some(trace) = &self.sending {
+            trace.send_started();
+            if let Err(error) = &answered.result {
+                trace.fail(error);
+            }
         }
         match answered {
-            Answered { result: Err(error), .. } if self.opening.ends_on_error => {
-                self.reading = Reading::Closed(None);
-                self.asked = Asked::default();
+            StreamAnswer { result: Err(error), .. } if self.start.ends_on_error => {
+                self.input = StreamInput::Closed(None);
+                self.in_flight = InFlightRequests::default();
                 Err(refuse(error))
             }
             answered => Ok(message(answered)),
@@ -164,101 +168,97 @@ impl Call {
 }
 
 /// The next answer, or how the call ends.
-async fn next(mut call: Call) -> Option<(Result<ModelStreamInferResponse, Status>, Call)> {
+async fn next(
+    mut call: StreamCall,
+) -> Option<(Result<ModelStreamInferResponse, Status>, StreamCall)> {
     // Whoever asks for the next one has sent the one before.
-    traced::mark(&call.sending.take(), "GRPC_SEND_END");
+    if let Some(trace) = call.sending.take() {
+        trace.send_ended();
+    }
     loop {
-        let is_open = matches!(call.reading, Reading::Open);
-        let has_room = call.asked.len() < MAX_IN_FLIGHT;
-        let Opening { requests, stopping, .. } = &mut call.opening;
+        let is_open = matches!(call.input, StreamInput::Open);
+        let has_room = call.in_flight.len() < MAX_IN_FLIGHT;
+        let StreamStart { requests, stopping, .. } = &mut call.start;
         tokio::select! {
             biased;
             message = requests.next(), if is_open && has_room => {
                 match message {
-                    Some(Ok(message)) => call.start(message),
-                    Some(Err(status)) => call.reading = Reading::Closed(Some(status)),
-                    None => call.reading = Reading::Closed(None),
+                    Some(Ok(message)) => call.begin(message),
+                    Some(Err(status)) => call.input = StreamInput::Closed(Some(status)),
+                    None => call.input = StreamInput::Closed(None),
                 }
             }
-            Some(answered) = call.asked.next() => {
+            Some(answered) = call.in_flight.next() => {
                 // One less in flight, or an answer.
                 if let Some(answered) = answered {
                     return Some((call.item(answered), call));
                 }
             }
             _ = stopping.changed(), if is_open => {
-                call.reading = Reading::Closed(Some(refuse(shutting_down())));
+                call.input = StreamInput::Closed(Some(refuse(shutting_down())));
             }
             else => break,
         }
     }
-    match std::mem::replace(&mut call.reading, Reading::Closed(None)) {
-        Reading::Closed(Some(status)) => Some((Err(status), call)),
+    match std::mem::replace(&mut call.input, StreamInput::Closed(None)) {
+        StreamInput::Closed(Some(status)) => Some((Err(status), call)),
         _ => None,
     }
 }
 
 /// A request to a decoupled model, for as long as it answers. Dropped before, it is cancelled.
-struct Decoupled {
+struct DecoupledRequest {
     answers: Answers,
-    model: Arc<Model>,
-    classes: Classes,
     id: String,
     wants_empty_final: bool,
-    access: Access,
-    traced: Traced,
-    _guard: InFlight,
+    observed: Observed,
 }
 
-impl Decoupled {
-    fn start(
-        (guard, mut access, traced): (InFlight, Access, Traced),
-        model: Arc<Model>,
+impl DecoupledRequest {
+    fn begin(
+        admitted: Admitted,
         message: ModelInferRequest,
-    ) -> Result<Decoupled> {
+        mut observed: Observed,
+    ) -> Result<DecoupledRequest> {
         let id = message.id.clone();
         let wants_empty_final = parameters::wants_empty_final(&message.parameters);
-        let read = convert::request(message, &model.config);
-        let (mut request, classes) = read.inspect_err(|error| {
-            access.ended(code(error) as u16);
-            traced::refused(&traced, error);
+        let params = convert::request(message, &admitted.model.config, None);
+        let params = params.inspect_err(|error| {
+            observed.line.ended(code(error) as u16);
+            observed.trace.fail(error);
         })?;
-        access.works(&model, &traced, &mut request);
-        let answers = ask_many(model.clone(), request, traced.clone());
-        let _guard = guard;
-        Ok(Decoupled { answers, model, classes, id, wants_empty_final, access, traced, _guard })
+        let answers = admitted.stream(params, &mut observed);
+        Ok(DecoupledRequest { answers, id, wants_empty_final, observed })
     }
 
     async fn next(mut self) -> Progress {
-        let (Part { result, credit }, is_final) = match self.answers.next().await? {
-            Said::Part(part) => (part, false),
-            Said::Last(result) => (result.into(), true),
-            Said::Refused(error) => (Err(error).into(), true),
-            Said::End if self.wants_empty_final => (Ok(Response::default()).into(), true),
-            Said::End => {
-                self.access.ended(Code::Ok as u16);
+        let (Part { result, credit }, is_final) = match self.answers.next(&self.observed).await? {
+            StreamEvent::Part(part) => (part, false),
+            StreamEvent::Last(result) => (result.into(), true),
+            StreamEvent::Refused(error) => (Err(error).into(), true),
+            StreamEvent::End if self.wants_empty_final => (Ok(Response::default()).into(), true),
+            StreamEvent::End => {
+                self.observed.line.ended(Code::Ok as u16);
                 return None;
             }
         };
-        let result = match result {
-            Ok(response) => self.classes.clone().apply(&self.model, response).await,
-            Err(error) => Err(error),
-        };
         let id = self.id.clone();
-        let result = result.map(|it| convert::response(&self.model, id.clone(), it));
+        let encode = |response| convert::response(self.answers.model(), id.clone(), response);
+        let result = result.map(encode);
         match is_final {
-            true => access::ended(&mut self.access, &result),
-            false => access::answered(&mut self.access, &result),
+            true => observe::finish(&mut self.observed, &result),
+            false => observe::answered(&mut self.observed, &result),
         }
         // Its bytes are about to be written.
         drop(credit);
-        let traced = self.traced.clone();
-        Some((Answered { id, result, is_final, traced }, (!is_final).then_some(self)))
+        let trace = Some(self.observed.trace.clone());
+        let answered = StreamAnswer { id, result, is_final, trace };
+        Some((answered, (!is_final).then_some(self)))
     }
 }
 
-fn message(answered: Answered) -> ModelStreamInferResponse {
-    let Answered { id, result, is_final, .. } = answered;
+fn message(answered: StreamAnswer) -> ModelStreamInferResponse {
+    let StreamAnswer { id, result, is_final, .. } = answered;
     let of_error = |error: Error| {
         let parameters = parameters::of_error(&error);
         let response = ModelInferResponse { id, parameters, ..ModelInferResponse::default() };
@@ -279,14 +279,14 @@ mod tests {
 
     #[tokio::test]
     async fn single_answers_do_not_keep_decoupled_ones_waiting() {
-        let answered = |id: &str| Answered::refused(id.to_owned(), Error::cancelled());
-        let mut asked = Asked::default();
+        let answered = |id: &str| StreamAnswer::refused(id.to_owned(), Error::cancelled());
+        let mut in_flight = InFlightRequests::default();
         for _ in 0..200 {
-            asked.single.push_back(future::ready(answered("single")).boxed());
+            in_flight.single.push_back(future::ready(answered("single")).boxed());
         }
-        asked.many.push(future::ready(Some((answered("decoupled"), None))).boxed());
+        in_flight.many.push(future::ready(Some((answered("decoupled"), None))).boxed());
         let mut ids = Vec::new();
-        while let Some(Some(answered)) = asked.next().await {
+        while let Some(Some(answered)) = in_flight.next().await {
             ids.push(answered.id);
         }
         assert_eq!(ids.len(), 201);

@@ -158,15 +158,17 @@ impl BodyBuffer {
     }
 }
 
-/// Reads the rest of a body that nobody wants.
-pub(super) async fn drain(payload: &mut Payload) {
+/// The refusal of a request, once the rest of its body is read: nobody wants it, but a client reads no
+/// answer before it has sent everything.
+pub(super) async fn drained(payload: &mut Payload, refusal: Refusal) -> Refusal {
     let mut drained = 0;
-    while let Some(Ok(chunk)) = payload.next().await {
+    while !matches!(refusal, Refusal::Chunks)
+        && drained <= MAX_DRAINED
+        && let Some(Ok(chunk)) = payload.next().await
+    {
         drained += chunk.len();
-        if MAX_DRAINED < drained {
-            return;
-        }
     }
+    refusal
 }
 
 /// The whole body of a request without tensors, inflated.
@@ -179,12 +181,8 @@ pub(super) async fn receive_all(
     let limit = SizeLimit::of_json(limit);
     let plan = ReceivePlan { limit, shared: None };
     let body = receive(http, &mut payload, &plan).await;
-    let refusal = match body {
-        Ok(body) => return coding::inflate(http.headers(), body.bytes, limit).await,
-        Err(refusal) => refusal,
-    };
-    if !matches!(refusal, Refusal::Chunks) {
-        drain(&mut payload).await;
+    match body {
+        Ok(body) => coding::inflate(http.headers(), body.bytes, limit).await,
+        Err(refusal) => Err(drained(&mut payload, refusal).await),
     }
-    Err(refusal)
 }

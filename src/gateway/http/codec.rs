@@ -8,6 +8,7 @@ use super::{
     decode::{self, BodyLayout},
     encode::InferAnswer,
 };
+use crate::inference::{Deliveries, Delivery, Encoding};
 use troupe_base::{
     config::ModelConfig,
     error::Result,
@@ -23,6 +24,14 @@ pub fn decode(body: Bytes, header: Option<usize>, config: &ModelConfig) -> Resul
 
 /// Writes all outputs of an answer, the `binary` ones as bytes.
 pub fn encode(model: &Model, response: &Response, binary: &Wanted) -> Result<HttpResponse> {
-    let answer = InferAnswer { model, id: "", response, wanted: &Wanted::All, binary };
+    let deliveries = match binary {
+        Wanted::All => Deliveries::inline(Encoding::Bytes),
+        Wanted::Only(outputs) => {
+            let bytes = vec![Delivery::Inline(Encoding::Bytes); outputs.len()];
+            Deliveries::new(binary, &bytes, Encoding::Text)
+        }
+    };
+    let wanted = &Wanted::All;
+    let answer = InferAnswer { model, id: "", response, wanted, deliveries: &deliveries };
     Ok(answer.encode()?.into_response())
 }

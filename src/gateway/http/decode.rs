@@ -9,14 +9,13 @@ use super::{
     json,
 };
 use crate::{
-    classify::Classes,
+    inference::{Deliveries, Delivery, Encoding, InferParams},
     resolve::NamedRequest,
     size_error::{InputContext, explain},
 };
 use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
-    request::{Request, Wanted},
     tensor::{DataType, Shape, Tensor, element_count},
 };
 
@@ -29,16 +28,6 @@ pub(super) enum BodyLayout {
     Mixed(usize),
     /// The tensor of the only input, nothing else.
     Raw,
-}
-
-/// A request, and how its answer is to be written.
-#[derive(Debug)]
-pub(super) struct InferParams {
-    pub(super) request: Request,
-    /// Outputs to be sent as bytes.
-    pub(super) binary: Wanted,
-    /// Outputs of which classes are sent.
-    pub(super) classes: Classes,
 }
 
 /// Reads `body` for the model of `config`; no tensor may take more than `limit` bytes.
@@ -109,17 +98,17 @@ impl InferReader<'_> {
                 self.config.name
             )));
         }
-        let (mut as_bytes, mut counts) = (Vec::new(), Vec::new());
+        let encoding = encoding_of(is_binary);
+        let mut deliveries = Vec::new();
         for output in envelope.outputs.optional("outputs")? {
-            let form = OutputOptions::of(&output)?;
-            as_bytes.push(form.as_bytes.unwrap_or(is_binary));
-            counts.push(form.classes);
+            let options = OutputOptions::of(&output)?;
+            let encoding = options.as_bytes.map_or(encoding, encoding_of);
+            deliveries.push(Delivery::new(encoding, options.classes));
             named.outputs.push(output.name.into_text("name")?);
         }
         let request = named.resolve(self.config)?;
-        let binary = pick(&request.wanted, &as_bytes, is_binary);
-        let classes = Classes::new(&request.wanted, &counts);
-        Ok(InferParams { request, binary, classes })
+        let deliveries = Deliveries::new(&request.wanted, &deliveries, encoding);
+        Ok(InferParams { request, deliveries })
     }
 
     fn input<'b>(&mut self, id: &str, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
@@ -234,15 +223,15 @@ impl OutputOptions {
         if has("shared_memory_region") {
             return Err(refuse_shared(has("classification"), parameters));
         }
-        let mut form = OutputOptions::default();
+        let mut options = OutputOptions::default();
         for (key, value) in parameters {
             match &**key {
-                "binary_data" => form.as_bytes = Some(value.bool(key)?),
-                "classification" => form.classes = value.count(key)?,
+                "binary_data" => options.as_bytes = Some(value.bool(key)?),
+                "classification" => options.classes = value.count(key)?,
                 _ => (),
             }
         }
-        Ok(form)
+        Ok(options)
     }
 }
 
@@ -256,15 +245,8 @@ fn refuse_shared(is_classified: bool, parameters: &[(Cow<'_, str>, Scalar<'_>)])
     Error::invalid(format!("Output can't set both 'shared_memory_region' and '{other}'"))
 }
 
-fn pick(wanted: &Wanted, as_bytes: &[bool], is_binary: bool) -> Wanted {
-    match wanted {
-        Wanted::All if is_binary => Wanted::All,
-        Wanted::All => Wanted::Only(Default::default()),
-        Wanted::Only(indices) => {
-            let pairs = indices.iter().zip(as_bytes);
-            Wanted::Only(pairs.filter(|it| *it.1).map(|it| *it.0).collect())
-        }
-    }
+fn encoding_of(is_binary: bool) -> Encoding {
+    if is_binary { Encoding::Bytes } else { Encoding::Text }
 }
 
 /// The whole body is the only input; its shape is what the config leaves open.
@@ -301,7 +283,7 @@ fn raw(body: &Body, config: &ModelConfig) -> Result<InferParams> {
         ..Default::default()
     };
     let request = named.resolve(config)?;
-    Ok(InferParams { request, binary: Wanted::All, classes: Classes::default() })
+    Ok(InferParams { request, deliveries: Deliveries::inline(Encoding::Bytes) })
 }
 
 fn deduce(name: &str, shape: &mut Shape, elements: usize) -> Result<()> {

@@ -18,6 +18,7 @@ use super::{
     coding::{self, Coding},
     elements::{append, write},
 };
+use crate::inference::{Deliveries, Encoding};
 use troupe_base::{
     error::Result,
     model::Model,
@@ -38,8 +39,8 @@ pub(super) struct InferAnswer<'a> {
     pub(super) response: &'a Response,
     /// Outputs to write.
     pub(super) wanted: &'a Wanted,
-    /// Those of them to write as bytes.
-    pub(super) binary: &'a Wanted,
+    /// How to write them.
+    pub(super) deliveries: &'a Deliveries,
 }
 
 /// An answer as bytes, not yet one body.
@@ -62,9 +63,13 @@ impl InferAnswer<'_> {
         })
     }
 
-    /// InputContext how many bytes of tensors have to be turned into text.
+    fn is_bytes(&self, output: usize) -> bool {
+        self.deliveries.of(output).encoding() == Encoding::Bytes
+    }
+
+    /// About how many bytes of tensors have to be turned into text.
     pub(super) fn text_size(&self) -> usize {
-        let as_text = self.outputs().filter(|it| !self.binary.has(it.0));
+        let as_text = self.outputs().filter(|it| !self.is_bytes(it.0));
         as_text.map(|(_, _, tensor)| tensor.data().len()).sum()
     }
 
@@ -98,7 +103,7 @@ impl InferAnswer<'_> {
                 json.push(b',');
             }
             describe(name, tensor, &mut json);
-            if self.binary.has(index) {
+            if self.is_bytes(index) {
                 has_binary = true;
                 json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
                 append(&tensor.data().len(), &mut json);

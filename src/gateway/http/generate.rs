@@ -12,21 +12,18 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use super::{
-    access,
     body::{self, ReceivePlan},
     coding::{self, Coding},
     encode::PART,
     generate_json,
     limits::{self, SizeLimit},
+    observe,
     refusal::{Refusal, error_body},
-    server_state::{model_and_version, state},
-    traced::{self, Traced},
+    server_state::state,
 };
 use crate::{
     ServerState,
-    access::Access,
-    ask::{Answers, Said, ask_many},
-    lifecycle::InFlight,
+    inference::{Answers, Deliveries, Encoding, InferParams, Observed, StreamEvent},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -39,26 +36,25 @@ pub(super) async fn generate(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let mut access = access::begin(&http);
-    let result = whole(&http, payload, &mut access).await;
-    access::ended(&mut access, &result);
-    result
+    let mut payload = payload.into_inner();
+    let mut observed = observe::begin(&http);
+    let result = whole(&http, &mut payload, &mut observed).await;
+    match observe::finish(&mut observed, result) {
+        Ok(response) => Ok(response),
+        Err(refusal) => Err(body::drained(&mut payload, refusal).await),
+    }
 }
 
 async fn whole(
     http: &HttpRequest,
-    payload: web::Payload,
-    access: &mut Access,
+    payload: &mut Payload,
+    observed: &mut Observed,
 ) -> Result<HttpResponse, Refusal> {
-    let mut underway = begin(http, payload, access).await?;
-    let traced = underway.traced.clone();
-    let text = match only(&mut underway.answers).await {
-        Ok(response) => underway.text(response, EventForm::Whole).await,
-        Err(error) => Err(error),
-    };
-    let text = text.map_err(Refusal::from).inspect_err(|it| traced::refused(&traced, it))?;
-    traced::mark(&traced, "HTTP_SEND_START");
-    Ok(traced::sent(traced, HttpResponse::Ok().content_type("application/json").body(text)))
+    let mut generation = Generation::begin(http, payload, observed).await?;
+    let response = generation.only(observed).await?;
+    let text = generation.text(response, EventForm::Whole).await?;
+    observed.trace.send_started();
+    Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
 /// Answers with server-sent events, made as the client takes them. The first decides the status; a
@@ -67,128 +63,69 @@ pub(super) async fn generate_stream(
     http: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
-    let mut access = access::begin(&http);
-    let (underway, (status, first)) = match first(&http, payload, &mut access).await {
-        Ok(it) => it,
+    let mut payload = payload.into_inner();
+    let mut observed = observe::begin(&http);
+    let (generation, first) = match first(&http, &mut payload, &mut observed).await {
+        Ok(begun) => begun,
         Err(refusal) => {
-            let result = Err(refusal);
-            access::ended(&mut access, &result);
-            return result;
+            let refusal = observe::finish(&mut observed, Err(refusal));
+            return match refusal {
+                Ok(response) => Ok(response),
+                Err(refusal) => Err(body::drained(&mut payload, refusal).await),
+            };
         }
     };
-    let traced = underway.traced.clone();
-    let events = Events { underway, ready: first, access, status };
-    traced::mark(&traced, "HTTP_SEND_START");
+    let (status, trace) = (first.status, observed.trace.clone());
+    trace.send_started();
+    let events = Events { generation, ready: first.text, observed, status };
     let response = HttpResponse::build(status)
         .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
         .streaming(stream::unfold(events, Events::next));
-    Ok(traced::sent(traced, response))
+    Ok(observe::sending(trace, response))
 }
 
-/// What a stream begins with: the status and its first event.
+/// What a stream begins with.
 async fn first(
     http: &HttpRequest,
-    payload: web::Payload,
-    access: &mut Access,
-) -> Result<(Underway, (StatusCode, Bytes)), Refusal> {
-    let mut underway = begin(http, payload, access).await?;
-    let first = match underway.answers.next().await {
-        Some(Said::Refused(error)) => {
-            let refusal = error.into();
-            traced::refused(&underway.traced, &refusal);
-            return Err(refusal);
-        }
-        Some(Said::Part(part)) => underway.event(part).await,
-        Some(Said::Last(result)) => underway.event(result.into()).await,
-        Some(Said::End) | None => (StatusCode::OK, Bytes::new()),
+    payload: &mut Payload,
+    observed: &mut Observed,
+) -> Result<(Generation, Event), Refusal> {
+    let mut generation = Generation::begin(http, payload, observed).await?;
+    let first = match generation.answers.next(observed).await {
+        Some(StreamEvent::Refused(error)) => return Err(error.into()),
+        Some(StreamEvent::Part(part)) => generation.event(part).await,
+        Some(StreamEvent::Last(result)) => generation.event(result.into()).await,
+        Some(StreamEvent::End) | None => Event { status: StatusCode::OK, text: Bytes::new() },
     };
-    Ok((underway, first))
+    Ok((generation, first))
+}
+
+/// A response, or a failure in its place, and what its status would be.
+struct Event {
+    status: StatusCode,
+    text: Bytes,
 }
 
 /// A request that a model works on.
-struct Underway {
-    model: Arc<Model>,
+struct Generation {
     context: Arc<Context>,
     answers: Answers,
-    traced: Traced,
-    _in_flight: InFlight,
-}
-
-async fn begin(
-    http: &HttpRequest,
-    payload: web::Payload,
-    access: &mut Access,
-) -> Result<Underway, Refusal> {
-    let mut payload = payload.into_inner();
-    let refusal = match ask(http, &mut payload, access).await {
-        Ok(underway) => return Ok(underway),
-        Err(refusal) => refusal,
-    };
-    if !matches!(refusal, Refusal::Chunks) {
-        body::drain(&mut payload).await;
-    }
-    Err(refusal)
-}
-
-async fn ask(
-    http: &HttpRequest,
-    payload: &mut Payload,
-    access: &mut Access,
-) -> Result<Underway, Refusal> {
-    let state = state(http)?;
-    let in_flight = state.lifecycle.enter()?;
-    let (name, version) = model_and_version(http)?;
-    let model = state.model(name, version)?;
-    if !matches!(coding::of_request(http.headers()), Ok(Coding::Identity)) {
-        let text = "Unsupported content-encoding, only 'identity' is supported.";
-        return Err(Error::invalid(text).into());
-    }
-    let traced = traced::begin(state, &model, http);
-    let request = read((http, payload), state, &model, (access, &traced)).await;
-    let request = request.inspect_err(|it| traced::refused(&traced, it))?;
-    let context = request.context.clone();
-    let answers = ask_many(model.clone(), request, traced.clone());
-    Ok(Underway { model, context, answers, traced, _in_flight: in_flight })
 }
 
 async fn read(
-    (http, payload): (&HttpRequest, &mut Payload),
+    http: &HttpRequest,
+    payload: &mut Payload,
     state: &ServerState,
     model: &Model,
-    (access, traced): (&mut Access, &Traced),
+    observed: &mut Observed,
 ) -> Result<Request, Refusal> {
     let limit = state.settings.max_input_size;
     let plan = ReceivePlan { limit: SizeLimit::of_json(limit), shared: None };
     let body = body::receive(http, payload, &plan).await?.bytes;
-    traced::mark(traced, "HTTP_RECV_END");
     let (effort, config) = (body.len(), model.config.clone());
+    observe::received(observed, http, effort);
     let read = move || generate_json::decode(&body, &config, limit);
-    access::received(access, http, effort);
-    let mut request = limits::off_thread(effort, read).await?;
-    access.works(model, traced, &mut request);
-    Ok(request)
-}
-
-/// The response of a model that gives no other.
-async fn only(answers: &mut Answers) -> Result<Response> {
-    let not_one = || {
-        Error::internal(
-            "generate expects model to produce exactly 1 response, use generate stream for model \
-             that generates various number of responses",
-        )
-    };
-    let first = match answers.next().await {
-        // Without its credit a model that sent a large one would wait, and never come to the end.
-        Some(Said::Part(first)) => first.result?,
-        Some(Said::Last(only)) => return only,
-        Some(Said::Refused(error)) => return Err(error),
-        Some(Said::End) | None => return Err(not_one()),
-    };
-    match answers.next().await {
-        Some(Said::End) => Ok(first),
-        Some(Said::Part(Part { result: Err(error), .. }) | Said::Last(Err(error))) => Err(error),
-        _ => Err(not_one()),
-    }
+    Ok(limits::off_thread(effort, read).await?)
 }
 
 /// How a response is written.
@@ -211,38 +148,79 @@ impl EventForm {
     }
 }
 
-impl Underway {
+impl Generation {
+    async fn begin(
+        http: &HttpRequest,
+        payload: &mut Payload,
+        observed: &mut Observed,
+    ) -> Result<Generation, Refusal> {
+        let state = state(http)?;
+        let admitted = observe::admit(observed, state, http)?;
+        if !matches!(coding::of_request(http.headers()), Ok(Coding::Identity)) {
+            let text = "Unsupported content-encoding, only 'identity' is supported.";
+            return Err(Error::invalid(text).into());
+        }
+        observe::sample(observed, state, &admitted.model, http);
+        let request = read(http, payload, state, &admitted.model, observed).await?;
+        let context = request.context.clone();
+        let params = InferParams { request, deliveries: Deliveries::inline(Encoding::Text) };
+        Ok(Generation { context, answers: admitted.stream(params, observed) })
+    }
+
+    /// The response of a model that gives no other.
+    async fn only(&mut self, observed: &Observed) -> Result<Response> {
+        let not_one = || {
+            Error::internal(
+                "generate expects model to produce exactly 1 response, use generate stream for \
+                 model that generates various number of responses",
+            )
+        };
+        let first = match self.answers.next(observed).await {
+            // Without its credit a model that sent a large one would wait, and never come to the end.
+            Some(StreamEvent::Part(first)) => first.result?,
+            Some(StreamEvent::Last(only)) => return only,
+            Some(StreamEvent::Refused(error)) => return Err(error),
+            Some(StreamEvent::End) | None => return Err(not_one()),
+        };
+        match self.answers.next(observed).await {
+            Some(StreamEvent::End) => Ok(first),
+            Some(
+                StreamEvent::Part(Part { result: Err(error), .. }) | StreamEvent::Last(Err(error)),
+            ) => Err(error),
+            _ => Err(not_one()),
+        }
+    }
+
     /// The response's text.
     async fn text(&self, response: Response, form: EventForm) -> Result<Bytes> {
         let tensors = response.outputs.iter().flatten();
-        let effort = tensors.map(|it| it.data().len()).sum();
-        let (model, context) = (self.model.clone(), self.context.clone());
+        let effort = tensors.map(|tensor| tensor.data().len()).sum();
+        let (model, context) = (self.answers.model().clone(), self.context.clone());
         let write =
             move || form.frame(|text| generate_json::encode(&model, &context.id, &response, text));
         limits::off_thread(effort, write).await
     }
 
-    /// A response, or a failure in its place, and what its status would be. Its credit goes back here:
-    /// the text is about to be sent.
-    async fn event(&self, part: Part) -> (StatusCode, Bytes) {
+    /// The event of a part. Its credit goes back here: the text is about to be sent.
+    async fn event(&self, part: Part) -> Event {
         let error = match part.result {
             Ok(response) => match self.text(response, EventForm::Event).await {
-                Ok(text) => return (StatusCode::OK, text),
+                Ok(text) => return Event { status: StatusCode::OK, text },
                 Err(error) => error,
             },
             Err(error) => error,
         };
-        let text = format!("data: {}\n\n", error_body(&error));
-        (Refusal::from(error).status_code(), text.into())
+        let text = format!("data: {}\n\n", error_body(&error)).into();
+        Event { status: Refusal::from(error).status_code(), text }
     }
 }
 
 /// The rest of an answer.
 struct Events {
-    underway: Underway,
+    generation: Generation,
     /// Of an event: what was not sent yet.
     ready: Bytes,
-    access: Access,
+    observed: Observed,
     status: StatusCode,
 }
 
@@ -250,19 +228,19 @@ impl Events {
     /// The next bytes to send. Nothing is made ahead: a client that does not read stops its model.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Events)> {
         while self.ready.is_empty() {
-            let part = match self.underway.answers.next().await {
-                Some(Said::Part(part)) => part,
-                Some(Said::Last(result)) => result.into(),
-                Some(Said::Refused(error)) => Err(error).into(),
-                Some(Said::End) | None => {
-                    self.access.ended(self.status.as_u16());
+            let part = match self.generation.answers.next(&self.observed).await {
+                Some(StreamEvent::Part(part)) => part,
+                Some(StreamEvent::Last(result)) => result.into(),
+                Some(StreamEvent::Refused(error)) => Err(error).into(),
+                Some(StreamEvent::End) | None => {
+                    self.observed.line.ended(self.status.as_u16());
                     return None;
                 }
             };
-            self.ready = self.underway.event(part).await.1;
+            self.ready = self.generation.event(part).await.text;
         }
         let part = self.ready.split_to(self.ready.len().min(PART));
-        self.access.sent(part.len());
+        self.observed.line.sent(part.len());
         Some((Ok(part), self))
     }
 }

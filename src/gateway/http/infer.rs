@@ -1,23 +1,24 @@
-//! One inference over HTTP: receive, read, ask, write.
+//! One inference over HTTP: receives and decodes the request, encodes the answer.
 
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, dev::Payload, http::header::HeaderMap, web};
 
 use super::{
-    access,
     body::{self, Body, ReceivePlan},
     coding::{self, Coding},
-    decode::{self, BodyLayout, InferParams},
+    decode::{self, BodyLayout},
     encode::InferAnswer,
     limits::{self, SizeLimit},
+    observe,
     refusal::Refusal,
-    server_state::{model_and_version, state},
-    traced::{self, Traced},
+    server_state::state,
 };
-use crate::{ServerState, access::Access, ask::ask};
+use crate::{
+    ServerState,
+    inference::{Deliveries, InferParams, Observed},
+};
 use troupe_base::{
-    config::BackendTraits,
     error::{Error, Result},
     model::Model,
     request::{Context, Response, Wanted},
@@ -30,60 +31,36 @@ pub(super) async fn infer(
     payload: web::Payload,
 ) -> Result<HttpResponse, Refusal> {
     let mut payload = payload.into_inner();
-    let mut access = access::begin(&http);
-    let result = answer(&http, &mut payload, &mut access).await;
-    access::ended(&mut access, &result);
-    let refusal = match result {
-        Ok(response) => return Ok(response),
-        Err(refusal) => refusal,
-    };
-    if !matches!(refusal, Refusal::Chunks) {
-        body::drain(&mut payload).await;
+    let mut observed = observe::begin(&http);
+    let result = answer(&http, &mut payload, &mut observed).await;
+    match observe::finish(&mut observed, result) {
+        Ok(response) => Ok(response),
+        Err(refusal) => Err(body::drained(&mut payload, refusal).await),
     }
-    Err(refusal)
 }
 
 async fn answer(
     http: &HttpRequest,
     payload: &mut Payload,
-    access: &mut Access,
+    observed: &mut Observed,
 ) -> Result<HttpResponse, Refusal> {
     let state = state(http)?;
-    let _in_flight = state.lifecycle.enter()?;
-    let (name, version) = model_and_version(http)?;
-    let model = state.model(name, version)?;
+    let admitted = observe::admit(observed, state, http)?;
+    let model = &admitted.model;
     if model.config.decoupled {
         let text = "HTTP end point doesn't support models with decoupled transaction policy";
         return Err(Error::unsupported(text).into());
     }
-    let traced = traced::begin(state, &model, http);
-    match serve((http, payload), state, model, (access, &traced)).await {
-        Ok(response) => Ok(traced::sent(traced, response)),
-        Err(refusal) => {
-            traced::refused(&traced, &refusal);
-            Err(refusal)
-        }
-    }
-}
-
-async fn serve(
-    (http, payload): (&HttpRequest, &mut Payload),
-    state: &ServerState,
-    model: Arc<Model>,
-    (access, traced): (&mut Access, &Traced),
-) -> Result<HttpResponse, Refusal> {
+    observe::sample(observed, state, model, http);
     let layout = layout(http.headers())?;
-    let body = receive(http, payload, state, (&model, layout)).await?;
-    access::received(access, http, body.bytes.len());
-    traced::mark(traced, "HTTP_RECV_END");
-    let mut asked = read(body, layout, &model, state.settings.max_input_size).await?;
-    access.works(&model, traced, &mut asked.request);
-    let context = asked.request.context.clone();
-    let wanted = asked.request.wanted.clone();
-    let response = ask(&model, asked.request, traced.clone()).await?;
-    let response = asked.classes.apply(&model, response).await?;
-    let answer = Whole { model, context, response, wanted, binary: asked.binary };
-    traced::mark(traced, "HTTP_SEND_START");
+    let body = receive(http, payload, state, model, layout).await?;
+    observe::received(observed, http, body.bytes.len());
+    let params = read(body, layout, model, state.settings.max_input_size).await?;
+    let InferParams { request, deliveries } = params;
+    let (context, wanted) = (request.context.clone(), request.wanted.clone());
+    let response = admitted.run(request, &deliveries, observed).await?;
+    observed.trace.send_started();
+    let answer = OwnedAnswer { model: model.clone(), context, response, wanted, deliveries };
     write(answer, coding::of_answer(http.headers())).await
 }
 
@@ -123,7 +100,8 @@ async fn receive(
     http: &HttpRequest,
     payload: &mut Payload,
     state: &ServerState,
-    (model, layout): (&Model, BodyLayout),
+    model: &Model,
+    layout: BodyLayout,
 ) -> Result<Body, Refusal> {
     let is_plain = coding::of_request(http.headers())? == Coding::Identity;
     let header = match layout {
@@ -131,7 +109,7 @@ async fn receive(
         BodyLayout::Mixed(length) => Some(length),
         BodyLayout::Raw => Some(0),
     };
-    let header = header.filter(|_| is_plain && runs_in_processes(model));
+    let header = header.filter(|_| is_plain && model.shares_memory);
     let most = state.settings.max_input_size;
     let limit = match layout {
         BodyLayout::Json => SizeLimit::of_json(most),
@@ -145,12 +123,6 @@ async fn receive(
         return Ok(body);
     }
     Ok(Body::plain(coding::inflate(http.headers(), body.bytes, limit).await?))
-}
-
-/// Does a worker process read what clients send to this model?
-fn runs_in_processes(model: &Model) -> bool {
-    BackendTraits::of(&model.config.backend).shares_memory
-        || model.steps.iter().any(|it| runs_in_processes(it))
 }
 
 async fn read(
@@ -171,27 +143,27 @@ async fn read(
 }
 
 /// An answer that can move to another thread.
-struct Whole {
+struct OwnedAnswer {
     model: Arc<Model>,
     context: Arc<Context>,
     response: Response,
     wanted: Wanted,
-    binary: Wanted,
+    deliveries: Deliveries,
 }
 
-impl Whole {
+impl OwnedAnswer {
     fn borrow(&self) -> InferAnswer<'_> {
         InferAnswer {
             model: &self.model,
             id: &self.context.id,
             response: &self.response,
             wanted: &self.wanted,
-            binary: &self.binary,
+            deliveries: &self.deliveries,
         }
     }
 }
 
-async fn write(answer: Whole, coding: Coding) -> Result<HttpResponse, Refusal> {
+async fn write(answer: OwnedAnswer, coding: Coding) -> Result<HttpResponse, Refusal> {
     let is_plain = coding == Coding::Identity;
     let effort = if is_plain { answer.borrow().text_size() } else { 4 * answer.borrow().size() };
     let encoded = limits::off_thread(effort, move || {

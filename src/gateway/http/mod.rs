@@ -1,6 +1,5 @@
 //! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's threads.
 
-mod access;
 mod body;
 #[doc(hidden)]
 pub mod codec;
@@ -18,6 +17,7 @@ mod json;
 mod limits;
 mod logging;
 mod metadata;
+mod observe;
 mod refusal;
 mod repository;
 mod routes;
@@ -26,7 +26,6 @@ mod tap;
 #[cfg(test)]
 mod tests;
 mod trace;
-mod traced;
 
 use std::{collections::HashMap, io, net::SocketAddr, thread::ThreadId, time::Duration};
 
