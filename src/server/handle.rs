@@ -17,7 +17,7 @@ use troupe_base::{
     request::{Context, Request},
     tensor::{SegmentPool, Tensor},
 };
-use troupe_gateway::ask::ask;
+use troupe_gateway::inference::Admitted;
 use troupe_observability::log::Log;
 use troupe_options::Serve;
 use troupe_repository::{Repository, Summary};
@@ -114,13 +114,13 @@ impl Server {
         inputs: Vec<(&str, Tensor)>,
     ) -> Result<Vec<(String, Tensor)>> {
         let state = &self.running.state;
-        let _in_flight = state.lifecycle.enter()?;
-        let model = state.model(model, version)?;
+        let admitted = Admitted::in_process(state, model, version)?;
+        let model = &admitted.model;
         let context = Context::default();
         let inputs = inputs.into_iter().map(|(name, tensor)| (Cow::Borrowed(name), tensor));
         let inputs = place_inputs(&model.config, inputs, &context)?;
         let request = Request { inputs, context: context.into(), ..Request::default() };
-        let response = ask(&model, request, None).await?;
+        let response = admitted.run_in_process(request).await?;
         let outputs = model.config.outputs.iter().zip(response.outputs);
         Ok(outputs.filter_map(|(output, it)| Some((output.name.to_string(), it?))).collect())
     }

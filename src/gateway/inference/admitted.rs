@@ -15,9 +15,9 @@ use troupe_base::{
 };
 
 /// A request that the server has taken on: a server that stops waits until this is dropped.
-pub(crate) struct Admitted {
+pub struct Admitted {
     /// The model it is for.
-    pub(crate) model: Arc<Model>,
+    pub model: Arc<Model>,
     in_flight: InFlight,
 }
 
@@ -34,6 +34,18 @@ impl Observed {
 }
 
 impl Admitted {
+    /// Takes on a request of this process itself; `version: None` is the highest that is ready.
+    pub fn in_process(state: &ServerState, name: &str, version: Option<i64>) -> Result<Admitted> {
+        let in_flight = state.lifecycle.enter()?;
+        Ok(Admitted { model: state.model(name, version)?, in_flight })
+    }
+
+    /// The only response to a request of this process itself: in no access log and no trace. Dropping
+    /// the future before the answer cancels the request.
+    pub async fn run_in_process(&self, request: Request) -> Result<Response> {
+        answers::only(&self.model, request).await
+    }
+
     /// The only response, its outputs as the client wants them. Dropping the future before the answer
     /// cancels the request.
     pub(crate) async fn run(

@@ -12,9 +12,11 @@ mod observed;
 mod request_trace;
 mod timing;
 
-pub use self::delivery::{Deliveries, Delivery, Encoding, InferParams};
-pub(crate) use self::{
+pub use self::{
     admitted::Admitted,
+    delivery::{Deliveries, Delivery, Encoding, InferParams},
+};
+pub(crate) use self::{
     answers::{Answers, StreamEvent},
     observed::{Observed, joined},
     request_trace::{Protocol, RequestTrace, Sending},
