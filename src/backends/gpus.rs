@@ -1,4 +1,4 @@
-//! The GPUs of this machine that models can run on, asked for once.
+//! The GPUs of this machine that models can run on, queried once.
 
 use std::sync::OnceLock;
 

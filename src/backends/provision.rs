@@ -1,4 +1,4 @@
-//! Makes once what models need and the machine lacks; servers share what was made.
+//! Provisioning: makes environments that models need and the machine lacks, once for all servers.
 
 use std::{
     fmt::Display,
@@ -21,7 +21,7 @@ use troupe_base::{
 /// What an interpreter without pip says.
 pub(super) const NO_PIP: &str = "No module named pip";
 /// Lines of a command quoted when it fails.
-const QUOTED: usize = 20;
+const QUOTED_LINES: usize = 20;
 /// Written last into a finished folder.
 const COMPLETE: &str = ".troupe-complete";
 
@@ -110,7 +110,7 @@ pub(super) fn run(mut command: Command) -> Result<()> {
             for line in BufReader::new(pipe).lines().map_while(|it| it.ok()) {
                 tracing::debug!("{line}");
                 let mut lines = lines.lock();
-                if lines.len() == QUOTED {
+                if lines.len() == QUOTED_LINES {
                     lines.remove(0);
                 }
                 lines.push(line);

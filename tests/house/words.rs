@@ -17,7 +17,7 @@ const AMBIGUOUS_NAMES: usize = 121;
 /// Functions with a tuple parameter, by crate, today. May only shrink: make the tuple separate
 /// parameters, or a struct.
 const TUPLE_PARAMETERS: &[(&str, usize)] = &[
-    ("backends", 14),
+    ("backends", 0),
     ("base", 15),
     ("draw", 7),
     ("engine", 11),

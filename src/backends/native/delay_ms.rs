@@ -9,12 +9,12 @@ use super::{
 use troupe_base::{backend::Placement, config::ModelConfig, error::Result};
 
 /// Nobody means to wait longer.
-const LONGEST: f64 = 600_000.0;
+const MAX_DELAY_MS: f64 = 600_000.0;
 
 pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     identity::prepare(config)?;
     let delay = config.parameters.get("delay_ms").and_then(|it| it.parse::<f64>().ok());
-    let delay = delay.filter(|it| (0.0..=LONGEST).contains(it));
+    let delay = delay.filter(|it| (0.0..=MAX_DELAY_MS).contains(it));
     expect(config, delay.is_some(), "parameter 'delay_ms' with a number from 0 to 600000")?;
     let delay = Duration::from_secs_f64(delay.unwrap_or(0.0) / 1000.0);
     Ok(Op::new(Placement::Own, move |inputs, _| {

@@ -31,10 +31,10 @@ fn run(parts: usize, inputs: Tensors, rows: u32) -> Result<Tensors> {
         )));
     }
     let part = length / parts;
-    (0..parts).map(|index| slice(&whole, axis, (index * part, part)).map(Some)).collect()
+    (0..parts).map(|index| slice(&whole, axis, index * part, part).map(Some)).collect()
 }
 
-fn slice(whole: &Tensor, axis: usize, (start, length): (usize, usize)) -> Result<Tensor> {
+fn slice(whole: &Tensor, axis: usize, start: usize, length: usize) -> Result<Tensor> {
     if axis == 0 {
         return Ok(whole.slice_rows(start, start + length));
     }

@@ -1,4 +1,4 @@
-//! What a model's file says about a config that leaves things out.
+//! Auto-completion of a config from the model's file.
 
 use super::{
     dtype,

@@ -11,7 +11,7 @@ use super::{
 use troupe_base::config::{ModelConfig, Problem};
 
 /// More threads than any machine has are a slip of the keyboard.
-const MOST_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// Keys that begin so are entries of the session's own configuration, passed on as they are.
 const SESSION_ENTRIES: [&str; 4] = ["session.", "optimization.", "ep.", "mlas."];
@@ -125,9 +125,9 @@ impl Reader<'_> {
         let Some(text) = self.config.parameters.get(key) else { return default };
         match text.trim().parse() {
             Ok(0) => default,
-            Ok(count) if count <= MOST_THREADS => count,
+            Ok(count) if count <= MAX_THREADS => count,
             _ => {
-                let expected = format!("a number of threads from 0 to {MOST_THREADS}");
+                let expected = format!("a number of threads from 0 to {MAX_THREADS}");
                 self.problems.push(wrong(self.config, key, &expected));
                 default
             }

@@ -1,4 +1,4 @@
-//! The problem of a parameter of a config that says what it may not.
+//! Problem of a config parameter whose value is refused.
 
 use troupe_base::config::{ModelConfig, Problem};
 

@@ -86,7 +86,7 @@ impl Executor for Runner {
         let results = value::run(&mut self.session, &self.options, (&names, &values), &wanted)?;
         let read = |(slot, result): (&Named<Writes>, Option<Output>)| {
             let result = result.ok_or_else(|| self.wrong(slot, "was not given by the model"))?;
-            self.read(slot, result, (rows, &values)).map(Some)
+            self.read(slot, result, rows, &values).map(Some)
         };
         self.outputs.iter().zip(results).map(read).collect()
     }
@@ -111,7 +111,8 @@ impl Runner {
         &self,
         slot: &Named<Writes>,
         output: Output,
-        (rows, inputs): (u32, &[Value<'_>]),
+        rows: u32,
+        inputs: &[Value<'_>],
     ) -> Result<Tensor> {
         let (element, shape) = output.form().map_err(|it| self.wrong(slot, &it.to_string()))?;
         let dtype = slot.tensor.dtype;

@@ -192,7 +192,7 @@ impl Check<'_> {
             }),
             Shape::Dims(dims) => {
                 let fits = |model: i64, dim: i64| model == -1 || model == dim;
-                self.unlike(&written.name, (form, dims), fits)
+                self.unlike(&written.name, form, dims, fits)
             }
         };
         if let Some(text) = text {
@@ -207,7 +207,7 @@ impl Check<'_> {
         let dims = match written.shape {
             Shape::Unsaid | Shape::Ragged => Expected::Any,
             Shape::Dims(dims) => {
-                let text = self.unlike(&written.name, (form, &dims), |model, dim| model == dim);
+                let text = self.unlike(&written.name, form, &dims, |model, dim| model == dim);
                 if let Some(text) = text {
                     self.problem(&format!("{}.dims", written.path), text);
                 }
@@ -248,7 +248,8 @@ impl Check<'_> {
     fn unlike(
         &self,
         name: &str,
-        (form, dims): (&Form, &[i64]),
+        form: &Form,
+        dims: &[i64],
         fits: impl Fn(i64, i64) -> bool,
     ) -> Option<String> {
         let (m, model) = (&self.config.name, &form.dims);

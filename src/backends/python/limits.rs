@@ -1,4 +1,4 @@
-//! What a model's parameters say about its workers: how long, how much memory, forked from what.
+//! WorkerLimits of a model's workers, by its parameters: timeouts, memory, and whether to preload.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const PRELOAD: &str = "PRELOAD";
 
 /// What a model may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct WorkerLimits {
     /// Of one `execute`; longer ones end their worker.
     pub(crate) execute: Option<Duration>,
     /// Until a worker is ready; one that takes longer is ended.
@@ -28,9 +28,9 @@ pub(crate) struct Limits {
     pub(crate) preload: bool,
 }
 
-impl Limits {
+impl WorkerLimits {
     /// Refuses what cannot be meant.
-    pub(crate) fn of(config: &ModelConfig) -> Result<Limits> {
+    pub(crate) fn of(config: &ModelConfig) -> Result<WorkerLimits> {
         let value = |key: &str| config.parameters.get(key).map(String::as_str);
         let wrong = |key: &str, expected: &str| {
             let got = value(key).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Limits {
             Some("true") => true,
             Some(_) => return Err(wrong(PRELOAD, "'true' or 'false'")),
         };
-        Ok(Limits { execute, initialize, memory, preload })
+        Ok(WorkerLimits { execute, initialize, memory, preload })
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use troupe_base::config::read_text;
 
-    fn check(parameters: &[(&str, &str)], expected: Result<Limits, &str>) {
+    fn check(parameters: &[(&str, &str)], expected: Result<WorkerLimits, &str>) {
         let mut text = "name: 'm' backend: 'python'\n".to_owned();
         for tensors in ["input { name: 'x'", "output { name: 'y'"] {
             text += &format!("{tensors} data_type: TYPE_FP32 dims: [1] }}\n");
@@ -79,28 +79,34 @@ mod tests {
             text += &format!("parameters {{ key: '{key}' value {{ string_value: '{value}' }} }}\n");
         }
         let config = read_text(&text, "config.pbtxt").unwrap().finish(&Default::default()).unwrap();
-        let limits = Limits::of(&config).map_err(|it| it.to_string());
+        let limits = WorkerLimits::of(&config).map_err(|it| it.to_string());
         assert_eq!(limits, expected.map_err(str::to_owned), "{parameters:?}");
     }
 
     #[test]
     fn parameters_become_limits() {
-        check(&[], Ok(Limits::default()));
+        check(&[], Ok(WorkerLimits::default()));
         let execute = Some(Duration::from_millis(1500));
-        check(&[("EXECUTE_TIMEOUT_MS", "1500")], Ok(Limits { execute, ..Limits::default() }));
+        check(
+            &[("EXECUTE_TIMEOUT_MS", "1500")],
+            Ok(WorkerLimits { execute, ..WorkerLimits::default() }),
+        );
         let initialize = Some(Duration::from_secs(60));
         check(
             &[("INITIALIZE_TIMEOUT_MS", " 60000")],
-            Ok(Limits { initialize, ..Limits::default() }),
+            Ok(WorkerLimits { initialize, ..WorkerLimits::default() }),
         );
         for (text, bytes) in
             [("4096", 4096), ("8K", 8 << 10), (" 512M ", 512 << 20), ("3G", 3 << 30)]
         {
-            let limits = Limits { memory: Some(bytes), ..Limits::default() };
+            let limits = WorkerLimits { memory: Some(bytes), ..WorkerLimits::default() };
             check(&[("MEMORY_LIMIT_BYTES", text)], Ok(limits));
         }
-        check(&[("PRELOAD", "true")], Ok(Limits { preload: true, ..Limits::default() }));
-        check(&[("PRELOAD", "false")], Ok(Limits::default()));
+        check(
+            &[("PRELOAD", "true")],
+            Ok(WorkerLimits { preload: true, ..WorkerLimits::default() }),
+        );
+        check(&[("PRELOAD", "false")], Ok(WorkerLimits::default()));
     }
 
     #[test]

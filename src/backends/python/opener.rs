@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 use super::{
-    limits::{self, Limits},
+    limits::{self, WorkerLimits},
     process::{
         environment::{self, InterpreterChoice},
         fork_server::{ForkServer, ForkServers, Interpreter},
@@ -94,7 +94,7 @@ pub fn prepare(
     }
     let concurrency = wanted_concurrency(&config)?;
     let path = model_file(files, &config.default_model_filename)?;
-    let limits = Limits::of(&config)?;
+    let limits = WorkerLimits::of(&config)?;
     let servers = runtime.fork_servers()?;
     let execution_env = config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str);
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
@@ -142,7 +142,7 @@ struct Opener {
     fork_server: Arc<ForkServer>,
     /// As the config wants it.
     concurrency: Option<NonZeroUsize>,
-    limits: Limits,
+    limits: WorkerLimits,
     preload: Option<Arc<Preload>>,
 }
 

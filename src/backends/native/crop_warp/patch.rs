@@ -7,10 +7,10 @@ type Point = [f64; 2];
 
 /// Samples of one pixel along one side; a pixel of a box shrunk by more is the mean of fewer than
 /// lie below it, which recognisers do not mind.
-const MOST_SAMPLES: usize = 4;
+const MAX_SAMPLES: usize = 4;
 
 /// How much smaller the far side of a box may look than the near one.
-const LEAST_DEPTH: f64 = 0.02;
+const MIN_DEPTH: f64 = 0.02;
 
 /// Leads from the unit square to the picture:
 /// (`from` + u `across` + v `down` + uv `bent`) / (1 + u `depth`[0] + v `depth`[1]).
@@ -76,7 +76,7 @@ impl Patch {
 fn places(length: f64, pixels: usize) -> Vec<f64> {
     let steps = (pixels - 1) as f64;
     // The cast saturates, whatever the length.
-    let samples = ((length / steps).round() as usize).clamp(1, MOST_SAMPLES);
+    let samples = ((length / steps).round() as usize).clamp(1, MAX_SAMPLES);
     let part = |sample: usize| (sample as f64 + 0.5) / samples as f64 - 0.5;
     let places = (0..pixels).flat_map(|pixel| (0..samples).map(move |it| (pixel, it)));
     places.map(|(pixel, sample)| (pixel as f64 + part(sample)) / steps).collect()
@@ -90,7 +90,7 @@ fn perspective([a, b, c, d]: [Point; 4]) -> Option<Patch> {
     let depth = [cross(skew, from_d) / area, cross(from_b, skew) / area];
     let corners = [1.0 + depth[0], 1.0 + depth[1], 1.0 + depth[0] + depth[1]];
     let near = corners.iter().fold(1.0, |near: f64, it| near.max(*it));
-    if area == 0.0 || !corners.iter().chain([&1.0]).all(|it| LEAST_DEPTH * near < *it) {
+    if area == 0.0 || !corners.iter().chain([&1.0]).all(|it| MIN_DEPTH * near < *it) {
         return None;
     }
     Some(Patch {

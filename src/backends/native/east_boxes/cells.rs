@@ -9,7 +9,7 @@ use troupe_base::{
 };
 
 /// A distance beyond it is a broken model, not a word.
-const FARTHEST: f32 = 1e6;
+const MAX_DISTANCE: f32 = 1e6;
 
 /// Both maps of one picture, checked to be of one size.
 pub(super) struct Map<'a> {
@@ -32,7 +32,7 @@ impl Map<'_> {
         let mut found = Vec::new();
         for (cell, score) in Floats::of(self.score).iter().enumerate() {
             if !score.is_finite() {
-                return Err(self.wrong((&op.names[0], cell), score, "a finite number"));
+                return Err(self.wrong(&op.names[0], cell, score, "a finite number"));
             }
             if op.score_threshold < score {
                 found.push(Candidate { score, cell });
@@ -50,17 +50,17 @@ impl Map<'_> {
     pub(super) fn rectangle(&self, op: &EastBoxes, candidate: Candidate) -> Result<Rectangle> {
         let cell = candidate.cell;
         let values: [f32; 5] = Floats::of(self.geometry).array(cell * 5);
-        let is_wrong = |it: &&f32| !it.is_finite() || FARTHEST < it.abs();
+        let is_wrong = |it: &&f32| !it.is_finite() || MAX_DISTANCE < it.abs();
         if let Some(wrong) = values.iter().find(is_wrong) {
-            let wanted = format!("a number from -{FARTHEST} to {FARTHEST}");
-            return Err(self.wrong((&op.names[1], cell), *wrong, &wanted));
+            let wanted = format!("a number from -{MAX_DISTANCE} to {MAX_DISTANCE}");
+            return Err(self.wrong(&op.names[1], cell, *wrong, &wanted));
         }
         let at = [cell % self.width, cell / self.width].map(|it| it as f64 * op.stride);
         let [top, right, bottom, left, angle] = values.map(f64::from);
         Ok(Rectangle::around(at, [top, right, bottom, left], angle))
     }
 
-    fn wrong(&self, (name, cell): (&str, usize), value: f32, wanted: &str) -> Error {
+    fn wrong(&self, name: &str, cell: usize, value: f32, wanted: &str) -> Error {
         let (row, column) = (cell / self.width, cell % self.width);
         Error::invalid(format!(
             "input `{name}` is {value} at row {row}, column {column}, expected {wanted}"

@@ -32,7 +32,7 @@ use troupe_base::{
 };
 
 /// A page full of words has thousands of pairs; these take about a second.
-const MOST_PAIRS: usize = 5_000_000;
+const MAX_PAIRS: usize = 5_000_000;
 
 const PARAMETERS: &[&str] =
     &["score_threshold", "nms_threshold", "max_boxes", "max_candidates", "stride", "padding"];
@@ -58,7 +58,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         limits: Limits {
             threshold: parameters.number("nms_threshold", 0.4, 0.0..=1.0)?,
             boxes: parameters.number("max_boxes", 1000, 1..=10_000)?,
-            pairs: MOST_PAIRS,
+            pairs: MAX_PAIRS,
         },
         max_candidates: parameters.number("max_candidates", 100_000, 1..=1_000_000)?,
         stride: parameters.number("stride", 4.0, 1.0..=1024.0)?,

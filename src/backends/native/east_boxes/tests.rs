@@ -22,7 +22,7 @@ fn op(parameters: &[(&str, &str)]) -> Op {
 fn defaults() -> EastBoxes {
     EastBoxes {
         score_threshold: 0.5,
-        limits: Limits { threshold: 0.4, boxes: 1000, pairs: MOST_PAIRS },
+        limits: Limits { threshold: 0.4, boxes: 1000, pairs: MAX_PAIRS },
         max_candidates: 100_000,
         stride: 4.0,
         padding: 0.0,
@@ -31,7 +31,7 @@ fn defaults() -> EastBoxes {
 }
 
 /// Maps of nothing but these cells: row, column, score and geometry.
-fn maps((height, width): (usize, usize), cells: &[(usize, usize, f32, [f32; 5])]) -> [Tensor; 2] {
+fn maps(height: usize, width: usize, cells: &[(usize, usize, f32, [f32; 5])]) -> [Tensor; 2] {
     let mut score = vec![0.0; height * width];
     let mut geometry = vec![0.0; height * width * 5];
     for (row, column, value, distances) in cells {
@@ -68,8 +68,8 @@ fn boxes_are_those_that_opencv_keeps() {
             (cell[0] as usize, cell[1] as usize, value(0), geometry)
         };
         let cells: Vec<_> = map["cells"].as_array().unwrap().iter().map(read).collect();
-        let size = (flat(&map["height"])[0] as usize, flat(&map["width"])[0] as usize);
-        let [score, geometry] = maps(size, &cells);
+        let side = |name: &str| flat(&map[name])[0] as usize;
+        let [score, geometry] = maps(side("height"), side("width"), &cells);
         let (boxes, scores) = find(&op(&[]), &[&score, &geometry]).unwrap();
         let close = |a: &[f32], b: &[f32]| {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 0.01)
@@ -82,7 +82,7 @@ fn boxes_are_those_that_opencv_keeps() {
 #[test]
 fn a_box_is_turned_as_its_text_and_mapped_to_the_picture() {
     let quarter = std::f32::consts::FRAC_PI_2;
-    let [score, geometry] = maps((4, 4), &[(1, 2, 0.9, [1.0, 5.0, 2.0, 3.0, quarter])]);
+    let [score, geometry] = maps(4, 4, &[(1, 2, 0.9, [1.0, 5.0, 2.0, 3.0, quarter])]);
     // A quarter turn counter-clockwise: the text runs up, its top is to the left.
     let expected = [7.0, 7.0, 7.0, -1.0, 10.0, -1.0, 10.0, 7.0];
     let check = |op: &Op, inputs: &[&Tensor], expected: [f32; 8]| {
@@ -105,7 +105,7 @@ fn a_box_is_turned_as_its_text_and_mapped_to_the_picture() {
 fn better_boxes_come_first_and_equal_ones_in_the_order_of_the_map() {
     let at = |row: usize, column: usize, score: f32| (row, column, score, [1.0; 5]);
     let cells = [at(0, 0, 0.7), at(0, 5, 0.7), at(5, 0, 0.9), at(5, 5, 0.5), at(9, 9, 0.7)];
-    let [score, geometry] = maps((10, 10), &cells);
+    let [score, geometry] = maps(10, 10, &cells);
     let scores = |op: &Op| find(op, &[&score, &geometry]).unwrap();
     let (boxes, found) = scores(&op(&[]));
     assert_eq!(found, [0.9, 0.7, 0.7, 0.7], "a cell at the threshold is no box");
@@ -119,7 +119,7 @@ fn better_boxes_come_first_and_equal_ones_in_the_order_of_the_map() {
 #[test]
 fn of_overlapping_boxes_the_best_stays() {
     let wide = |column: usize, score: f32| (4, column, score, [5.0, 10.0, 5.0, 10.0, 0.0]);
-    let [score, geometry] = maps((9, 9), &[wide(1, 0.6), wide(2, 0.9), wide(4, 0.8)]);
+    let [score, geometry] = maps(9, 9, &[wide(1, 0.6), wide(2, 0.9), wide(4, 0.8)]);
     // The neighbours of the best share 16 of 24 and 12 of 28 columns with it.
     let check = |threshold: &str, expected: &[f32]| {
         let op = op(&[("nms_threshold", threshold)]);
@@ -130,7 +130,7 @@ fn of_overlapping_boxes_the_best_stays() {
     check("0.7", &[0.9, 0.8, 0.6]);
     check("0", &[0.9]);
     let small = (4, 5, 0.7, [1.0, 1.0, 1.0, 1.0, 0.3]);
-    let [score, geometry] = maps((9, 9), &[wide(4, 0.8), small]);
+    let [score, geometry] = maps(9, 9, &[wide(4, 0.8), small]);
     let (_, inside) = find(&op(&[]), &[&score, &geometry]).unwrap();
     assert_eq!(inside, [0.8], "a box inside another is the same word");
 }
@@ -138,23 +138,23 @@ fn of_overlapping_boxes_the_best_stays() {
 #[test]
 fn maps_without_boxes_give_none() {
     let none = |inputs: &[&Tensor]| assert_eq!(find(&op(&[]), inputs).unwrap().0.len(), 0);
-    for size in [(0, 0), (0, 7), (7, 0), (1, 1), (3, 5)] {
-        let [score, geometry] = maps(size, &[]);
+    for [height, width] in [[0, 0], [0, 7], [7, 0], [1, 1], [3, 5]] {
+        let [score, geometry] = maps(height, width, &[]);
         none(&[&score, &geometry]);
     }
     let flat = [[-1.0, 3.0, 1.0, 3.0, 0.0], [2.0, -5.0, 2.0, 3.0, 0.0], [0.0; 5]];
     for distances in flat {
-        let [score, geometry] = maps((1, 1), &[(0, 0, 0.9, distances)]);
+        let [score, geometry] = maps(1, 1, &[(0, 0, 0.9, distances)]);
         none(&[&score, &geometry]);
     }
-    let [score, geometry] = maps((1, 1), &[(0, 0, 0.9, [-2.0, 3.0, 4.0, 3.0, 0.0])]);
+    let [score, geometry] = maps(1, 1, &[(0, 0, 0.9, [-2.0, 3.0, 4.0, 3.0, 0.0])]);
     assert_eq!(find(&op(&[]), &[&score, &geometry]).unwrap().0.len(), 1, "below its cell");
 }
 
 #[test]
 fn broken_maps_are_refused_with_their_place() {
     for (value, text) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
-        let [score, geometry] = maps((3, 4), &[(1, 2, value, [1.0; 5]), (2, 0, value, [1.0; 5])]);
+        let [score, geometry] = maps(3, 4, &[(1, 2, value, [1.0; 5]), (2, 0, value, [1.0; 5])]);
         let text = format!("input `score` is {text} at row 1, column 2, expected a finite number");
         refuses(&[&score, &geometry], &text);
     }
@@ -162,13 +162,13 @@ fn broken_maps_are_refused_with_their_place() {
         for place in 0..5 {
             let mut distances = [1.0; 5];
             distances[place] = value;
-            let [score, geometry] = maps((3, 4), &[(2, 3, 0.9, distances)]);
+            let [score, geometry] = maps(3, 4, &[(2, 3, 0.9, distances)]);
             let text = format!(
                 "input `geometry` is {text} at row 2, column 3, expected a number from -1000000 to \
                  1000000"
             );
             refuses(&[&score, &geometry], &text);
-            let [score, geometry] = maps((3, 4), &[(2, 3, 0.1, distances)]);
+            let [score, geometry] = maps(3, 4, &[(2, 3, 0.1, distances)]);
             assert!(find(&op(&[]), &[&score, &geometry]).is_ok(), "no box is there");
         }
     }
@@ -176,8 +176,8 @@ fn broken_maps_are_refused_with_their_place() {
 
 #[test]
 fn shapes_that_do_not_fit_are_refused() {
-    let [score, geometry] = maps((3, 4), &[]);
-    let [other, _] = maps((4, 3), &[]);
+    let [score, geometry] = maps(3, 4, &[]);
+    let [other, _] = maps(4, 3, &[]);
     refuses(&[&other, &geometry], "input `geometry` has shape [1,3,4,5], expected [1,4,3,5]");
     let two = fp32(&[2, 3, 4, 1], [0.0; 24]);
     refuses(&[&two, &geometry], "input `score` has shape [2,3,4,1], expected [1,-1,-1,1]");
@@ -187,7 +187,7 @@ fn shapes_that_do_not_fit_are_refused() {
         let error = find(&op(&[]), &[&score, &geometry, &fp32(&[4], values)]).unwrap_err();
         assert!(error.to_string().contains("expected two scales above 0"), "{error}");
     }
-    let [score, geometry] = maps((1, 1), &[(0, 0, 0.9, [9.0; 5])]);
+    let [score, geometry] = maps(1, 1, &[(0, 0, 0.9, [9.0; 5])]);
     let tiny = fp32(&[4], [1e-38, 1.0, 0.0, 0.0]);
     refuses(&[&score, &geometry, &tiny], "the transform takes boxes out of the range of FP32");
 }
@@ -246,7 +246,7 @@ fn boxes_made_to_cost_time_are_refused() {
     // A fan of long thin boxes: all lie near each other, none overlaps another by much.
     let fan = |it: usize| (40, 40, 0.9, [4.0, 900.0, 4.0, 900.0, 0.5 + it as f32 / 80.0]);
     let all = (0..40).map(|it| {
-        let [score, geometry] = maps((41, 41), &[fan(it)]);
+        let [score, geometry] = maps(41, 41, &[fan(it)]);
         let map = cells::Map { width: 41, score: &score, geometry: &geometry };
         let op = defaults();
         let candidate = map.candidates(&op).unwrap()[0];

@@ -7,12 +7,12 @@ use zune_jpeg::{
 
 use super::{
     exif,
-    limits::{LONGEST_SIDE, Limits},
+    limits::{Limits, MAX_SIDE},
     picture::Picture,
 };
 
 pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
-    let longest = LONGEST_SIDE as usize;
+    let longest = MAX_SIDE as usize;
     let options = DecoderOptions::default().set_max_width(longest).set_max_height(longest);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
     decoder.decode_headers().map_err(|error| error.to_string())?;

@@ -9,14 +9,14 @@ pub(super) struct Limits {
 }
 
 /// A longer side is nonsense or an attack; JPEG and WebP have no place for it either.
-pub(crate) const LONGEST_SIDE: u32 = 65_535;
+pub(crate) const MAX_SIDE: u32 = 65_535;
 
 impl Limits {
     /// Refuses a picture that is too large, or has no pixels.
     pub(super) fn check(&self, width: u32, height: u32) -> Result<(), String> {
-        if width == 0 || height == 0 || LONGEST_SIDE < width.max(height) {
+        if width == 0 || height == 0 || MAX_SIDE < width.max(height) {
             return Err(format!(
-                "it has {width} x {height} pixels, expected sides from 1 to {LONGEST_SIDE}"
+                "it has {width} x {height} pixels, expected sides from 1 to {MAX_SIDE}"
             ));
         }
         if u64::from(self.pixels) < u64::from(width) * u64::from(height) {

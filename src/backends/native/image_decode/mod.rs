@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-pub(super) use self::limits::LONGEST_SIDE;
+pub(super) use self::limits::MAX_SIDE;
 use self::{
     limits::Limits,
     picture::{Format, Picture},

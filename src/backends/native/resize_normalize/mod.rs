@@ -55,7 +55,7 @@ use troupe_base::{
 };
 
 /// What an instance keeps for the next picture, at most; more is given back.
-const KEPT: usize = 16 << 20;
+const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// Those of every mode.
 const PARAMETERS: &[&str] =
@@ -170,13 +170,13 @@ impl Prepared {
             Error::invalid(format!(
                 "input '{input}' has shape {}, expected [height,width,3] with sides from 1 to {}",
                 shape_text(tensor.shape()),
-                image_decode::LONGEST_SIDE
+                image_decode::MAX_SIDE
             ))
         })?;
         let placed = self.fit.place(size);
         let pixels = match placed.picture == size {
             true => &tensor.data()[..],
-            false => self.resize(scratch, tensor.data(), (size, placed.picture))?,
+            false => self.resize(scratch, tensor.data(), size, placed.picture)?,
         };
         let Placed { canvas, .. } = placed;
         let data = elements::floats(canvas.pixels() * 3, |out| {
@@ -209,7 +209,8 @@ impl Prepared {
         &self,
         scratch: &'a mut Scratch,
         data: &[u8],
-        (from, to): (Size, Size),
+        from: Size,
+        to: Size,
     ) -> Result<&'a [u8]> {
         let failed = |error: &dyn std::fmt::Display| {
             Error::internal(format!("cannot resize {from} to {to}: {error}"))
@@ -235,7 +236,7 @@ impl Prepared {
 impl Scratch {
     /// One large picture must not cost its memory for ever.
     fn shrink(&mut self) {
-        if KEPT < self.pixels.capacity() + self.resizer.size_of_internal_buffers() {
+        if MAX_KEPT_BYTES < self.pixels.capacity() + self.resizer.size_of_internal_buffers() {
             self.pixels = Vec::new();
             self.resizer.reset_internal_buffers();
         }
@@ -244,7 +245,7 @@ impl Scratch {
 
 fn size_of(shape: &[i64]) -> Option<Size> {
     let side =
-        |it: i64| u32::try_from(it).ok().filter(|it| (1..=image_decode::LONGEST_SIDE).contains(it));
+        |it: i64| u32::try_from(it).ok().filter(|it| (1..=image_decode::MAX_SIDE).contains(it));
     match shape {
         [height, width, 3] => Some(Size { width: side(*width)?, height: side(*height)? }),
         _ => None,

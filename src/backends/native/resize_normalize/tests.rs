@@ -13,7 +13,7 @@ const NCHW: &str = "output { name: 'input' data_type: TYPE_FP32 dims: [3,-1,-1] 
 const TRANSFORM: &str = "output { name: 'transform' data_type: TYPE_FP32 dims: [4] }";
 
 /// Width and height of `resize.rgb`.
-const DRAWN: (i64, i64) = (61, 43);
+const DRAWN: [i64; 2] = [61, 43];
 
 fn text(outputs: &str, parameters: &[(&str, &str)]) -> String {
     let parameters: String = parameters.iter().map(|(key, value)| parameter(key, value)).collect();
@@ -24,7 +24,8 @@ fn text(outputs: &str, parameters: &[(&str, &str)]) -> String {
 fn resize(
     outputs: &str,
     parameters: &[(&str, &str)],
-    (width, height): (i64, i64),
+    width: i64,
+    height: i64,
     pixels: Vec<u8>,
 ) -> Vec<Tensor> {
     let op = prepare(&config(&text(outputs, parameters))).unwrap();
@@ -38,11 +39,11 @@ fn elements(tensor: &Tensor) -> Vec<f32> {
 
 /// The largest and the mean distance between a resized picture and `resize_NAME.rgb`.
 #[track_caller]
-fn apart(name: &str, (width, height): (i64, i64), parameters: &[(&str, &str)]) -> (f32, f32) {
+fn apart(name: &str, width: i64, height: i64, parameters: &[(&str, &str)]) -> (f32, f32) {
     let sides = [width.to_string(), height.to_string()];
     let mode = [("mode", "stretch"), ("width", &sides[0]), ("height", &sides[1])];
     let parameters = [&mode, parameters].concat();
-    let outputs = resize(NHWC, &parameters, DRAWN, file("resize.rgb"));
+    let outputs = resize(NHWC, &parameters, DRAWN[0], DRAWN[1], file("resize.rgb"));
     assert_eq!(outputs[0].shape(), [1, height, width, 3]);
     let (values, expected) = (elements(&outputs[0]), file(&format!("resize_{name}.rgb")));
     assert_eq!(values.len(), expected.len());
@@ -54,8 +55,9 @@ fn apart(name: &str, (width, height): (i64, i64), parameters: &[(&str, &str)]) -
 #[test]
 fn filters_are_those_of_pil() {
     for filter in ["bilinear", "box", "lanczos", "nearest"] {
-        for (name, size) in [("down", (23, 19)), ("up", (80, 50))] {
-            let (worst, _) = apart(&format!("{filter}_{name}"), size, &[("filter", filter)]);
+        for (name, width, height) in [("down", 23, 19), ("up", 80, 50)] {
+            let (worst, _) =
+                apart(&format!("{filter}_{name}"), width, height, &[("filter", filter)]);
             assert!(worst <= 1.0, "{filter} {name}: {worst} apart");
         }
     }
@@ -64,8 +66,8 @@ fn filters_are_those_of_pil() {
 #[test]
 fn without_antialias_bilinear_is_that_of_opencv() {
     let parameters = [("antialias", "false")];
-    for (name, size) in [("down", (23, 19)), ("up", (80, 50))] {
-        let (worst, mean) = apart(&format!("opencv_{name}"), size, &parameters);
+    for (name, width, height) in [("down", 23, 19), ("up", 80, 50)] {
+        let (worst, mean) = apart(&format!("opencv_{name}"), width, height, &parameters);
         assert!(worst <= 2.0 && mean < 0.5, "{name}: {worst} apart, {mean} in the mean");
     }
 }
@@ -75,7 +77,7 @@ fn a_box_of_whole_pixels_is_an_area() {
     let drawn = file("resize.rgb");
     let rows = drawn.chunks_exact(61 * 3).take(42).flat_map(|row| &row[..60 * 3]);
     let parameters = [("mode", "stretch"), ("width", "20"), ("height", "14"), ("filter", "box")];
-    let outputs = resize(NHWC, &parameters, (60, 42), rows.copied().collect());
+    let outputs = resize(NHWC, &parameters, 60, 42, rows.copied().collect());
     let expected = file("resize_opencv_area.rgb");
     for (value, expected) in elements(&outputs[0]).into_iter().zip(expected) {
         assert!((value - f32::from(expected)).abs() <= 1.0);
@@ -95,7 +97,7 @@ fn a_letterbox_of_normalized_planes_is_numpys() {
         ("channels", "BGR"),
     ];
     let outputs = format!("{TRANSFORM} {NCHW}");
-    let outputs = resize(&outputs, &parameters, DRAWN, file("resize.rgb"));
+    let outputs = resize(&outputs, &parameters, DRAWN[0], DRAWN[1], file("resize.rgb"));
     assert_eq!(elements(&outputs[0]), [40.0 / 61.0, 28.0 / 43.0, 0.0, 2.0]);
     assert_eq!(outputs[1].shape(), [3, 32, 40]);
     let expected = file("resize_letterbox.f32");
@@ -112,14 +114,14 @@ fn a_letterbox_of_normalized_planes_is_numpys() {
 fn a_picture_of_the_right_size_keeps_its_values() {
     let pixels: Vec<u8> = (0..32 * 64 * 3).map(|it| (it * 7 % 256) as u8).collect();
     let values: Vec<f32> = pixels.iter().map(|it| f32::from(*it)).collect();
-    let outputs = resize(&format!("{NHWC} {TRANSFORM}"), &[], (64, 32), pixels.clone());
+    let outputs = resize(&format!("{NHWC} {TRANSFORM}"), &[], 64, 32, pixels.clone());
     assert_eq!(outputs[0].shape(), [1, 32, 64, 3]);
     assert_eq!(elements(&outputs[0]), values);
     assert_eq!(outputs[0].data().as_ptr() as usize % 64, 0);
     assert_eq!(elements(&outputs[1]), [1.0, 1.0, 0.0, 0.0]);
 
     let scaled = [("scale", "2,3,0.5"), ("mean", "1,2,3"), ("channels", "BGR")];
-    let outputs = resize(NHWC, &scaled, (64, 32), pixels.clone());
+    let outputs = resize(NHWC, &scaled, 64, 32, pixels.clone());
     let expected: Vec<f32> = values
         .as_chunks::<3>()
         .0
@@ -128,7 +130,7 @@ fn a_picture_of_the_right_size_keeps_its_values() {
         .collect();
     assert_eq!(elements(&outputs[0]), expected);
 
-    let outputs = resize(NCHW, &[("layout", "NCHW")], (64, 32), pixels);
+    let outputs = resize(NCHW, &[("layout", "NCHW")], 64, 32, pixels);
     let plane = |channel: usize| values.iter().skip(channel).step_by(3);
     let planes: Vec<f32> = (0..3).flat_map(plane).copied().collect();
     assert_eq!(outputs[0].shape(), [3, 32, 64]);
@@ -193,7 +195,7 @@ fn a_mark_is_found_where_the_transform_says() {
     let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
     let pixels = pixels.flat_map(|(x, y)| [if is_white(x, y) { 255 } else { 0 }; 3]).collect();
     let parameters = [("mode", "letterbox"), ("width", "300"), ("height", "400")];
-    let outputs = resize(&format!("{NHWC} {TRANSFORM}"), &parameters, (width, height), pixels);
+    let outputs = resize(&format!("{NHWC} {TRANSFORM}"), &parameters, width, height, pixels);
     let transform = elements(&outputs[1]);
     assert_eq!(transform, [5.0, 5.0, 0.0, 100.0]);
     let values = elements(&outputs[0]);

@@ -1,4 +1,4 @@
-//! What ONNX Runtime says, as lines of the server's log.
+//! Log messages of ONNX Runtime as lines of the server's log.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Descriptors over sockets, one at a time, without waiting.
+//! File descriptor passing over sockets, one at a time, without waiting.
 
 use std::{
     io::{IoSlice, IoSliceMut},

@@ -1,4 +1,4 @@
-//! The shared memory of one worker: what it has been shown, and what it made for its outputs.
+//! Shared-memory segments of one worker: those it was sent, and those it made for its outputs.
 
 use std::{
     collections::HashMap,
@@ -8,15 +8,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::python::memory::fd_passing::receive_descriptor;
-use crate::python::memory::fd_passing::send_descriptor;
+use super::fd_passing::{receive_descriptor, send_descriptor};
 use troupe_base::{
     metrics::CopiedBytes,
     tensor::{Home, Lease, Segment, SegmentPool, Tensor},
 };
 
 /// Freed segments are looked for once so many are known.
-const SWEEP: usize = 64;
+const MIN_SWEEP_SEGMENTS: usize = 64;
 
 /// Segments by the worker's names and by ours.
 pub(crate) struct Segments {
@@ -73,7 +72,7 @@ impl Segments {
             passing,
             pool,
             known: HashMap::new(),
-            sweep_at: SWEEP,
+            sweep_at: MIN_SWEEP_SEGMENTS,
             new: Vec::new(),
             forgotten: Vec::new(),
             copied,
@@ -108,7 +107,7 @@ impl Segments {
             }
             is_alive
         });
-        self.sweep_at = SWEEP.max(2 * self.known.len());
+        self.sweep_at = MIN_SWEEP_SEGMENTS.max(2 * self.known.len());
     }
 
     /// The worker's own segments that came back since the last call.

@@ -1,4 +1,4 @@
-//! What the command line says about shared memory.
+//! Sizes of shared memory, as the command line gives them.
 
 use troupe_base::{
     backend::Settings,
@@ -7,13 +7,13 @@ use troupe_base::{
 };
 
 /// The least that Triton takes as `shm-default-byte-size`.
-const LEAST_DEFAULT: usize = 1 << 20;
+const MIN_DEFAULT_BYTES: usize = 1 << 20;
 
 /// `shm-default-byte-size`, `shm-growth-byte-size` and `shm-max-byte-size` of the Python backend.
 pub fn sizes(settings: &Settings) -> Result<SegmentSizes> {
     let mut sizes = SegmentSizes::default();
     if let Some(kept) = bytes(settings, "shm-default-byte-size")? {
-        sizes.kept = positive(kept).filter(|it| LEAST_DEFAULT <= *it).ok_or_else(|| {
+        sizes.kept = positive(kept).filter(|it| MIN_DEFAULT_BYTES <= *it).ok_or_else(|| {
             // Triton's words, for what it takes.
             Error::invalid("shm-default-byte-size can't be smaller than 4 MiBs")
         })?;

@@ -1,4 +1,4 @@
-//! The processes that one parent forks on order: workers, or the instances of a preloaded model.
+//! Child processes of a parent that forks on order: workers, or the instances of a preloaded model.
 
 use std::{
     collections::HashMap,
@@ -25,15 +25,15 @@ use tokio::{
     sync::watch,
 };
 
-use crate::python::process::progress::Progress;
-use crate::python::process::reaper::Reaper;
-use crate::python::process::stdio_log;
-use crate::python::process::stdio_log::OutputSource;
-use crate::python::process::stdio_log::StderrTail;
+use super::{
+    progress::Progress,
+    reaper::Reaper,
+    stdio_log::{self, OutputSource, StderrTail},
+};
 use crate::python::protocol::messages::receive;
 use troupe_base::error::{Error, Result};
 
-/// Orders; `forks.py` has the same.
+/// Orders; `children.py` has the same.
 const SPAWN: u8 = b'S';
 const KILL: u8 = b'K';
 const ABORT: u8 = b'A';

@@ -1,4 +1,4 @@
-//! Which interpreter runs a model; makes an environment once if what the model needs is missing.
+//! Python environments: which interpreter runs a model; makes one with its requirements if need be.
 
 use std::{
     fs::{self, File},
@@ -59,7 +59,7 @@ pub(crate) fn fork_server(choice: &InterpreterChoice<'_>) -> Result<Arc<ForkServ
     choice.servers.acquire(&interpreter).map_err(|it| no_fork_server(it, &interpreter, choice))
 }
 
-/// Where it is written which environment the interpreter needed last time.
+/// The file that says which environment the interpreter needed last time.
 fn usual(choice: &InterpreterChoice<'_>, base: &Path) -> Result<PathBuf> {
     let name = format!("usual-{}", key(&[&base.display()]));
     Ok(cache(choice.settings)?.join("environments").join(name))

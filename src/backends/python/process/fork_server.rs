@@ -28,7 +28,7 @@ use crate::python::protocol::messages::{messages_of, receive};
 use troupe_base::error::{Error, Result};
 
 /// How long a fork server stays after its last model, so that the next load finds it.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER_TIME: Duration = Duration::from_secs(10);
 /// How long an interpreter may take to import numpy.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -101,7 +101,7 @@ impl ForkServers {
         if let Some(server) = running.filter(|server| !server.children.is_gone()) {
             return Ok(server);
         }
-        if let Some((_, info)) = slot.lacking.as_ref().filter(|it| it.0.elapsed() < LINGER) {
+        if let Some((_, info)) = slot.lacking.as_ref().filter(|it| it.0.elapsed() < LINGER_TIME) {
             return Err(NoForkServer::NoNumpy(info.clone()));
         }
         let (path, servers) = (interpreter.to_owned(), self.clone());
@@ -114,7 +114,7 @@ impl ForkServers {
         *slot = KnownInterpreter { server: Arc::downgrade(&server), lacking: None };
         let tree: Arc<dyn ProcessTree> = server.clone();
         self.reaper.remember(Arc::downgrade(&tree));
-        self.reaper.linger(server.clone(), LINGER);
+        self.reaper.linger(server.clone(), LINGER_TIME);
         Ok(server)
     }
 }

@@ -1,11 +1,11 @@
-//! Which groups a worker has begun: one number in memory it shares, read when it is late or dead.
+//! Progress of a worker: a shared counter of the groups it has begun, read when it is late or dead.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 /// The worker maps so many bytes.
-const SIZE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// A page with one count, of the groups the worker has begun to execute, in the order they came.
 pub(crate) struct Progress(OwnedFd);
@@ -14,7 +14,7 @@ impl Progress {
     /// Nothing is begun.
     pub(crate) fn new() -> rustix::io::Result<Progress> {
         let fd = memfd_create("troupe", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, SIZE)?;
+        ftruncate(&fd, PAGE_BYTES)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
         Ok(Progress(fd))
     }

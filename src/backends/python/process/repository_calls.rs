@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::python::protocol::decode::Cursor;
-use crate::python::protocol::frames::frame_head;
+use crate::python::protocol::{decode::Cursor, frames::frame_head};
 use troupe_base::{
     error::{Error, Result},
     model::{LoadTarget, Lookup, Overrides, parse_version},

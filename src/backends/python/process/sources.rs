@@ -6,8 +6,8 @@ use flate2::{Compression, write::ZlibEncoder};
 
 /// Each by the name the others import it under.
 pub(crate) const SOURCES: [(&str, &str); 29] = [
-    ("troupe_host", include_str!("../py/host.py")),
-    ("troupe_forks", include_str!("../py/forks.py")),
+    ("troupe_fork_server", include_str!("../py/fork_server.py")),
+    ("troupe_children", include_str!("../py/children.py")),
     ("troupe_forked", include_str!("../py/forked.py")),
     ("troupe_preload", include_str!("../py/preload.py")),
     ("troupe_worker", include_str!("../py/worker.py")),
@@ -21,7 +21,7 @@ pub(crate) const SOURCES: [(&str, &str); 29] = [
     ("troupe_packing", include_str!("../py/packing.py")),
     ("troupe_replies", include_str!("../py/replies.py")),
     ("troupe_awaiting", include_str!("../py/awaiting.py")),
-    ("troupe_look", include_str!("../py/look.py")),
+    ("troupe_spin", include_str!("../py/spin.py")),
     ("troupe_frames", include_str!("../py/frames.py")),
     ("troupe_segments", include_str!("../py/segments.py")),
     ("triton_python_backend_utils", include_str!("../py/triton_python_backend_utils.py")),
@@ -42,8 +42,8 @@ pub(crate) const BOOTSTRAP: &str = "import _socket,json,zlib\n\
     control=_socket.socket(fileno=0)\n\
     sources=json.loads(zlib.decompress(control.recv(1<<20)))\n\
     control.detach()\n\
-    exec(compile(sources['troupe_host'],'<troupe>/troupe_host.py','exec'),\
-    {'SOURCES':sources,'__name__':'troupe_host'})";
+    exec(compile(sources['troupe_fork_server'],'<troupe>/troupe_fork_server.py','exec'),\
+    {'SOURCES':sources,'__name__':'troupe_fork_server'})";
 
 /// What it reads: one message, which the kernel limits to about 200 KiB, so it is packed.
 pub(crate) fn packed() -> std::io::Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! How long a worker may take until its model is initialized.
+//! The deadline of one start of a worker, until its model is initialized.
 
 use std::{
     future::Future,

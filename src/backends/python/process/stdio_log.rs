@@ -1,4 +1,4 @@
-//! What workers print becomes log lines: one each, escaped, cut, and no more than a log can take.
+//! Log of what workers print: stdout and stderr become lines, escaped, cut and limited in number.
 
 use std::{
     collections::VecDeque,
@@ -10,19 +10,19 @@ use parking_lot::Mutex;
 use tokio::{io::AsyncReadExt, net::unix::pipe, sync::watch};
 
 /// Longer lines are cut.
-const LONGEST: usize = 8 << 10;
+const MAX_LINE_BYTES: usize = 8 << 10;
 /// Lines a worker may log in a second; the rest is counted.
-const PER_SECOND: u32 = 500;
+const MAX_LINES_PER_SECOND: u32 = 500;
 /// Lines kept for the error of a crash, and the most bytes of them: gRPC has errors in headers.
-const KEPT: usize = 20;
-const KEPT_BYTES: usize = 4 << 10;
-/// Where a stack goes through the backend.
-const OURS: &str = "  File \"<troupe>/";
+const TAIL_LINES: usize = 20;
+const TAIL_BYTES: usize = 4 << 10;
+/// How a line of a Python stack begins that is in the backend itself.
+const BACKEND_FRAME: &str = "  File \"<troupe>/";
 /// Of each line; one always fits, whatever the letters.
-const KEPT_LETTERS: usize = 1000;
+const TAIL_LINE_LETTERS: usize = 1000;
 /// How long the last lines of a process that has ended may be under way. They are there at once,
 /// unless a child of it lives on and has the pipe too.
-const ON_THE_WAY: Duration = Duration::from_millis(100);
+const TAIL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The last lines of a worker's stderr.
 #[derive(Clone, Default)]
@@ -31,11 +31,11 @@ pub(crate) struct StderrTail(Arc<TailLines>);
 #[derive(Default)]
 struct TailLines {
     lines: Mutex<VecDeque<String>>,
-    /// Nothing more will come.
+    /// The pipe has ended.
     is_whole: watch::Sender<bool>,
 }
 
-/// Says, when it is dropped, that nothing more will come.
+/// Marks the tail as complete when it is dropped.
 pub(crate) struct TailEnd(StderrTail);
 
 impl Drop for TailEnd {
@@ -52,22 +52,22 @@ impl StderrTail {
 
     fn push(&self, line: &str) {
         // Of a stack that is written when a worker crashes, only the model's part says something.
-        if line.starts_with(OURS) {
+        if line.starts_with(BACKEND_FRAME) {
             return;
         }
         let mut lines = self.0.lines.lock();
-        if lines.len() == KEPT {
+        if lines.len() == TAIL_LINES {
             lines.pop_front();
         }
-        lines.push_back(line.chars().take(KEPT_LETTERS).collect());
+        lines.push_back(line.chars().take(TAIL_LINE_LETTERS).collect());
     }
 
     /// The lines, one below the other, once all are read.
     pub(crate) async fn text(&self) -> String {
         let mut is_whole = self.0.is_whole.subscribe();
-        let _ = tokio::time::timeout(ON_THE_WAY, is_whole.wait_for(|it| *it)).await;
+        let _ = tokio::time::timeout(TAIL_TIMEOUT, is_whole.wait_for(|it| *it)).await;
         let lines = self.0.lines.lock();
-        let mut room = KEPT_BYTES;
+        let mut room = TAIL_BYTES;
         let fits = |line: &&String| {
             let fits = line.len() < room;
             room = room.saturating_sub(line.len() + 1);
@@ -100,7 +100,7 @@ pub(crate) struct LineBudget {
 
 impl Default for LineBudget {
     fn default() -> LineBudget {
-        LineBudget { since: Instant::now(), left: PER_SECOND, dropped: 0 }
+        LineBudget { since: Instant::now(), left: MAX_LINES_PER_SECOND, dropped: 0 }
     }
 }
 
@@ -108,7 +108,7 @@ impl LineBudget {
     /// May one more line be logged? Says how many were not since the last one.
     pub(crate) fn take(&mut self) -> Option<u64> {
         if Duration::from_secs(1) <= self.since.elapsed() {
-            (self.since, self.left) = (Instant::now(), PER_SECOND);
+            (self.since, self.left) = (Instant::now(), MAX_LINES_PER_SECOND);
         }
         if self.left == 0 {
             self.dropped += 1;
@@ -150,7 +150,7 @@ fn report_dropped(source: &OutputSource, dropped: u64) {
         let OutputSource { model, instance, stream, .. } = source;
         tracing::warn!(
             target: "troupe::python", %model, %instance, stream,
-            "{dropped} lines were not logged: more than {PER_SECOND} in a second"
+            "{dropped} lines were not logged: more than {MAX_LINES_PER_SECOND} in a second"
         );
     }
 }
@@ -176,7 +176,7 @@ impl Splitter {
                 Some(text) => (text, true),
                 None => (part, false),
             };
-            let room = LONGEST - self.line.len();
+            let room = MAX_LINE_BYTES - self.line.len();
             self.line.extend_from_slice(&text[..text.len().min(room)]);
             self.cut += text.len().saturating_sub(room);
             if is_whole {
@@ -233,15 +233,15 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        let long = vec![b'x'; LONGEST + 10];
-        let expected = format!("{} … 10 bytes cut", "x".repeat(LONGEST));
+        let long = vec![b'x'; MAX_LINE_BYTES + 10];
+        let expected = format!("{} … 10 bytes cut", "x".repeat(MAX_LINE_BYTES));
         check(&[&long[..5], &long[5..], b"\nnext\n"], &[&expected, "next"]);
     }
 
     #[test]
     fn a_flood_is_counted_instead_of_logged() {
         let mut budget = LineBudget::default();
-        let logged = (0..PER_SECOND + 100).filter(|_| budget.take().is_some()).count();
-        assert_eq!((logged, budget.dropped), (PER_SECOND as usize, 100));
+        let logged = (0..MAX_LINES_PER_SECOND + 100).filter(|_| budget.take().is_some()).count();
+        assert_eq!((logged, budget.dropped), (MAX_LINES_PER_SECOND as usize, 100));
     }
 }

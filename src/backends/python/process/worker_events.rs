@@ -1,12 +1,11 @@
-//! What a worker says beside answers, from its start to its last words: log lines and metrics.
+//! Events of a worker beside its answers, from its start to its end: log lines and metrics.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::python::process::stdio_log::LineBudget;
-use crate::python::process::worker_metrics::WorkerMetrics;
+use super::{stdio_log::LineBudget, worker_metrics::WorkerMetrics};
 use troupe_base::metrics::{CopiedBytes, Metrics};
 
 /// The level of `Logger.VERBOSE`.

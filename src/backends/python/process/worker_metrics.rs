@@ -1,4 +1,4 @@
-//! Metrics of models: what a worker holds of them, by number, and what it says of them.
+//! Custom metrics of models: the families and series a worker has handles of, by number.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Answers out of a frame. Nothing a worker says is believed before it is checked.
+//! Decodes answers out of a frame. Nothing a worker says is believed before it is checked.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -225,7 +225,7 @@ fn tensor(cursor: &mut Cursor<'_>, memory: &mut Memory<'_>) -> Result<Result<Ten
     }
     let dtype =
         DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
-    memory.tensor(cursor, (dtype, shape), (place, size))
+    memory.tensor(cursor, dtype, shape, place, size)
 }
 
 /// Where tensors that are not in the frame can lie.
@@ -240,8 +240,10 @@ impl Memory<'_> {
     pub(crate) fn tensor(
         &mut self,
         cursor: &mut Cursor<'_>,
-        (dtype, shape): (DataType, Shape),
-        (place, size): (u32, u64),
+        dtype: DataType,
+        shape: Shape,
+        place: u32,
+        size: u64,
     ) -> Result<Result<Tensor>, String> {
         if place == 0 {
             let data = cursor.bytes(size)?;

@@ -1,11 +1,11 @@
-//! Requests into one frame: heads that repeat, then bytes, small ones in the frame itself.
+//! Encodes requests into one frame: heads that repeat, then bytes; large ones lie in segments.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::frames::FRAME_LIMIT;
 use crate::python::memory::segments::Segments;
-use crate::python::protocol::frames::FRAME_LIMIT;
 use troupe_base::{
     error::{Error, Result},
     request::{Correlation, Parameter, Parameters, Request, Wanted},
@@ -50,7 +50,7 @@ pub(crate) fn execute(
         }
     }
     mark_sole_readers(frame, &placed);
-    finish(frame, (sequence, groups.len()), segments, 0);
+    finish(frame, sequence, groups.len(), segments, 0);
     Ok(())
 }
 
@@ -58,16 +58,11 @@ pub(crate) fn execute(
 pub(crate) fn news(frame: &mut Vec<u8>, segments: &mut Segments, flags: u16) {
     frame.clear();
     frame.resize(24, 0);
-    finish(frame, (0, 0), segments, flags);
+    finish(frame, 0, 0, segments, flags);
 }
 
 /// Fills in the first 24 bytes, and after them what happened to segments.
-fn finish(
-    frame: &mut Vec<u8>,
-    (sequence, groups): (u32, usize),
-    segments: &mut Segments,
-    flags: u16,
-) {
+fn finish(frame: &mut Vec<u8>, sequence: u32, groups: usize, segments: &mut Segments, flags: u16) {
     let mut counts = [0, 0, 0];
     if segments.has_news() {
         // What does not fit into the counters goes with the next frame.
@@ -131,7 +126,7 @@ fn put_request(
     for tensor in request.inputs.iter().flatten() {
         match tensor.segment().filter(|_| is_placed(tensor)) {
             Some((lease, offset)) => {
-                put_place(frame, tensor, (lease, offset), placed);
+                put_place(frame, tensor, lease, offset, placed);
                 put_lengths(frame, tensor)?;
             }
             None => {
@@ -185,7 +180,8 @@ fn put_head(frame: &mut Vec<u8>, index: usize, tensor: &Tensor, is_placed: bool)
 pub(crate) fn put_place(
     frame: &mut Vec<u8>,
     tensor: &Tensor,
-    (lease, offset): (&Arc<Lease>, usize),
+    lease: &Arc<Lease>,
+    offset: usize,
     placed: &mut Vec<Placed>,
 ) {
     let size = tensor.data().len();

@@ -1,4 +1,4 @@
-//! The fork server's messages, one read each.
+//! Messages of a fork server's control socket, one read each.
 
 use std::{io, os::fd::OwnedFd};
 

@@ -1,4 +1,4 @@
-//! Calls out of a frame: what a model asks of another, in names. Nothing is believed unchecked.
+//! Decodes calls of other models (BLS) out of a frame. Nothing is believed unchecked.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
+use super::decode::{Cursor, Memory, parameters};
 use crate::python::memory::segments::Segments;
-use crate::python::protocol::decode::Cursor;
-use crate::python::protocol::decode::Memory;
-use crate::python::protocol::decode::parameters;
 use troupe_base::{
     error::{Error, Result},
     model::{Model, pick_outputs, place_inputs},
@@ -125,7 +123,7 @@ pub(crate) fn read_model_call<'a>(
         let name = names.name(u64::from(length))?;
         let dtype =
             DataType::from_proto(i32::from(code)).ok_or_else(|| format!("element type {code}"))?;
-        match memory.tensor(&mut bodies, (dtype, shape), (place, size))? {
+        match memory.tensor(&mut bodies, dtype, shape, place, size)? {
             Ok(tensor) => call.inputs.push((name, tensor)),
             Err(error) => {
                 let text = format!("input '{name}': {error}");

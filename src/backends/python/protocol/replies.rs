@@ -1,17 +1,14 @@
-//! Answers to calls into frames: heads that repeat, then bytes, large ones in shared segments.
+//! Encodes replies to calls: heads that repeat, then bytes; large ones lie in segments.
 
 use std::sync::Arc;
 
+use super::{
+    decode::code_of,
+    encode::{
+        Placed, check_room, is_placed, mark_sole_readers, pad, parameters_json, place, put_place,
+    },
+};
 use crate::python::memory::segments::Segments;
-use crate::python::protocol::decode::code_of;
-use crate::python::protocol::encode::Placed;
-use crate::python::protocol::encode::check_room;
-use crate::python::protocol::encode::is_placed;
-use crate::python::protocol::encode::mark_sole_readers;
-use crate::python::protocol::encode::pad;
-use crate::python::protocol::encode::parameters_json;
-use crate::python::protocol::encode::place;
-use crate::python::protocol::encode::put_place;
 use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
@@ -149,7 +146,7 @@ fn put_response(
         match tensor.segment().filter(|_| is_placed(&tensor)) {
             Some((lease, offset)) => {
                 written.large += tensor.data().len() as u64;
-                put_place(frame, &tensor, (lease, offset), &mut placed);
+                put_place(frame, &tensor, lease, offset, &mut placed);
                 let hold = segments.hold(tensor);
                 frame.extend_from_slice(&hold.to_le_bytes());
             }

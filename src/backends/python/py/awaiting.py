@@ -1,4 +1,4 @@
-"""Coroutines that wait for replies: told by whoever reads the socket, or by a thread that does it."""
+"""Waiting for replies in coroutines: woken by the thread that reads the socket."""
 from _thread import get_ident
 
 # The key of the thread that reads for coroutines.
@@ -66,7 +66,7 @@ class Awaiting:
         except ServerGone:
             self.is_pumping = False
 
-    def tell(self, call):
+    def wake_coroutine(self, call):
         """Has the loop of a coroutine go on with it; under the mutex."""
         loop, thread, callback = self.awaiting.pop(call)
         if get_ident() == thread:

@@ -10,7 +10,7 @@ from troupe_senders import InferenceResponseSender
 from troupe_worker import CHECK_FAILED, answer
 
 # How long tasks may take to end, in seconds, once the model is unloaded.
-GRACE = 1
+CANCEL_GRACE_SECONDS = 1
 
 
 class Coroutines:
@@ -53,7 +53,7 @@ class Coroutines:
         for task in tasks:
             task.cancel()
         if tasks:
-            ended, _ = loop.run_until_complete(asyncio.wait(tasks, timeout=GRACE))
+            ended, _ = loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_GRACE_SECONDS))
             for task in ended:
                 # Looked at, so that nothing is logged of tasks that raised because they were ended.
                 task.cancelled() or task.exception()

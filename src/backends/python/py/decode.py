@@ -1,4 +1,4 @@
-"""Frames into requests. Heads repeat, so what they say is kept."""
+"""Decodes frames into requests. Heads repeat, so what they hold is cached."""
 import struct
 
 from troupe_frames import DIMS, NUMBER

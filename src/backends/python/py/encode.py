@@ -1,4 +1,4 @@
-"""Responses into frames. Names, types and shapes repeat, so their heads are kept."""
+"""Encodes responses into frames. Names, types and shapes repeat, so their heads are cached."""
 import json
 import struct
 from threading import Lock

@@ -1,4 +1,4 @@
-"""How mistakes of a model are told."""
+"""Error texts for exceptions that a model raises."""
 
 
 class PlainError(Exception):

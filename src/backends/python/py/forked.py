@@ -1,4 +1,4 @@
-"""What becomes of a worker's sockets in the processes that its model forks: nothing."""
+"""Forks of a model's own: cuts the worker's sockets off in processes that its model forks."""
 import os
 import sys
 from _thread import allocate_lock

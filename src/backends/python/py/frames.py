@@ -7,7 +7,7 @@ from itertools import count
 from threading import Condition
 
 from troupe_awaiting import PUMP, Awaiting, ServerGone
-from troupe_look import CHUNK, Look
+from troupe_spin import CHUNK, AdaptiveSpin
 
 # Kinds of frames, both ways.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
@@ -92,7 +92,7 @@ class Frames(Awaiting):
         self.out = []
         self.kept = []
         # What comes within so many nanoseconds is looked for.
-        self.executions_look, self.replies_look = Look(control, 400_000), Look(control, 200_000)
+        self.executions_spin, self.replies_spin = AdaptiveSpin(control, 400_000), AdaptiveSpin(control, 200_000)
 
     # Sending.
 
@@ -195,7 +195,7 @@ class Frames(Awaiting):
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
-        look = self.executions_look if key is None else self.replies_look
+        spin = self.executions_spin if key is None else self.replies_spin
         mutex.acquire()
         try:
             while True:
@@ -216,7 +216,7 @@ class Frames(Awaiting):
                 self.is_reading = True
                 mutex.release()
                 try:
-                    frame = self.receive(look)
+                    frame = self.receive(spin)
                 except (ServerGone, ConnectionError):
                     # Anything else is an alarm of the model's, and nothing was lost.
                     self.is_gone = True
@@ -245,7 +245,7 @@ class Frames(Awaiting):
             for key in list(self.waiting):
                 self.wake(key)
             for call in list(self.awaiting):
-                self.tell(call)
+                self.wake_coroutine(call)
         else:
             self.wake(None if None in self.waiting else next(iter(self.waiting)))
 
@@ -281,7 +281,7 @@ class Frames(Awaiting):
                 return self.discard(frame)
             found.append(frame)
             if call in self.awaiting:
-                self.tell(call)
+                self.wake_coroutine(call)
             else:
                 self.wake(call)
             if self.replies.get(call) is not found:
@@ -296,7 +296,7 @@ class Frames(Awaiting):
         """Threads and coroutines that wait for credit; under the mutex."""
         self.wake(key)
         if key in self.awaiting:
-            self.tell(key)
+            self.wake_coroutine(key)
 
     def wake(self, key):
         """Whoever is woken takes what is there, or reads, or waits anew."""
@@ -306,11 +306,11 @@ class Frames(Awaiting):
 
     # Reading; only by whoever has set `is_reading`.
 
-    def receive(self, look):
+    def receive(self, spin):
         """The next frame as it comes."""
         raw = self.rest
         if not raw:
-            raw = look.bytes()
+            raw = spin.receive()
             if not raw:
                 raise ServerGone
         if len(raw) < 8:

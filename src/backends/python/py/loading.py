@@ -1,4 +1,4 @@
-"""A model's file into a class, and a class's wishes into a configuration."""
+"""Loading a model: imports its file, limits memory, completes its configuration."""
 import os
 import resource
 import sys

@@ -12,7 +12,7 @@ from troupe_types import TritonModelException
 ADD, SET, OBSERVE, DROP = range(4)
 FLOAT = struct.Struct("<d")
 # Counted events are sent with the next frame, and at the latest after so many seconds.
-HOLD = 0.01
+HOLD_SECONDS = 0.01
 # More are sent at once.
 HELD_EVENTS = 4096
 DELETED = (
@@ -207,7 +207,7 @@ def send_what_was_counted():
     global is_rung
     while True:
         bell.acquire()
-        sleep(HOLD)
+        sleep(HOLD_SECONDS)
         is_rung = False
         try:
             flush()

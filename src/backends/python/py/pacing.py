@@ -1,4 +1,4 @@
-"""Coroutines that send more than their clients take: they wait at their next `await`, nobody else."""
+"""Flow control for coroutines: one that is ahead of its client waits at its next `await`."""
 from asyncio import Task
 from collections.abc import Coroutine
 

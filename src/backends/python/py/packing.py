@@ -1,4 +1,4 @@
-"""Inputs of calls into frames. Names, types and shapes repeat, so their heads are kept."""
+"""Encodes inputs of calls into frames. Names, types and shapes repeat, so heads are cached."""
 import struct
 
 import numpy as np

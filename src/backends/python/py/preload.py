@@ -4,10 +4,10 @@ import os
 import threading
 
 import troupe_forked
-from troupe_forks import Forks
+from troupe_children import Children
 
 # How often, and how long each time, to look again for threads that are just ending.
-LOOKS, LOOK_SECONDS = 50, 0.01
+RETRIES, RETRY_SECONDS = 50, 0.01
 
 
 def preload(model, args):
@@ -24,7 +24,7 @@ def serve(worker, main):
     frames, control = worker.frames, worker.segments.passing
     # It is no worker any more, and what it forks are its own children.
     troupe_forked.worker = None
-    Forks(control, main, find_threads, (frames.control,)).serve()
+    Children(control, main, find_threads, (frames.control,)).serve()
 
 
 def find_threads():
@@ -41,10 +41,10 @@ def find_threads():
             os._exit(0)
         os.waitpid(pid, 0)
         others = other_tasks()
-    for _ in range(LOOKS):
+    for _ in range(RETRIES):
         if not others:
             return None
-        threading.Event().wait(LOOK_SECONDS)
+        threading.Event().wait(RETRY_SECONDS)
         others = other_tasks()
     told = [
         f"'{names[task]}'" if task in names else f"'{command_of(task)}' (thread {task} of a library)"

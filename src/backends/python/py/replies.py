@@ -1,4 +1,4 @@
-"""Replies to calls into responses. Large outputs stay where they are: arrays hold their memory."""
+"""Decodes replies to calls. Large outputs stay in shared memory, which their arrays hold."""
 import json
 import struct
 

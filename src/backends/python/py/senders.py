@@ -13,7 +13,7 @@ COMPLETE_FINAL = 1
 # Bytes a request may have on their way to its client; then `send` waits.
 WINDOW = 1 << 20
 # A coroutine waits at its next `await` instead; one that has none by then waits in `send`.
-MOST = 2 * WINDOW
+MAX_AHEAD = 2 * WINDOW
 # What a response costs beside its bytes.
 OVERHEAD = 256
 
@@ -63,7 +63,7 @@ class InferenceResponseSender:
                 self._close()
         if not is_final and WINDOW < self._account[0]:
             paced = self._coroutine()
-            if paced is not None and self._account[0] - size <= MOST:
+            if paced is not None and self._account[0] - size <= MAX_AHEAD:
                 paced.full.append((self, size))
             else:
                 self._wait(size)

@@ -63,7 +63,7 @@ class Worker:
 
     def start(self):
         """Obeys the first frame; False if there is nothing to serve."""
-        _, raw = self.frames.receive(self.frames.executions_look)
+        _, raw = self.frames.receive(self.frames.executions_spin)
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = troupe_forked.worker = self
         self.model_name = args["model_name"]

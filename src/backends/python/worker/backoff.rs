@@ -1,12 +1,13 @@
-//! How long to wait before a worker is started again.
+//! Back-off: how long to wait before a worker is started again.
 
 use std::time::Duration;
 
-/// The first pause and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The first pause; each one after it is twice as long, up to the longest.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// So many workers in a row may end before they have answered anything, and the next is started
 /// at once.
-const FORGIVEN: u32 = 2;
+const FREE_RESTARTS: u32 = 2;
 
 /// Grows while workers end or refuse to start one after the other.
 #[derive(Default)]
@@ -26,14 +27,14 @@ impl Backoff {
 
     /// A worker did not even get ready.
     pub(crate) fn refused(&mut self) -> Duration {
-        self.failures = self.failures.max(FORGIVEN) + 1;
+        self.failures = self.failures.max(FREE_RESTARTS) + 1;
         self.pause()
     }
 
     fn pause(&self) -> Duration {
-        match self.failures.checked_sub(FORGIVEN + 1) {
+        match self.failures.checked_sub(FREE_RESTARTS + 1) {
             None => Duration::ZERO,
-            Some(doublings) => PAUSE.0.saturating_mul(1 << doublings.min(16)).min(PAUSE.1),
+            Some(doublings) => MIN_PAUSE.saturating_mul(1 << doublings.min(16)).min(MAX_PAUSE),
         }
     }
 }
@@ -66,6 +67,6 @@ mod tests {
         check("rrr", &[100, 200, 400]);
         check("prre", &[0, 100, 200, 400]);
         check(&"r".repeat(9), &[100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
-        assert_eq!(Backoff { failures: u32::MAX - 1 }.ended(false), PAUSE.1);
+        assert_eq!(Backoff { failures: u32::MAX - 1 }.ended(false), MAX_PAUSE);
     }
 }

@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::calls::refused;
-use super::in_flight::RequestKey;
-use super::link::{Link, State};
+use super::{
+    calls::refused,
+    in_flight::RequestKey,
+    link::{Link, State},
+};
 use crate::python::protocol::replies::CallReply;
 use troupe_base::{
     error::Error,

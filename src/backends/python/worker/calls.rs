@@ -5,9 +5,11 @@ use std::{cell::RefCell, num::NonZeroUsize, rc::Weak, sync::Arc, time::Instant};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::call_table::{CallEvent, Calls, Copying};
-use super::link::{Link, State};
-use super::shm_copy::{MAX_COPY_HERE, copy, needs_copy};
+use super::{
+    call_table::{CallEvent, Calls, Copying},
+    link::{Link, State},
+    shm_copy::{MAX_COPY_HERE, copy, needs_copy},
+};
 use crate::python::{
     process::launch_spec::LaunchSpec,
     protocol::{

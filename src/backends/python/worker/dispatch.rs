@@ -8,11 +8,11 @@ use std::{
 
 use bytes::Bytes;
 
-use super::in_flight::{
-    GroupEvent, GroupEvents, InFlightBatch, InFlightGroup, RequestKey, all_failed,
+use super::{
+    in_flight::{GroupEvent, GroupEvents, InFlightBatch, InFlightGroup, RequestKey, all_failed},
+    link::{Link, State, failure},
+    shm_copy::MAX_COPY_HERE,
 };
-use super::link::{Link, State, failure};
-use super::shm_copy::MAX_COPY_HERE;
 use crate::python::protocol::{
     decode::{Cursor, GroupAnswer, RequestOutcome, answer, answer_head},
     encode,

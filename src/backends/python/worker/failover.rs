@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
-use super::in_flight::{GroupEvent, GroupEvents, all_failed, failed};
-use super::link::{Link, State};
+use super::{
+    in_flight::{GroupEvent, GroupEvents, all_failed, failed},
+    link::{Link, State},
+};
 use troupe_base::{backend::Completion, error::Error, request::Request};
 
 impl Link {

@@ -2,8 +2,10 @@
 
 use std::{cell::RefCell, rc::Weak, time::Duration};
 
-use super::in_flight::{GroupEvents, InFlightGroup, deliver, failed};
-use super::link::{Link, State};
+use super::{
+    in_flight::{GroupEvents, InFlightGroup, deliver, failed},
+    link::{Link, State},
+};
 use crate::python::protocol::encode;
 use troupe_base::error::Error;
 

@@ -4,9 +4,11 @@ use std::{cell::RefCell, rc::Weak, time::Instant};
 
 use tokio::sync::mpsc;
 
-use super::detached::TakenBytes;
-use super::in_flight::RequestKey;
-use super::link::{Link, State};
+use super::{
+    detached::TakenBytes,
+    in_flight::RequestKey,
+    link::{Link, State},
+};
 use crate::python::protocol::{
     decode::{Cursor, single},
     frames::frame_head,

@@ -1,4 +1,5 @@
-//! Keeps a thread awake while a worker's next frame is about to come: to be woken takes longer.
+//! Adaptive spin: polls briefly for a worker's next frame where it usually comes soon, because to be
+//! woken takes longer.
 
 use std::{
     cell::Cell,
@@ -8,167 +9,171 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// What comes this soon is worth staying awake for.
-const FRAME_SOON: Duration = Duration::from_micros(200);
-const WORK_SOON: Duration = Duration::from_micros(400);
-/// Nobody stays awake longer than this, and than twice what it usually takes and this much more.
-const MOST: Duration = Duration::from_micros(600);
-const MORE: Duration = Duration::from_micros(50);
-/// Whoever was let by held the processor this long: it is needed elsewhere.
-const CROWDED: Duration = Duration::from_micros(500);
-/// How long to sleep as others do after a watch in vain: the longer the more of them there were.
-const LEAST_REST: Duration = Duration::from_millis(10);
-const MOST_REST: Duration = Duration::from_secs(1);
-/// If the last look was longer ago, something else has run here, and what it led to is next.
-const BUSY: Duration = Duration::from_micros(4);
-/// So often in a row nobody is let by because of that.
-const MOST_BUSY: u32 = 3;
+/// A reply, or the next work after one, that usually takes no longer is worth spinning for.
+const MAX_USUAL_REPLY: Duration = Duration::from_micros(200);
+const MAX_USUAL_IDLE: Duration = Duration::from_micros(400);
+/// A spin lasts no longer than this, and than twice what it usually takes and this margin.
+const MAX_SPIN: Duration = Duration::from_micros(600);
+const SPIN_MARGIN: Duration = Duration::from_micros(50);
+/// If `yield_now` does not return within this, the core is contended: back off.
+const CONTENDED_YIELD: Duration = Duration::from_micros(500);
+/// How long not to spin after a spin in vain: doubled by each one, up to the longest.
+const MIN_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// If the last check was longer ago, another task has run on this thread, and what it led to is next.
+const BUSY_GAP: Duration = Duration::from_micros(4);
+/// So many checks in a row do not yield the core because of that.
+const MAX_BUSY_CHECKS: u32 = 3;
 
-/// Knows how soon a worker's frames come, and its next work once it has none, and watches for what
-/// comes soon.
+/// Learns how soon a worker's replies come, and its next work once it is idle, and spins for what
+/// usually comes soon.
 pub(crate) struct AdaptiveSpin {
-    watch: Rc<Watch>,
+    state: Rc<SpinState>,
     frame: Expected,
     work: Expected,
 }
 
-/// Something that comes a while after something else.
+/// A delay: something that comes a while after something else.
 struct Expected {
     /// Sooner than this is soon.
     soon: Duration,
     since: Option<Instant>,
-    /// Until when it is watched for.
+    /// Until when to spin for it.
     until: Option<Instant>,
     /// Moving average of how long it took.
     usual: Duration,
-    rest: Duration,
-    rests_until: Option<Instant>,
+    backoff: Duration,
+    backs_off_until: Option<Instant>,
 }
 
 #[derive(Default)]
-struct Watch {
-    /// `None` while there is nothing to watch for.
+struct SpinState {
+    /// `None` while there is nothing to spin for.
     until: Cell<Option<Instant>>,
-    is_crowded: Cell<bool>,
-    looked: Cell<Option<Instant>>,
-    /// Looks in a row after something else has run.
+    is_contended: Cell<bool>,
+    checked: Cell<Option<Instant>>,
+    /// Checks in a row after something else has run.
     busy: Cell<u32>,
     begun: Notify,
     is_over: Cell<bool>,
 }
 
 impl AdaptiveSpin {
-    /// Watches on the runtime of the current thread.
+    /// Spins on the runtime of the current thread.
     pub(crate) fn new() -> AdaptiveSpin {
-        let watch = Rc::new(Watch::default());
-        // On a single core whoever is waited for would be kept from running.
+        let state = Rc::new(SpinState::default());
+        // On a single core a spin would keep the worker from running.
         if std::thread::available_parallelism().is_ok_and(|it| 1 < it.get()) {
-            actix_rt::spawn(watch_for_frames(watch.clone()));
+            actix_rt::spawn(spin_for_frames(state.clone()));
         }
-        AdaptiveSpin { watch, frame: Expected::new(FRAME_SOON), work: Expected::new(WORK_SOON) }
+        AdaptiveSpin {
+            state,
+            frame: Expected::new(MAX_USUAL_REPLY),
+            work: Expected::new(MAX_USUAL_IDLE),
+        }
     }
 
     /// The worker was given work at `now`.
     pub(crate) fn on_dispatch(&mut self, now: Instant) {
-        self.work.came(now, self.watch.is_crowded.take());
+        self.work.came(now, self.state.is_contended.take());
         self.on_request(now);
     }
 
     /// The worker was given something that it will answer with a frame.
     pub(crate) fn on_request(&mut self, now: Instant) {
-        self.watch.set(self.frame.expect(now));
+        self.state.set(self.frame.expect(now));
     }
 
     /// A frame of the worker came.
     pub(crate) fn on_reply(&mut self, now: Instant) {
-        self.watch.set(None);
-        self.frame.came(now, self.watch.is_crowded.take());
+        self.state.set(None);
+        self.frame.came(now, self.state.is_contended.take());
     }
 
     /// The worker has nothing left to do.
     pub(crate) fn on_idle(&mut self, now: Instant) {
-        self.watch.set(self.work.expect(now));
+        self.state.set(self.work.expect(now));
     }
 }
 
 impl Expected {
     fn new(soon: Duration) -> Expected {
-        let (usual, rest) = (MOST, LEAST_REST);
-        Expected { soon, since: None, until: None, usual, rest, rests_until: None }
+        let (usual, backoff) = (MAX_SPIN, MIN_BACKOFF);
+        Expected { soon, since: None, until: None, usual, backoff, backs_off_until: None }
     }
 
-    /// Until when to watch for it, if that is worth while.
+    /// Until when to spin for it, if that is worth while.
     fn expect(&mut self, now: Instant) -> Option<Instant> {
         self.since = Some(now);
-        let is_worth_it = self.usual < self.soon && self.rests_until.is_none_or(|it| it <= now);
-        self.until = is_worth_it.then(|| now + MOST.min(2 * self.usual + MORE));
+        let is_worth_it = self.usual < self.soon && self.backs_off_until.is_none_or(|it| it <= now);
+        self.until = is_worth_it.then(|| now + MAX_SPIN.min(2 * self.usual + SPIN_MARGIN));
         self.until
     }
 
-    fn came(&mut self, now: Instant, was_crowded: bool) {
+    fn came(&mut self, now: Instant, was_contended: bool) {
         let Some(since) = self.since.take() else { return };
-        let took = now.saturating_duration_since(since).min(MOST);
+        let took = now.saturating_duration_since(since).min(MAX_SPIN);
         self.usual = (self.usual * 7 + took) / 8;
         match self.until.take() {
-            Some(until) if until < now || was_crowded => {
-                self.rests_until = Some(now + self.rest);
-                self.rest = MOST_REST.min(2 * self.rest);
+            Some(until) if until < now || was_contended => {
+                self.backs_off_until = Some(now + self.backoff);
+                self.backoff = MAX_BACKOFF.min(2 * self.backoff);
             }
-            Some(_) => self.rest = LEAST_REST.max(self.rest - self.rest / 64),
+            Some(_) => self.backoff = MIN_BACKOFF.max(self.backoff - self.backoff / 64),
             None => (),
         }
     }
 }
 
-impl Watch {
-    /// Watches until then.
+impl SpinState {
+    /// Spins until then.
     fn set(&self, until: Option<Instant>) {
         if self.until.replace(until).is_none() && until.is_some() {
             self.begun.notify_one();
         }
     }
 
-    /// Lets others run if nothing runs here, and says whether to go on.
-    fn goes_on(&self) -> bool {
+    /// Yields the core if nothing else runs on this thread, and says whether to spin on.
+    fn spins_on(&self) -> bool {
         let Some(until) = self.until.get() else { return false };
         let now = Instant::now();
         if now < until {
-            let is_busy = self.looked.get().is_some_and(|it| BUSY < now - it);
+            let is_busy = self.checked.get().is_some_and(|it| BUSY_GAP < now - it);
             let busy = if is_busy { self.busy.get() + 1 } else { 0 };
-            if 0 < busy && busy <= MOST_BUSY {
+            if 0 < busy && busy <= MAX_BUSY_CHECKS {
                 self.busy.set(busy);
-                self.looked.set(Some(now));
+                self.checked.set(Some(now));
                 return true;
             }
             std::thread::yield_now();
             let after = Instant::now();
             self.busy.set(0);
-            self.looked.set(Some(after));
-            if after - now < CROWDED {
+            self.checked.set(Some(after));
+            if after - now < CONTENDED_YIELD {
                 return true;
             }
-            self.is_crowded.set(true);
+            self.is_contended.set(true);
         }
         self.until.set(None);
         false
     }
 }
 
-/// Looks for frames without sleeping while they are expected, as long as the worker is wanted.
-async fn watch_for_frames(watch: Rc<Watch>) {
-    while !watch.is_over.get() {
-        while watch.goes_on() {
+/// Polls for frames without sleeping while they are expected, as long as the worker is wanted.
+async fn spin_for_frames(state: Rc<SpinState>) {
+    while !state.is_over.get() {
+        while state.spins_on() {
             tokio::task::yield_now().await;
         }
-        watch.begun.notified().await;
+        state.begun.notified().await;
     }
 }
 
 impl Drop for AdaptiveSpin {
     fn drop(&mut self) {
-        self.watch.until.set(None);
-        self.watch.is_over.set(true);
-        self.watch.begun.notify_one();
+        self.state.until.set(None);
+        self.state.is_over.set(true);
+        self.state.begun.notify_one();
     }
 }
 
@@ -176,10 +181,10 @@ impl Drop for AdaptiveSpin {
 mod tests {
     use super::*;
 
-    /// How long it is watched for, after it came so many microseconds late each time.
+    /// How long the spin is, after it came so many microseconds late each time.
     fn check(took: &[u64], expected: Option<u64>) {
         let mut now = Instant::now();
-        let mut frame = Expected::new(FRAME_SOON);
+        let mut frame = Expected::new(MAX_USUAL_REPLY);
         for took in took {
             frame.expect(now);
             now += Duration::from_micros(*took);
@@ -202,7 +207,7 @@ mod tests {
     fn what_was_watched_for_in_vain_is_not_for_a_while() {
         let often = [50; 40];
         check(&[often.as_slice(), &[1000]].concat(), None);
-        // The rest is over.
+        // The back-off is over.
         check(&[often.as_slice(), &[1000], &often, &[10_000], &often].concat(), Some(150));
         // And longer after the second time, unless many came in time between.
         let twice = [often.as_slice(), &[1000, 10_000], &often[..10], &[1000]].concat();
@@ -216,11 +221,11 @@ mod tests {
         let now = Instant::now();
         spin.frame.usual = Duration::ZERO;
         spin.on_dispatch(now);
-        assert!(spin.watch.until.get().is_some());
+        assert!(spin.state.until.get().is_some());
         spin.on_reply(now);
-        assert_eq!(spin.watch.until.get(), None);
-        let watch = spin.watch.clone();
+        assert_eq!(spin.state.until.get(), None);
+        let state = spin.state.clone();
         drop(spin);
-        assert!(!watch.goes_on() && watch.is_over.get());
+        assert!(!state.spins_on() && state.is_over.get());
     }
 }

@@ -2,9 +2,11 @@
 
 use std::{cell::RefCell, collections::VecDeque, rc::Weak};
 
-use super::in_flight::{deliver, failed};
-use super::link::{Link, Start};
-use super::shm_copy::copy;
+use super::{
+    in_flight::{deliver, failed},
+    link::{Link, Start},
+    shm_copy::copy,
+};
 use crate::python::process::launch_spec::LaunchSpec;
 use troupe_base::{error::Error, request::Request};
 

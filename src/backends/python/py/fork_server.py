@@ -1,4 +1,4 @@
-"""The parent of all workers of one interpreter: imports numpy once, forks a worker per request.
+"""The fork server of one interpreter: imports numpy once, forks a worker per order.
 
 Started with its control socket (SOCK_SEQPACKET) as standard input. It has no threads of its own,
 and ends with the server: then the other end of that socket closes.
@@ -49,14 +49,14 @@ def main(sources):
         return
     sys.meta_path.insert(0, Sources(sources))
     import triton_python_backend_utils
-    import troupe_forks
+    import troupe_children
     import troupe_worker
 
     sys.modules["c_python_backend_utils"] = triton_python_backend_utils
     control.send(HELLO + json.dumps(hello).encode())
     gc.collect()
     gc.freeze()
-    troupe_forks.Forks(control, troupe_worker.main).serve()
+    troupe_children.Children(control, troupe_worker.main).serve()
 
 
 main(SOURCES)  # noqa: F821  (given by whoever executes this file)

@@ -1,4 +1,4 @@
-"""Forks workers on order, reaps them, and ends whatever they leave behind."""
+"""Child processes: forks workers on order, reaps them, and ends whatever they leave behind."""
 import _socket
 import ctypes
 import json
@@ -21,12 +21,12 @@ PARENT_DEATH_SIGNAL, CHILD_SUBREAPER = 1, 36
 # Standing in for the exit of a worker that was not forked.
 NOT_FORKED = 1 << 8
 # How long all processes may take to go at the end.
-DYING_MS = 1000
+KILL_GRACE_MS = 1000
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Forks:
+class Children:
     """A process whose children are workers, or the instances of a model it has preloaded."""
 
     def __init__(self, control, main, find_threads=None, hidden=()):
@@ -147,7 +147,7 @@ class Forks:
             signal_group(pid)
         self.end_strays()
         while self.children:
-            ready = self.poller.poll(DYING_MS)
+            ready = self.poller.poll(KILL_GRACE_MS)
             if not ready:
                 return
             for pidfd, _ in ready:
