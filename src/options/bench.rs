@@ -6,13 +6,13 @@ use clap::Args;
 
 use super::connection::Connection;
 
-/// More levels than anybody waits for.
+/// At most this many levels in one run.
 const MAX_LEVELS: usize = 64;
 
-/// More requests in flight than one machine's ports and memory are good for.
+/// At most this many requests in flight: one machine has ports and memory for no more.
 pub const MAX_IN_FLIGHT: usize = 4096;
 
-/// Load on a server that runs, and what it shows.
+/// Load on a running server, and what to report.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArguments {
     /// The model's name
@@ -71,7 +71,7 @@ pub struct BenchArguments {
     /// Write a report with charts, one HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write everything measured, and the advice, as JSON
+    /// Write all measurements and the advice as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// A version of the model [default: the latest]

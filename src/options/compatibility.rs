@@ -1,8 +1,8 @@
-//! Flags of tritonserver that troupe has no need of, or does not have yet.
+//! Compatibility with tritonserver's flags: accepted without effect, or not supported yet.
 
 use clap::Args;
 
-/// Flags of tritonserver for things troupe has no need of: accepted, with a word in the log.
+/// Flags of tritonserver that troupe does not need: accepted, with a warning in the log.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Accepted without effect")]
 #[allow(missing_docs, reason = "hidden flags")]
@@ -51,7 +51,7 @@ impl WithoutEffect {
     }
 }
 
-/// Flags of tritonserver that ask for something troupe does not do yet.
+/// Flags of tritonserver for what troupe does not support yet.
 pub const NOT_YET: &[&str] = &[
     "allow-client-shm",
     "allow-sagemaker",
@@ -94,7 +94,7 @@ pub const NOT_YET: &[&str] = &[
     "vertex-ai-thread-count",
 ];
 
-/// The first flag among `arguments` that is known and not built.
+/// The first flag among `arguments` that is not supported yet.
 pub fn not_yet(arguments: &[String]) -> Option<&'static str> {
     let named = |argument: &String| {
         let flag = argument.strip_prefix("--")?;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::connection::Connection;
 
-/// One request to a server that runs.
+/// One request to a running server.
 #[derive(Clone, Debug, Args)]
 pub struct InferArguments {
     /// The model's name
@@ -16,13 +16,13 @@ pub struct InferArguments {
     /// missing batch dimension is added
     #[arg(long, short, value_name = "NAME=VALUE", allow_hyphen_values = true)]
     pub input: Vec<String>,
-    /// Dimensions of an input, where they are not told by its data and the model's config
+    /// Dimensions of an input, where its data and the model's config leave them open
     #[arg(long, value_name = "NAME=1,3,224,224", allow_hyphen_values = true)]
     pub shape: Vec<String>,
     /// An output to ask for; may be given more than once [default: all]
     #[arg(long, value_name = "NAME")]
     pub output: Vec<String>,
-    /// Instead of each output, its K largest elements with their labels
+    /// Print the K largest elements of each output with their labels, instead of the output
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub classes: Option<u32>,
     /// A version of the model [default: the latest]
@@ -31,7 +31,7 @@ pub struct InferArguments {
     /// How the server is reached.
     #[command(flatten)]
     pub connection: Connection,
-    /// How long to wait for the answer in all
+    /// How long to wait for the answer
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Print all rows, elements and characters

@@ -35,7 +35,7 @@ pub const DEFAULT_MAX_INPUT_SIZE: usize = 64 << 20;
 #[derive(Debug, Parser)]
 #[command(name = "troupe", version, args_conflicts_with_subcommands = true)]
 pub struct Options {
-    /// Subcommand; none serves.
+    /// Subcommand; without one it serves.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// How to serve.
@@ -46,7 +46,7 @@ pub struct Options {
 /// What the binary does other than serve.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say everything that is wrong with the configs of a repository, without loading anything
+    /// Check the configs of a repository and print every problem, without loading anything
     Check {
         /// Folders of models
         #[arg(required = true)]
@@ -56,24 +56,24 @@ pub enum Command {
     Graph {
         /// The ensemble's name
         model: String,
-        /// Where its config is
+        /// Folder of models that it is in
         #[arg(long, default_value = "model_repository")]
         model_repository: PathBuf,
-        /// Picture or source
+        /// Format: a picture, or source for a drawing tool
         #[arg(long, value_enum, default_value = "svg")]
         format: GraphFormat,
-        /// A file instead of the terminal
+        /// File to write instead of the terminal
         #[arg(long, short)]
         output: Option<PathBuf>,
     },
-    /// Send one request to a server that runs, and print the outputs
+    /// Send one request to a running server and print the outputs
     Infer(InferArguments),
-    /// Run an ensemble's steps again on captured tensors, and say whether they answer the same
+    /// Run an ensemble's steps again on captured tensors and compare their outputs
     ///
-    /// Ends with 0 if all outputs are equal to the captured ones byte by byte, with 1 if one of them
-    /// differs, and with 2 if that could not be found out.
+    /// The exit code is 0 if all outputs are equal to the captured ones byte by byte, 1 if one of
+    /// them differs, and 2 if they could not be compared.
     Replay(ReplayArguments),
-    /// Measure a model under load, and say which step of it is the bottleneck
+    /// Measure a model under load and name the step that is the bottleneck
     Bench(BenchArguments),
 }
 
@@ -119,13 +119,13 @@ pub struct Serve {
     /// Ready only when every model is
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub strict_readiness: bool,
-    /// End when a model fails to load at start
+    /// Exit when a model fails to load at start
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub exit_on_error: bool,
-    /// How long work in flight may take at shutdown
+    /// Seconds that requests in flight may take at shutdown
     #[arg(long, default_value_t = 30)]
     pub exit_timeout_secs: u64,
-    /// Log a line about a model whose oldest request has not moved for so long; 0: never
+    /// Log a warning about a model whose oldest request made no progress for so many seconds; 0: never
     #[arg(long, default_value_t = 30)]
     pub stall_warning_secs: u32,
     /// The server's name in its metadata
@@ -134,12 +134,12 @@ pub struct Serve {
     /// Models loaded at the same time
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub model_load_thread_count: u32,
-    /// Further tries after a failed load
+    /// Retries after a failed load
     #[arg(long, default_value_t = 0)]
     pub model_load_retry_count: u32,
     /// `<backend>,<key>=<value>`, or `<key>=<value>` for all backends: `onnxruntime,library=PATH`
     /// names ONNX Runtime's library or its folder, `python,python=PATH` the interpreter,
-    /// `python,cache=DIR` where what is made is kept
+    /// `python,cache=DIR` the folder for the environments that are made
     #[arg(long, value_parser = backend_setting)]
     pub backend_config: Vec<((String, String), String)>,
     /// Make missing Python environments and fetch a missing ONNX Runtime: `auto` or `never`
@@ -163,7 +163,7 @@ pub struct Serve {
     /// Who may capture tensors.
     #[command(flatten)]
     pub tap: Tap,
-    /// What Triton has and we do without.
+    /// Triton's flags that are accepted without effect.
     #[command(flatten)]
     pub without_effect: WithoutEffect,
 }
@@ -208,7 +208,7 @@ pub struct Listeners {
 }
 
 impl Default for Serve {
-    /// What the command line says if it says nothing.
+    /// The defaults of the command line.
     fn default() -> Serve {
         Options::parse_from(["troupe"]).serve
     }
@@ -220,12 +220,12 @@ impl Serve {
         self.backend_config.iter().cloned().collect()
     }
 
-    /// Are configs completed? `--strict-model-config` is the old way to say no.
+    /// Whether backends complete configs; `--strict-model-config` is the deprecated way to say no.
     pub fn auto_complete(&self) -> bool {
         !self.disable_auto_complete_config && self.strict_model_config != Some(true)
     }
 
-    /// What is wrong in the combination of flags.
+    /// Why the flags contradict each other.
     pub fn problem(&self) -> Option<String> {
         if !self.load_model.is_empty() && self.model_control_mode != ControlMode::Explicit {
             return Some(

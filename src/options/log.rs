@@ -1,4 +1,4 @@
-//! The command line's part about logs.
+//! The flags of the log.
 
 use std::path::PathBuf;
 

@@ -8,13 +8,13 @@ use super::switch;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics")]
 pub struct Metrics {
-    /// Show what the GPUs do, where there are some
+    /// Report metrics of GPUs, if there are any
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub allow_gpu_metrics: bool,
-    /// Show what the CPU and the memory do
+    /// Report metrics of CPU and memory
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub allow_cpu_metrics: bool,
-    /// Milliseconds from one look at GPUs and CPU to the next
+    /// Milliseconds between samples of GPUs and CPU
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     pub metrics_interval_ms: u64,
     /// `<setting>=<value>`, may be given more than once: `counter_latencies` (true),
@@ -29,13 +29,13 @@ pub struct Metrics {
 pub enum MetricsSetting {
     /// Sums of microseconds are shown.
     CounterLatencies(bool),
-    /// The time to the first response is shown by size.
+    /// Histograms of the time to the first response are shown.
     HistogramLatencies(bool),
     /// Quantiles are shown.
     SummaryLatencies(bool),
-    /// Which ones, as it was written.
+    /// Which quantiles, as they were written.
     SummaryQuantiles(String),
-    /// Something that is not known here.
+    /// A setting that is unknown here.
     Other(String),
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{connection::Connection, infer::seconds};
 
-/// A capture to be run again on a server that runs.
+/// A capture to run again on a running server.
 #[derive(Clone, Debug, Args)]
 pub struct ReplayArguments {
     /// The file of a capture, as a tap answers it
@@ -19,7 +19,7 @@ pub struct ReplayArguments {
     /// The number of a captured request, or `all`
     #[arg(long, value_name = "N", default_value = "all", value_parser = requests)]
     pub request: Requests,
-    /// Give each step its captured inputs, also where a step before it answers otherwise now
+    /// Give each step its captured inputs, also where an earlier step now answers differently
     #[arg(long)]
     pub isolated: bool,
     /// How the server is reached.

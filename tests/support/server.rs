@@ -226,7 +226,7 @@ impl Drop for Server {
     }
 }
 
-/// Another thing the binary does: `troupe check …`.
+/// A subcommand of the binary: `troupe check …`.
 pub(crate) fn troupe(arguments: &[&str]) -> Ended {
     ended(Command::new(env!("CARGO_BIN_EXE_troupe")).args(arguments))
 }

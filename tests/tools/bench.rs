@@ -1,4 +1,4 @@
-//! `troupe bench`: load on a server that runs, what it prints, and the files it writes.
+//! `troupe bench`: load on a running server, what it prints, and the files it writes.
 
 use std::{
     fs,

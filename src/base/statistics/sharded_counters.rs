@@ -89,6 +89,8 @@ fn thread() -> usize {
 /// process's threads and holds nothing of any server.
 struct ThreadNumber(usize);
 
+/// Of the process and not of a server: threads are the process's, and a number says nothing about
+/// what is counted.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Numbers of threads that have ended.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());

@@ -45,6 +45,7 @@ pub struct Lease {
     retained: AtomicBool,
 }
 
+/// Ids are unique in the process, also among servers.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Segment {
