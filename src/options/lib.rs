@@ -125,7 +125,8 @@ pub struct Serve {
     /// Seconds that requests in flight may take at shutdown
     #[arg(long, default_value_t = 30)]
     pub exit_timeout_secs: u64,
-    /// Log a warning about a model whose oldest request made no progress for so many seconds; 0: never
+    /// Log a warning about a model whose oldest request made no progress for so many seconds; 0:
+    /// never
     #[arg(long, default_value_t = 30)]
     pub stall_warning_secs: u32,
     /// The server's name in its metadata
