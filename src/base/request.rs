@@ -1,5 +1,6 @@
 //! What a client asks and what it gets back, free of any wire format.
 
+mod batch_fit;
 mod call_chain;
 pub mod deadlock;
 mod reply;
@@ -16,6 +17,7 @@ use std::{
 use actix::Message;
 use smallvec::SmallVec;
 
+pub use batch_fit::{BatchFit, batch_fit};
 pub use call_chain::CallChain;
 pub use reply::{Answer, Credit, Part, Reply, Response};
 

@@ -1,5 +1,6 @@
 //! A shape, an element type, and bytes. Cloning and slicing never copy the bytes.
 
+mod batch_dim;
 mod dtype;
 mod pool;
 mod segment;
@@ -11,6 +12,7 @@ use smallvec::SmallVec;
 
 use self::segment::Held;
 pub use self::{
+    batch_dim::adapt_batch_dim,
     dtype::DataType,
     pool::{SegmentPool, SegmentSizes},
     segment::{Home, Lease, Segment, SegmentMut},

@@ -13,5 +13,4 @@ mod tests;
 pub use self::{
     actors::{Setup, start},
     plan::{build_graph, check, completed, labels},
-    run::{BatchFit, adapt_batch_dim, batch_fit},
 };

@@ -13,11 +13,10 @@ use crate::{
     print,
 };
 use troupe_base::{
-    request::{Parameter, Request},
+    request::{BatchFit, Parameter, Request, batch_fit},
     tap::manifest,
-    tensor::{DataType, Shape, Tensor},
+    tensor::{DataType, Shape, Tensor, adapt_batch_dim},
 };
-use troupe_engine::ensemble::{BatchFit, adapt_batch_dim, batch_fit};
 use troupe_options::ReplayArguments;
 use troupe_proto::inference::{
     InferParameter, ModelConfig, ModelConfigRequest, ModelInferRequest, ModelInferResponse,

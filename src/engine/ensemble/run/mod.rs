@@ -1,6 +1,5 @@
 //! One run through a plan: from its first tensors, over the steps' actors, to whom its outputs are for.
 
-mod batch_dim;
 mod client_reply;
 mod continuation;
 mod missing;
@@ -15,10 +14,6 @@ mod step_timing;
 
 #[cfg(test)]
 pub(crate) use self::step_actor::SWEEP_INTERVAL;
-pub use self::{
-    batch_dim::adapt_batch_dim,
-    split::{BatchFit, batch_fit},
-};
 pub(crate) use self::{
     client_reply::ClientReply,
     continuation::Continuation,

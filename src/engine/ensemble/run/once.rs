@@ -9,7 +9,7 @@ use super::{
     continuation::Continuation,
     routing::{Ready, Run, RunSetup},
     slots::Inputs,
-    split::{self, BatchFit, batch_fit},
+    split,
     step_actor::{StepWork, Work, release},
     step_timing::{StepTiming, StepTurn},
 };
@@ -17,7 +17,7 @@ use crate::ensemble::plan::{SlotIndex, StepKind};
 use troupe_base::{
     error::Result,
     metrics::StepMetrics,
-    request::{Answer, Reply, Response},
+    request::{Answer, BatchFit, Reply, Response, batch_fit},
     tensor::Tensor,
 };
 

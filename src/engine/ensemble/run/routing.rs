@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    batch_dim::adapt_batch_dim,
     continuation::Continuation,
     missing, sequence,
     slots::{HeldTensor, Inputs, Slots},
@@ -24,7 +23,7 @@ use troupe_base::{
     request::{Context, Request, Response, Wanted},
     statistics::Timing,
     tap::TapRecorder,
-    tensor::Tensor,
+    tensor::{Tensor, adapt_batch_dim},
 };
 
 /// Positions of steps that can start.

@@ -8,12 +8,12 @@ use super::{
 };
 use crate::ensemble::{
     plan::StageIndex,
-    run::{BatchFit, StepTiming, StepTurn, StepWork, batch_fit, context_after, release},
+    run::{StepTiming, StepTurn, StepWork, context_after, release},
 };
 use troupe_base::{
     error::{Error, Result},
     metrics::StepMetrics,
-    request::{Answer, Credit, Part, Reply, Response},
+    request::{Answer, BatchFit, Credit, Part, Reply, Response, batch_fit},
     statistics::Timing,
 };
 

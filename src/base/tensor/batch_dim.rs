@@ -1,6 +1,6 @@
 //! Fits tensors between models that batch and models that do not.
 
-use troupe_base::tensor::{Shape, Tensor};
+use super::{Shape, Tensor};
 
 /// Adds or takes the batch dimension where producer and reader disagree about it; `dims` are the
 /// reader's, without a batch. What does not fit is passed on as it is: the reader will say why.
@@ -23,8 +23,8 @@ pub fn adapt_batch_dim(tensor: Tensor, batch: u32, reader_batches: bool, dims: &
 
 #[cfg(test)]
 mod tests {
+    use super::super::DataType;
     use super::*;
-    use troupe_base::tensor::DataType;
 
     fn check(shape: &[i64], batch: u32, reader: (bool, &[i64]), expected: &[i64]) {
         let bytes = vec![0u8; shape.iter().product::<i64>() as usize];
