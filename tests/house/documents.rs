@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::sources::{exists, files, read};
+use super::sources::{CRATES, exists, files, modules, read};
 
 /// What a newcomer reads at once; what does not fit is a linked page.
 const MAX_README_LINES: usize = 220;
@@ -26,6 +26,32 @@ fn links_between_documents_lead_somewhere() {
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_map_names_every_module() {
+    let text = read(Path::new("src/README.md"));
+    let mut missing = Vec::new();
+    for name in CRATES.iter().flat_map(|row| row.iter()) {
+        let heading = format!("\n### `{name}`\n");
+        let section = text.split_once(&heading).map_or("", |(_, rest)| rest);
+        let section = section.split("\n### ").next().unwrap_or("");
+        for (module, file) in modules(name) {
+            let is_shown = !module.is_empty() && !module.contains("::") && module != "tests";
+            if is_shown && module != "testing" && !section.contains(&format!("\n- `{module}`: ")) {
+                let sentence = read(&file);
+                let sentence = sentence.lines().next().unwrap_or("").trim_start_matches("//! ");
+                missing.push(format!("{name} lacks\n- `{module}`: {sentence}"));
+            }
+        }
+        for listed in section.lines().filter_map(|line| line.strip_prefix("- `")) {
+            let module = listed.split('`').next().unwrap_or("");
+            if !modules(name).contains_key(module) {
+                missing.push(format!("{name} has no module `{module}`"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "src/README.md, ### `…`:\n{}", missing.join("\n"));
 }
 
 fn documents() -> Vec<PathBuf> {

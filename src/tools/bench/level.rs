@@ -1,4 +1,4 @@
-//! What was measured with so many requests in flight.
+//! One level of load as it was measured: throughput, latencies, how busy each step was.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! One level of load from its first request to its last.
+//! Measures one level of load: warm-up, the time that counts, drain.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! What the server tells besides answers: configs, statistics, its name.
+//! Questions to the server beside the load: configs, statistics, its name.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Two tensors byte by byte: are they the same, and if not, how far apart.
+//! Compares two tensors byte by byte: whether they are equal, and if not, how far apart.
 
 use crate::elements::Elements;
 use troupe_base::tensor::{Tensor, shape_text};

@@ -1,4 +1,4 @@
-//! One captured request again: step after step, each compared with what it wrote.
+//! Replays one captured request step by step, and compares each tensor with the captured one.
 
 use std::collections::{HashMap, HashSet};
 

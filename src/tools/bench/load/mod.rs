@@ -1,4 +1,5 @@
-//! Load: so many requests in flight, each answered before its successor is sent.
+//! The load generator, closed loop: each of the requests in flight is answered before its successor
+//! is sent.
 
 mod recorder;
 mod stream;
