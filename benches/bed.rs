@@ -44,7 +44,7 @@ impl Bed {
         let backends = Backends::new();
         let native = backends.find("native").expect("native ops are built in");
         let backend = native.prepare(&Settings::default(), &files, parts.config.clone());
-        let setup = batcher::Setup {
+        let setup = batcher::BatcherSetup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),
             health: parts.health.clone(),

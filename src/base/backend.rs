@@ -45,6 +45,7 @@ pub struct InstanceName {
 }
 
 /// A model that can be opened as often as it has instances.
+#[derive(Clone)]
 pub enum Backend {
     /// Executes joined tensors in this process.
     Local(Arc<dyn OpenLocal>),

@@ -13,6 +13,7 @@ pub mod statistics;
 pub mod tensor;
 pub mod trace;
 
+pub mod backoff;
 pub mod budget;
 pub mod error;
 pub mod table;

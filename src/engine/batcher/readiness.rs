@@ -1,46 +1,47 @@
-//! Asks the instances of a model whether they are ready by their own account.
+//! Asks a model's own readiness check, `is_ready()`, on all of its instances.
 
 use std::{sync::Arc, time::Duration};
 
-use actix::{Context, Handler, Message};
+use actix::Addr;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Batcher, Mailbox, Seat};
+use crate::instance::{CheckReady, InstanceActor};
 use troupe_base::{
     error::{Error, Result},
     model::Readiness,
 };
 
-/// How long a model may take to say that it is ready.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long `is_ready()` may take.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a model with a check of its own last said.
+/// The last result of a model's readiness check.
 #[derive(Default)]
 pub(super) struct Checkup {
     /// Why it was not ready, when it was last asked.
     refusal: Mutex<Option<String>>,
 }
 
-/// One sender per seat.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Check(Vec<oneshot::Sender<Result<()>>>);
-
 /// Asks all instances at once; every one has to agree.
-pub(super) fn ask(mailbox: &Mailbox, checkup: Arc<Checkup>) -> Readiness {
-    let asked = mailbox.instances.iter().map(|_| oneshot::channel());
-    let (senders, answers): (Vec<_>, Vec<_>) = asked.unzip();
-    mailbox.batcher.do_send(Check(senders));
-    let model = mailbox.model.clone();
+pub(super) fn ask<'a>(
+    model: Arc<str>,
+    instances: impl Iterator<Item = &'a Addr<InstanceActor>>,
+    checkup: Arc<Checkup>,
+) -> Readiness {
+    let check = |instance: &Addr<InstanceActor>| {
+        let (sender, answer) = oneshot::channel();
+        instance.do_send(CheckReady(sender));
+        answer
+    };
+    let answers: Vec<_> = instances.map(check).collect();
     Box::pin(async move {
-        let said = answers.into_iter().map(|answer| async move {
+        let answers = answers.into_iter().map(|answer| async move {
             answer.await.unwrap_or_else(|_| Err(Error::unavailable("the model was unloaded")))
         });
         let late = || Error::unavailable("Timed out waiting for user-defined is_ready() response");
-        let said = timeout(PATIENCE, try_join_all(said)).await;
-        let verdict = said.unwrap_or_else(|_| Err(late())).map(|_| ());
+        let answers = timeout(READY_TIMEOUT, try_join_all(answers)).await;
+        let verdict = answers.unwrap_or_else(|_| Err(late())).map(|_| ());
         checkup.note(&model, &verdict);
         verdict
     })
@@ -55,22 +56,8 @@ impl Checkup {
             Some(text) if before.as_ref() != Some(&text) => {
                 tracing::warn!(model, "{}", text.replace('\n', " | "));
             }
-            None if before.is_some() => tracing::info!(model, "ready again by its own account"),
+            None if before.is_some() => tracing::info!(model, "is_ready() succeeds again"),
             _ => (),
-        }
-    }
-}
-
-impl Handler<Check> for Batcher {
-    type Result = ();
-
-    fn handle(&mut self, Check(answers): Check, _: &mut Context<Self>) {
-        for (seat, answer) in self.seats.iter_mut().zip(answers) {
-            match seat {
-                Seat::Outside(worker) => worker.check(answer),
-                // Nobody is there to ask.
-                Seat::Here(_) | Seat::Thread(_) => drop(answer.send(Ok(()))),
-            }
         }
     }
 }

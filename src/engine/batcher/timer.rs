@@ -1,4 +1,4 @@
-//! An alarm in microseconds: the runtime's own timers tick once a millisecond.
+//! A timer in microseconds (a timerfd): the runtime's own timers tick once a millisecond.
 #![expect(unsafe_code, reason = "the runtime watches a file descriptor we promise to keep open")]
 
 use std::{

@@ -63,7 +63,7 @@ impl Fixture {
         let config = config(&text);
         let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
         let backend = native::prepare(config.clone()).unwrap();
-        let setup = batcher::Setup {
+        let setup = batcher::BatcherSetup {
             config: config.clone(),
             stats: stats.clone(),
             health: health.clone(),

@@ -1,20 +1,10 @@
-//! An executor in this process: joins, runs and splits, on its batcher's thread or on its own.
+//! A model in this process: joins requests into a batch, executes it and splits the outputs.
 
-use std::{
-    mem,
-    panic::{self, AssertUnwindSafe},
-    slice,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{mem, slice, sync::Arc, time::Instant};
 
-use actix::{Actor, Addr, Arbiter, Context, Handler, Message, MessageResult};
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
-
-use super::join;
+use super::{join, panics::caught, work::Work};
 use troupe_base::{
-    backend::{Batch, Executor, InstanceName, OpenLocal, Tensors},
+    backend::{Batch, Executor, Tensors},
     config::ModelConfig,
     error::{Error, Result},
     request::{Pending, Reply, Request, Response, Wanted},
@@ -22,21 +12,8 @@ use troupe_base::{
     trace::{BatchExecution, FinishedBatch, Span},
 };
 
-/// Groups of requests, each one execution, in order. Answered with the time they took.
-#[derive(Message)]
-#[rtype(result = "Duration")]
-pub struct Work(pub Vec<Vec<Pending>>);
-
-impl Work {
-    /// Bytes of all inputs.
-    pub fn bytes(&self) -> usize {
-        let inputs = self.0.iter().flatten().flat_map(|it| &it.request.inputs).flatten();
-        inputs.map(|it| it.data().len()).sum()
-    }
-}
-
 /// An executor and what it needs to answer.
-pub struct Local {
+pub(super) struct LocalModel {
     executor: Box<dyn Executor>,
     name: Arc<str>,
     config: Arc<ModelConfig>,
@@ -45,21 +22,19 @@ pub struct Local {
     has_batch_io: bool,
 }
 
-impl Local {
-    /// Opens the model on this thread.
-    pub fn open(
-        backend: &dyn OpenLocal,
-        instance: &InstanceName,
+impl LocalModel {
+    /// An open model of the instance called `name`.
+    pub(super) fn new(
+        executor: Box<dyn Executor>,
+        name: Arc<str>,
         config: Arc<ModelConfig>,
         stats: Arc<Statistics>,
-    ) -> Result<Local> {
-        let executor = guarded(&instance.name, || backend.open(instance))?;
-        let name = (*instance.name).into();
-        Ok(Local { has_batch_io: config.has_batch_io(), executor, name, config, stats })
+    ) -> LocalModel {
+        LocalModel { has_batch_io: config.has_batch_io(), executor, name, config, stats }
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
-    pub fn run(&mut self, work: Work, now: Instant) {
+    pub(super) fn run(&mut self, work: Work, now: Instant) {
         let mut clock = now;
         for mut group in work.0 {
             match group.pop() {
@@ -74,7 +49,7 @@ impl Local {
     }
 
     /// Runs one request and answers it.
-    pub fn run_alone(&mut self, pending: Pending) {
+    pub(super) fn run_alone(&mut self, pending: Pending) {
         self.execute_alone(pending, &mut Instant::now());
     }
 
@@ -151,82 +126,9 @@ impl Local {
     fn call(&mut self, inputs: Tensors, rows: u32, requests: &[Request]) -> Result<Tensors> {
         let rows = if self.config.max_batch_size == 0 { 0 } else { rows };
         let batch = Batch::new(inputs, rows, requests);
-        guarded(&self.config.name, || self.executor.execute(batch))
+        // A model that panics fails its own batch, not the server.
+        caught(|| self.executor.execute(batch)).unwrap_or_else(|text| {
+            Err(Error::internal(format!("'{}' panicked: {text}", self.config.name)))
+        })
     }
-}
-
-/// A `Local` on a thread of its own: its handler may block.
-pub struct OwnThread(Arc<Mutex<Local>>);
-
-/// What others hold of an `OwnThread`.
-pub struct Thread {
-    /// Dropped before the address: the model ends on its own thread.
-    local: Arc<Mutex<Local>>,
-    /// An actor whose last address is dropped stops, mail or no mail.
-    pub address: Addr<OwnThread>,
-}
-
-impl Thread {
-    /// Runs the work on this thread; gives it back if the model's own thread is at work.
-    pub fn run_here(&self, work: Work, now: Instant) -> Option<Work> {
-        let Some(mut local) = self.local.try_lock() else { return Some(work) };
-        local.run(work, now);
-        None
-    }
-}
-
-impl OwnThread {
-    /// Opens the model on a new thread. Returns once the model is loaded or has failed to.
-    pub async fn spawn(
-        backend: Arc<dyn OpenLocal>,
-        instance: InstanceName,
-        config: Arc<ModelConfig>,
-        stats: Arc<Statistics>,
-    ) -> Result<Thread> {
-        let (loaded, ready) = oneshot::channel();
-        let name = instance.name.clone();
-        let arbiter = Arbiter::new();
-        arbiter.spawn_fn(move || {
-            let local = Local::open(&*backend, &instance, config, stats);
-            if local.is_err() {
-                Arbiter::current().stop();
-            }
-            // Nobody waits any more when the load was given up.
-            let _ = loaded.send(local.map(|local| {
-                let local = Arc::new(Mutex::new(local));
-                Thread { address: OwnThread(local.clone()).start(), local }
-            }));
-        });
-        ready
-            .await
-            .map_err(|_| Error::internal(format!("thread of '{name}' ended while loading")))?
-    }
-}
-
-impl Actor for OwnThread {
-    type Context = Context<Self>;
-
-    /// The last address is gone, so is the thread.
-    fn stopped(&mut self, _: &mut Self::Context) {
-        Arbiter::current().stop();
-    }
-}
-
-impl Handler<Work> for OwnThread {
-    type Result = MessageResult<Work>;
-
-    fn handle(&mut self, work: Work, _: &mut Self::Context) -> Self::Result {
-        let begun = Instant::now();
-        self.0.lock().run(work, begun);
-        MessageResult(begun.elapsed())
-    }
-}
-
-/// A model that panics fails its own batch, not the server.
-fn guarded<T>(name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(Error::internal(format!("'{name}' panicked: {text}")))
-    })
 }

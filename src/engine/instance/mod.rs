@@ -1,11 +1,26 @@
-//! One loaded copy of a model: runs groups of requests and answers everyone in them.
+//! One loaded copy of a model: an actor that runs groups of requests and answers everyone in them.
 
+mod actor;
 mod batch_input;
+mod engine;
+mod inline;
 mod join;
 mod local;
+mod open;
+mod panics;
+mod placement;
+mod pool;
 mod remote;
+mod slot;
+mod state;
+mod threaded;
+mod work;
 
 pub use self::{
-    local::{Local, OwnThread, Thread, Work},
-    remote::{Again, Outside},
+    actor::{CheckReady, InstanceActor, WarmUp},
+    open::{Opened, Opener},
+    placement::FreeSlots,
+    pool::InstancePool,
+    slot::{Dispatcher, Released, Requeue},
+    work::Work,
 };

@@ -73,7 +73,7 @@ impl OpenModel for ModelOpener {
                     Error::internal(format!("the backend of '{name}' panicked while it loaded"))
                 })??;
             let parts = counted(parts(config, version), &metrics);
-            let answers = batcher::start(batcher::Setup {
+            let answers = batcher::start(batcher::BatcherSetup {
                 config: parts.config.clone(),
                 stats: parts.stats.clone(),
                 health: parts.health.clone(),

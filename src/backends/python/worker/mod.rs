@@ -1,6 +1,5 @@
 //! A worker as its instance sees it: frames out, answers in, and a restart when the process ends.
 
-mod backoff;
 mod blocked;
 mod call_table;
 mod calls;

@@ -11,13 +11,12 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::{
-    backoff::Backoff,
     connection::{Connection, FrameSource, connect, read},
     in_flight::deliver,
     link::{InstanceSetup, Link, State, unhealthy},
 };
 use crate::python::process::{launch::launch, worker_process::WorkerEnd};
-use troupe_base::error::Error;
+use troupe_base::{backoff::Backoff, error::Error};
 
 /// How long to read what a worker has sent before it ended, if its socket does not end with it:
 /// a process it has forked may have it too.

@@ -1,23 +1,21 @@
-//! Back-off: how long to wait before a worker is started again.
+//! Back-off: how long to wait before something that ended is started again.
 
 use std::time::Duration;
 
-/// The first pause; each one after it is twice as long, up to the longest.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// So many workers in a row may end before they have answered anything, and the next is started
-/// at once.
+/// So many in a row may end before they have answered anything, and the next is started at once.
 const FREE_RESTARTS: u32 = 2;
 
-/// Grows while workers end or refuse to start one after the other.
-#[derive(Default)]
-pub(crate) struct Backoff {
+/// Pauses that grow while workers, or engines, end or refuse to start one after the other.
+#[derive(Debug, Default)]
+pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// A worker has ended; `is_proven`: it had answered something before.
-    pub(crate) fn ended(&mut self, is_proven: bool) -> Duration {
+    /// It has ended; `is_proven`: it had answered something before.
+    pub fn ended(&mut self, is_proven: bool) -> Duration {
         if is_proven {
             self.failures = 0;
         }
@@ -25,8 +23,8 @@ impl Backoff {
         self.pause()
     }
 
-    /// A worker did not even get ready.
-    pub(crate) fn refused(&mut self) -> Duration {
+    /// It did not even get ready.
+    pub fn refused(&mut self) -> Duration {
         self.failures = self.failures.max(FREE_RESTARTS) + 1;
         self.pause()
     }

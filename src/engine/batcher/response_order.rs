@@ -1,4 +1,4 @@
-//! Gives answers out in the order of arrival, whichever instance is done first.
+//! Preserves the order of responses: they leave in the order of requests, whoever is done first.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -11,7 +11,7 @@ use troupe_base::{
 
 /// Numbers requests as they arrive.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct ResponseOrder {
     next: u64,
     line: Arc<Mutex<Line>>,
 }
@@ -23,7 +23,7 @@ struct Line {
     early: BTreeMap<u64, (Reply, Result<Response>)>,
 }
 
-impl Order {
+impl ResponseOrder {
     /// A reply that waits for all earlier ones.
     pub(super) fn enter(&mut self, reply: Reply) -> Reply {
         let (number, since) = (self.next, reply.since());
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn early_answers_wait_for_their_turn() {
-        let mut order = Order::default();
+        let mut order = ResponseOrder::default();
         let seen = Arc::new(Mutex::new(Vec::new()));
         struct Note(usize, Arc<Mutex<Vec<usize>>>);
         impl Answer for Note {

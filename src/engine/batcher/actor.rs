@@ -1,0 +1,227 @@
+//! The batcher: the actor that queues a model's requests and hands batches to its instances.
+
+use std::{
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, WeakAddr};
+
+use super::{
+    deadlock,
+    response_order::ResponseOrder,
+    scheduler::{Decision, Rejected, Scheduler},
+    timer::Timer,
+};
+use crate::instance::{Dispatcher, FreeSlots, InstancePool, Released, Requeue, Work};
+use troupe_base::{
+    config::ModelConfig,
+    request::{Pending, deadlock::WaitReporter},
+    statistics::Statistics,
+};
+
+/// How often the queue is swept.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The mailbox of a model: requests in, batches out to whichever instance is free.
+pub(super) struct Batcher {
+    pub(super) config: Arc<ModelConfig>,
+    pub(super) stats: Arc<Statistics>,
+    pub(super) scheduler: Box<dyn Scheduler>,
+    pub(super) pool: InstancePool,
+    /// The batcher itself, as instances see it.
+    pub(super) inbox: Arc<dyn Dispatcher>,
+    /// Requests run as they come; no use to look for company in the mailbox first.
+    pub(super) is_immediate: bool,
+    /// A `Flush` is on its way.
+    pub(super) is_flushing: bool,
+    pub(super) order: Option<ResponseOrder>,
+    /// Where the scheduler is timed.
+    pub(super) timer: Option<Rc<Timer>>,
+    pub(super) waits: WaitReporter,
+}
+
+/// Looks what can run.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Flush;
+
+/// Answers those in the queue whose callers have gone. A request of an ensemble keeps the models
+/// of its steps, so what waits for a model that never gets to it would keep that model for ever.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Sweep;
+
+impl Batcher {
+    /// Hands work over as long as some waits and a slot is free.
+    fn dispatch(&mut self) {
+        while self.scheduler.len() != 0
+            && let Some(offered) = self.pool.acquire()
+        {
+            let now = Instant::now();
+            let (slot, work) = self.gather(offered, now);
+            if work.0.is_empty() {
+                break;
+            }
+            self.pool.start(slot, work, now, &self.inbox);
+        }
+        if let Some(due) = self.scheduler.next_due() {
+            self.wake_at(due);
+        }
+    }
+
+    /// Batches for one slot: the offered one unless the scheduler names another.
+    fn gather(&mut self, offered: usize, now: Instant) -> (usize, Work) {
+        let most = self.pool.handover_size(self.scheduler.len());
+        let mut slot = offered;
+        let mut batches = Vec::with_capacity(most);
+        while batches.len() < most {
+            let free = match batches.is_empty() {
+                true => self.pool.free_slots(offered),
+                false => FreeSlots::only(slot),
+            };
+            match self.scheduler.next(now, &free) {
+                Decision::Run { batch, slot: named } => {
+                    slot = named.unwrap_or(slot);
+                    self.stats.pending.fetch_sub(batch.len() as u64, Ordering::Relaxed);
+                    batches.push(batch);
+                }
+                Decision::Reject(rejected) => self.reject(rejected),
+                Decision::Delay { until, reason } => {
+                    if batches.is_empty() {
+                        tracing::trace!(model = %self.config.name, reason, "a batch is delayed");
+                        self.wake_at(until);
+                    }
+                    break;
+                }
+                Decision::Idle => break,
+            }
+        }
+        (slot, Work(batches))
+    }
+
+    fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
+        match self.scheduler.push(pending) {
+            Ok(()) => self.flush_soon(ctx),
+            Err(rejected) => self.reject([*rejected]),
+        }
+    }
+
+    /// Once the mailbox is drained: whoever is in it joins.
+    fn flush_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.is_flushing && self.pool.has_room() {
+            self.is_flushing = true;
+            ctx.notify(Flush);
+        }
+    }
+
+    /// Runs a request at once; gives it back if it has to be queued.
+    fn run_now(&mut self, pending: Pending) -> Option<Pending> {
+        if let Some(error) = pending.request.context.stopped() {
+            self.reject([Rejected { pending, error }]);
+            return None;
+        }
+        self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+        let left = self.pool.run_now(pending)?;
+        self.stats.pending.fetch_add(1, Ordering::Relaxed);
+        Some(left)
+    }
+
+    fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
+        for Rejected { pending, error } in rejected {
+            self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+            pending.reply.answer(Err(error));
+        }
+    }
+
+    fn wake_at(&self, due: Instant) {
+        if let Some(timer) = &self.timer
+            && let Err(error) = timer.set(due)
+        {
+            tracing::error!("no timer for '{}': {error}", self.config.name);
+        }
+    }
+}
+
+impl Actor for Batcher {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let this = ctx.address().downgrade();
+        actix_rt::spawn(sweep(this.clone()));
+        let Some(timer) = self.timer.clone() else { return };
+        actix_rt::spawn(async move {
+            while timer.rung().await.is_ok() {
+                let Some(this) = this.upgrade() else { return };
+                this.do_send(Flush);
+            }
+        });
+    }
+}
+
+/// Wakes the batcher now and then, for as long as somebody holds it.
+async fn sweep(batcher: WeakAddr<Batcher>) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        let Some(batcher) = batcher.upgrade() else { return };
+        batcher.do_send(Sweep);
+    }
+}
+
+impl Handler<Pending> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, pending: Pending, ctx: &mut Self::Context) {
+        let left = if self.is_immediate { self.run_now(pending) } else { Some(pending) };
+        let Some(mut pending) = left else { return };
+        if let Some(order) = &mut self.order {
+            pending.reply = order.enter(pending.reply);
+        }
+        self.push(pending, ctx);
+    }
+}
+
+impl Handler<Requeue> for Batcher {
+    type Result = ();
+
+    /// It keeps its place in the order of answers.
+    fn handle(&mut self, requeue: Requeue, ctx: &mut Self::Context) {
+        self.stats.pending.fetch_add(1, Ordering::Relaxed);
+        match requeue {
+            Requeue::Rescheduled(pending) => self.push(pending, ctx),
+            Requeue::NotStarted(pending) => {
+                self.scheduler.put_back(pending);
+                self.flush_soon(ctx);
+            }
+        }
+    }
+}
+
+impl Handler<Released> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, released: Released, _: &mut Self::Context) {
+        self.pool.release(released);
+        self.dispatch();
+    }
+}
+
+impl Handler<Flush> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, _: Flush, _: &mut Self::Context) {
+        self.is_flushing = false;
+        self.dispatch();
+    }
+}
+
+impl Handler<Sweep> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, _: Sweep, _: &mut Self::Context) {
+        let expired = self.scheduler.expire(Instant::now());
+        self.reject(expired);
+        deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
+    }
+}

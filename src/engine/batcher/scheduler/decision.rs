@@ -1,0 +1,67 @@
+//! The trait of schedulers, and what one decides: run a batch, delay it, or reject requests.
+
+use std::{sync::Arc, time::Instant};
+
+use crate::instance::FreeSlots;
+use troupe_base::{
+    error::Error,
+    request::{CallChain, Pending},
+};
+
+/// Keeps the requests that wait for a model, and decides what runs next.
+///
+/// Pure: time comes in as an argument, and nothing is answered here.
+pub(in crate::batcher) trait Scheduler: Send {
+    /// Queues a request; an error says why it may not wait.
+    fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>>;
+
+    /// Queues a request that was handed over but not begun among those of its age.
+    fn put_back(&mut self, pending: Pending);
+
+    /// What to do now that one of these slots can be given a batch. Called again until it has
+    /// nothing more to run.
+    fn next(&mut self, now: Instant, free: &FreeSlots<'_>) -> Decision;
+
+    /// Takes out all requests that are not worth running any more, wherever they wait: nobody may
+    /// ever get to those behind the front.
+    fn expire(&mut self, now: Instant) -> Vec<Rejected>;
+
+    /// When to ask again even if nothing arrives and no slot is released; looked at only where
+    /// `is_timed`.
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Is there anything that happens at a certain time?
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    /// The models that wait in a call for a request of the queue, and since when.
+    fn callers(&self) -> Vec<(Arc<CallChain>, Instant)>;
+
+    /// How many requests wait.
+    fn len(&self) -> usize;
+}
+
+/// What to do now.
+pub(in crate::batcher) enum Decision {
+    /// Run these requests as one execution.
+    Run {
+        batch: Vec<Pending>,
+        /// One of the free slots; `None` if any will do.
+        slot: Option<usize>,
+    },
+    /// Nothing yet: ask again then.
+    Delay { until: Instant, reason: &'static str },
+    /// Answer these requests, then ask again.
+    Reject(Vec<Rejected>),
+    /// Nothing waits that these slots could run.
+    Idle,
+}
+
+/// A request that does not run, and why.
+pub(in crate::batcher) struct Rejected {
+    pub(in crate::batcher) pending: Pending,
+    pub(in crate::batcher) error: Error,
+}

@@ -1,0 +1,14 @@
+//! Schedulers: which queued requests run together, where and when. No clocks, no actors.
+
+mod choice;
+mod decision;
+mod direct;
+mod dynamic;
+mod queue;
+#[cfg(test)]
+mod testing;
+
+pub(super) use self::{
+    choice::{Scheduling, for_config},
+    decision::{Decision, Rejected, Scheduler},
+};

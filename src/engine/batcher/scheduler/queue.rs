@@ -1,0 +1,147 @@
+//! A bounded queue of requests, oldest first: what schedulers are made of.
+
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+use super::decision::Rejected;
+use troupe_base::{
+    error::Error,
+    request::{CallChain, Pending},
+};
+
+/// The most requests that may wait for one model.
+const MAX_QUEUE_SIZE: usize = 1 << 17;
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) waiting: VecDeque<Pending>,
+}
+
+impl Queue {
+    /// Rejects the request when the queue is full.
+    pub(super) fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>> {
+        if MAX_QUEUE_SIZE <= self.waiting.len() {
+            let tag = pending.request.context.tag();
+            let error = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
+            return Err(Box::new(Rejected { pending, error }));
+        }
+        self.waiting.push_back(pending);
+        Ok(())
+    }
+
+    /// Queues a request that was taken out but not begun among those of its age.
+    pub(super) fn put_back(&mut self, pending: Pending) {
+        let since = pending.reply.since();
+        let younger = self.waiting.iter().position(|other| since < other.reply.since());
+        self.waiting.insert(younger.unwrap_or(self.waiting.len()), pending);
+    }
+
+    /// Takes out the requests at the front that have stopped: cancelled, or past their deadline.
+    pub(super) fn stopped_first(&mut self) -> Vec<Rejected> {
+        let mut rejected = Vec::new();
+        while let Some(error) = self.waiting.front().and_then(|it| it.request.context.stopped()) {
+            rejected.extend(self.waiting.pop_front().map(|pending| Rejected { pending, error }));
+        }
+        rejected
+    }
+
+    /// Takes out all such requests.
+    pub(super) fn stopped(&mut self) -> Vec<Rejected> {
+        if !self.waiting.iter().any(|pending| pending.request.context.is_stopped()) {
+            return Vec::new();
+        }
+        let mut rejected = Vec::new();
+        for pending in std::mem::take(&mut self.waiting) {
+            match pending.request.context.stopped() {
+                Some(error) => rejected.push(Rejected { pending, error }),
+                None => self.waiting.push_back(pending),
+            }
+        }
+        rejected
+    }
+
+    /// The models that wait in a call for one of these requests, and since when.
+    pub(super) fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
+        let call = |pending: &Pending| {
+            Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
+        };
+        self.waiting.iter().filter_map(call).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{super::testing::waiting, *};
+
+    #[test]
+    fn what_was_not_begun_is_queued_where_it_was() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut queue = Queue { waiting: [3, 5, 7].map(|ms| waiting(1, 1, at(ms))).into() };
+        for ms in [1, 2, 6, 9] {
+            queue.put_back(waiting(1, 1, at(ms)));
+        }
+        let age = |it: &Pending| it.reply.since().duration_since(start).as_millis();
+        let order: Vec<u128> = queue.waiting.iter().map(age).collect();
+        assert_eq!(order, [1, 2, 3, 5, 6, 7, 9]);
+    }
+
+    /// `c` is cancelled, `d` has a deadline that is over, `-` waits; expected are those left at the
+    /// front, and those left after everybody was looked at.
+    fn check(queue: &str, front: &str, all: &str) {
+        let make = || {
+            let now = Instant::now();
+            let pending = |state| {
+                let mut pending = waiting(1, 1, now);
+                if state == 'd' {
+                    let context = Arc::make_mut(&mut pending.request.context);
+                    context.deadline = Some(now);
+                }
+                if state == 'c' {
+                    pending.request.context.cancel();
+                }
+                pending
+            };
+            Queue { waiting: queue.chars().map(pending).collect() }
+        };
+        let left = |queue: &Queue| {
+            let state = |it: &Pending| match it.request.context.stopped() {
+                None => '-',
+                Some(error) if error.to_string() == Error::cancelled().to_string() => 'c',
+                Some(_) => 'd',
+            };
+            queue.waiting.iter().map(state).collect::<String>()
+        };
+        let mut one = make();
+        assert_eq!(one.stopped_first().len(), queue.len() - front.len());
+        assert_eq!(left(&one), front);
+        let mut one = make();
+        assert_eq!(one.stopped().len(), queue.len() - all.len());
+        assert_eq!(left(&one), all);
+    }
+
+    #[test]
+    fn stopped_requests_are_found_at_the_front_and_behind_others() {
+        check("", "", "");
+        check("--", "--", "--");
+        check("cd-c", "-c", "-");
+        check("-cd-", "-cd-", "--");
+        check("dcd", "", "");
+    }
+
+    #[test]
+    fn a_full_queue_says_so() {
+        let mut queue = Queue::default();
+        let now = Instant::now();
+        let pending = waiting(1, 1, now);
+        let request = pending.request.clone();
+        for _ in 0..MAX_QUEUE_SIZE {
+            let reply = troupe_base::request::Reply::channel().0;
+            assert!(queue.push(Pending { request: request.clone(), reply }).is_ok());
+        }
+        let Err(rejected) = queue.push(pending) else { panic!("the queue is full") };
+        let text = "[request id: <id_unknown>] Exceeds maximum queue size";
+        assert_eq!(rejected.error.to_string(), text);
+    }
+}

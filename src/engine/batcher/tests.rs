@@ -1,0 +1,207 @@
+//! Instances whose engines end: they are replaced, their requests answered, and readiness knows.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use actix_rt::{Arbiter, System};
+use bytes::Bytes;
+
+use super::{BatcherSetup, Mailbox, start};
+use crate::engines::Engines;
+use troupe_base::{
+    backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
+    config::{ServerFeatures, read_text},
+    error::{Error, Result},
+    model::{Health, Infer},
+    request::{Reply, Request, Response},
+    statistics::Statistics,
+    tensor::{DataType, Tensor},
+};
+
+/// Opens models that answer with their inputs.
+struct Echoes {
+    placement: Placement,
+    opened: AtomicUsize,
+    /// Opens that fail after the first one.
+    failures: usize,
+}
+
+struct Echo;
+
+impl OpenLocal for Echoes {
+    fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
+        let before = self.opened.fetch_add(1, Ordering::Relaxed);
+        if (1..=self.failures).contains(&before) {
+            return Err(Error::internal("no luck"));
+        }
+        Ok(Box::new(Echo))
+    }
+}
+
+impl Executor for Echo {
+    /// `s` stops the thread, `p` panics.
+    fn execute(&mut self, batch: Batch<'_>) -> Result<Tensors> {
+        match batch.inputs[0].as_ref().and_then(|tensor| tensor.data().first()) {
+            Some(b's') => {
+                Arbiter::current().stop();
+            }
+            Some(b'p') => panic!("on purpose"),
+            _ => (),
+        }
+        Ok(batch.inputs)
+    }
+}
+
+/// A model and what is known of it from outside.
+struct Bed {
+    echoes: Arc<Echoes>,
+    health: Arc<Health>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Bed {
+    async fn start(placement: Placement, failures: usize, config: &str) -> Bed {
+        let text = format!(
+            "name: 'm' backend: 'native' max_batch_size: 8 {config} \
+             input {{ name: 'x' data_type: TYPE_UINT8 dims: -1 allow_ragged_batch: true }} \
+             output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
+        );
+        let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+        let (echoes, health) =
+            (Echoes { placement, opened: AtomicUsize::new(0), failures }, Arc::<Health>::default());
+        let echoes = Arc::new(echoes);
+        let setup = BatcherSetup {
+            config: Arc::new(config),
+            stats: Arc::new(Statistics::default()),
+            health: health.clone(),
+            backend: Backend::Local(echoes.clone()),
+            engines: Engines::new(vec![Arbiter::current()]),
+        };
+        Bed { echoes, health, mailbox: start(setup).await.unwrap() }
+    }
+
+    fn ask(&self, bytes: &'static [u8]) -> impl Future<Output = Result<Response>> + use<> {
+        let shape = [bytes.len() as i64].into_iter().collect();
+        let input = Tensor::new(DataType::Uint8, shape, Bytes::from_static(bytes)).unwrap();
+        self.send(Request { inputs: vec![Some(input)], batch: 1, ..Request::default() })
+    }
+
+    /// Asks what no model would have let in: it has no inputs. Joining it panics.
+    fn break_engine(&self) -> impl Future<Output = Result<Response>> + use<> {
+        self.send(Request::default())
+    }
+
+    fn send(&self, request: Request) -> impl Future<Output = Result<Response>> + use<> {
+        let (reply, answer) = Reply::channel();
+        self.mailbox.infer(request, reply);
+        async { answer.await.unwrap() }
+    }
+
+    async fn until(&self, what: &str, is_so: impl Fn(&Bed) -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !is_so(self) {
+            assert!(Instant::now() < end, "not until now: {what}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn until_up_again(&self) {
+        let opens = 2 + self.echoes.failures;
+        let is_up = |bed: &Bed| bed.health.instances() == (1, 1) && opens <= bed.opens();
+        self.until("the instance is up again", is_up).await;
+    }
+
+    fn opens(&self) -> usize {
+        self.echoes.opened.load(Ordering::Relaxed)
+    }
+}
+
+const DYNAMIC: &str = "dynamic_batching { }";
+
+#[test]
+fn a_panic_outside_of_the_model_replaces_the_instance_and_its_request_is_answered() {
+    for (placement, config) in [
+        (Placement::Shared, ""),
+        (Placement::Shared, DYNAMIC),
+        (Placement::Own, ""),
+        (Placement::Own, DYNAMIC),
+    ] {
+        System::new().block_on(async {
+            let bed = Bed::start(placement, 0, config).await;
+            assert_eq!(bed.ask(b"one").await.unwrap().outputs.len(), 1);
+            let error = bed.break_engine().await.unwrap_err();
+            assert_eq!(error.to_string(), "the model stopped before it answered");
+            // It waits until the instance is up again.
+            let after = bed.ask(b"two").await.unwrap();
+            assert_eq!(after.outputs[0].as_ref().unwrap().data(), "two");
+            assert_eq!((bed.opens(), bed.health.instances()), (2, (1, 1)));
+        });
+    }
+}
+
+#[test]
+fn a_model_that_panics_fails_its_own_batch_only() {
+    for placement in [Placement::Shared, Placement::Own] {
+        System::new().block_on(async {
+            let bed = Bed::start(placement, 0, "").await;
+            let error = bed.ask(b"panic").await.unwrap_err().to_string();
+            assert!(error.contains("'m' panicked: on purpose"), "{error}");
+            assert!(bed.ask(b"one").await.is_ok());
+            assert_eq!(bed.opens(), 1);
+        });
+    }
+}
+
+#[test]
+fn an_instance_whose_thread_ends_is_replaced_though_nobody_asks_it() {
+    System::new().block_on(async {
+        let bed = Bed::start(Placement::Own, 0, "").await;
+        assert!(bed.ask(b"stop").await.is_ok());
+        bed.until_up_again().await;
+        assert!(bed.ask(b"two").await.is_ok());
+        assert_eq!(bed.opens(), 2);
+    });
+}
+
+#[test]
+fn while_a_model_cannot_be_opened_again_requests_fail_and_it_is_not_ready() {
+    for placement in [Placement::Shared, Placement::Own] {
+        System::new().block_on(async {
+            let bed = Bed::start(placement, 2, "").await;
+            assert!(bed.health.is_ready());
+            assert!(bed.break_engine().await.is_err());
+            bed.until("the instance is down", |bed| !bed.health.is_ready()).await;
+            bed.until("it was tried in vain", |bed| bed.opens() == 2).await;
+            let error = bed.ask(b"one").await.unwrap_err().to_string();
+            let expected = "instance 'm_0' of model 'm' has ended: no luck; next attempt within";
+            assert!(error.contains(expected), "{error}");
+            bed.until_up_again().await;
+            assert!(bed.ask(b"two").await.is_ok());
+        });
+    }
+}
+
+#[test]
+fn dropping_a_model_ends_its_threads() {
+    System::new().block_on(async {
+        let bed = Bed::start(Placement::Own, 0, "").await;
+        assert!(bed.ask(b"one").await.is_ok());
+        let Bed { echoes, mailbox, .. } = bed;
+        drop(mailbox);
+        let end = Instant::now() + Duration::from_secs(20);
+        // The opener is held by the instance's actor.
+        while 1 < Arc::strong_count(&echoes) {
+            assert!(Instant::now() < end, "the instance is still there");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}

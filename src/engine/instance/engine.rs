@@ -1,0 +1,56 @@
+//! The trait of what runs an instance's executions: its batcher's thread, its own, or a process.
+
+use std::{num::NonZeroUsize, time::Duration};
+
+use super::{
+    slot::{Returned, Slot},
+    work::Work,
+};
+use troupe_base::{backend::Remote, request::Pending};
+
+/// What runs an instance's executions. It lives on its batcher's thread.
+pub(super) trait Engine {
+    /// Runs or starts all groups, and sees to it that everyone in them is answered.
+    fn start(&mut self, work: Work, slot: Slot<'_>) -> Started;
+
+    /// Runs one request before this returns; gives it back if that may take long.
+    fn run_now(&mut self, pending: Pending) -> Option<Pending> {
+        Some(pending)
+    }
+
+    /// Takes back the model that was lent with the last work.
+    fn take_back(&mut self, returned: Returned) {
+        drop(returned);
+    }
+
+    /// How much work it may be given at once.
+    fn capacity(&self) -> Capacity {
+        Capacity::default()
+    }
+
+    /// The process it is attached to, if it is.
+    fn worker(&mut self) -> Option<&mut dyn Remote> {
+        None
+    }
+}
+
+/// What became of work that was handed over.
+pub(super) enum Started {
+    /// All of it is executed; what one execution took, if somebody looked.
+    Finished(Option<Duration>),
+    /// A `SlotGuard` releases the slot when it can take more.
+    Later,
+    /// None of it was begun: the engine has ended.
+    Ended(Work),
+}
+
+/// How much work an instance may be given at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Capacity {
+    /// Executions at a time, for a model that does other things while one of them waits.
+    pub(super) concurrency: Option<NonZeroUsize>,
+    /// Work can wait in front of it while it executes: it is in another process.
+    pub(super) has_queue: bool,
+    /// Work is executed before its handover returns.
+    pub(super) is_inline: bool,
+}

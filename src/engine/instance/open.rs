@@ -1,0 +1,118 @@
+//! Opens an instance's model, at load and again when its engine has ended.
+
+use std::sync::Arc;
+
+use tokio::{sync::oneshot, task::spawn_blocking};
+
+use super::{
+    engine::Engine,
+    inline::Inline,
+    local::LocalModel,
+    panics::caught,
+    remote::RemoteModel,
+    threaded::{self, OpenedThread},
+};
+use troupe_base::{
+    backend::{Backend, InstanceName, OpenLocal, Placement, StartRemote},
+    config::ModelConfig,
+    error::{Error, Result},
+    statistics::Statistics,
+};
+
+/// The parameter of a config that says which thread its model runs on.
+const PLACEMENT: &str = "placement";
+
+/// What an instance is opened from.
+#[derive(Clone)]
+pub struct Opener {
+    /// Opens the model.
+    pub backend: Backend,
+    /// Which instance this is.
+    pub name: InstanceName,
+    /// Of its model.
+    pub config: Arc<ModelConfig>,
+    /// Of its model.
+    pub stats: Arc<Statistics>,
+}
+
+/// A model that is open, but not yet attached to its batcher's thread.
+pub enum Opened {
+    /// It is opened there: that is quick.
+    Inline,
+    /// It has a thread.
+    Threaded(OpenedThread),
+    /// It has a process.
+    Remote(StartRemote),
+}
+
+/// An engine on its batcher's thread.
+pub(super) struct Attached {
+    pub(super) engine: Box<dyn Engine>,
+    /// Resolves when the engine has ended by itself.
+    pub(super) ended: Option<oneshot::Receiver<()>>,
+}
+
+impl Opener {
+    /// Opens the model, wherever it is to run.
+    pub async fn open(&self) -> Result<Opened> {
+        match &self.backend {
+            Backend::Local(local) => match placement(&**local, &self.config)? {
+                Placement::Shared => Ok(Opened::Inline),
+                Placement::Own => {
+                    let opener = self.clone();
+                    let opened = threaded::spawn(&self.name.name, move || opener.open_here());
+                    opened.await.map(Opened::Threaded)
+                }
+            },
+            Backend::Remote(remote) => {
+                let (remote, name) = (remote.clone(), self.name.clone());
+                let opened = spawn_blocking(move || remote.open(&name)).await;
+                let label = &self.name.name;
+                let lost = |error| Error::internal(format!("opening '{label}' failed: {error}"));
+                Ok(Opened::Remote(opened.map_err(lost)??))
+            }
+        }
+    }
+
+    /// Called on the batcher's thread.
+    pub(super) fn attach(&self, opened: Opened) -> Result<Attached> {
+        Ok(match opened {
+            Opened::Inline => Attached { engine: Box::new(Inline(self.open_here()?)), ended: None },
+            Opened::Threaded(opened) => {
+                let is_pinned = self.config.parameters.contains_key(PLACEMENT);
+                let (engine, ended) = opened.attach(is_pinned);
+                Attached { engine: Box::new(engine), ended: Some(ended) }
+            }
+            Opened::Remote(start) => {
+                let name = (*self.name.name).into();
+                let (config, stats) = (self.config.clone(), self.stats.clone());
+                let remote = RemoteModel::new(name, start()?, config, stats);
+                Attached { engine: Box::new(remote), ended: None }
+            }
+        })
+    }
+
+    /// Opens a model of this process on the current thread.
+    pub(super) fn open_here(&self) -> Result<LocalModel> {
+        let Backend::Local(local) = &self.backend else {
+            return Err(Error::internal("a model of another process cannot be opened in this one"));
+        };
+        let failed = |text| Err(Error::internal(format!("'{}' panicked: {text}", self.name.name)));
+        let executor = caught(|| local.open(&self.name)).unwrap_or_else(failed)?;
+        let name = (*self.name.name).into();
+        Ok(LocalModel::new(executor, name, self.config.clone(), self.stats.clone()))
+    }
+}
+
+/// The backend's choice, unless `parameters { key: "placement" }` says otherwise.
+fn placement(backend: &dyn OpenLocal, config: &ModelConfig) -> Result<Placement> {
+    match config.parameters.get(PLACEMENT).map(String::as_str) {
+        None => Ok(backend.placement()),
+        Some("shared") => Ok(Placement::Shared),
+        Some("own") => Ok(Placement::Own),
+        Some(other) => Err(Error::invalid(format!(
+            "parameter 'placement' of model '{}' is '{other}', expected 'shared' or 'own'",
+            config.name
+        ))),
+    }
+}

@@ -1,0 +1,177 @@
+//! The pool of a model's instances: chooses one for the next work, and takes it back when released.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::Addr;
+
+use super::{
+    actor::{InstanceActor, InstanceHandle},
+    engine::Capacity,
+    open::{Opened, Opener},
+    placement::{FreeSlots, Placement, SlotSize},
+    slot::{Dispatcher, Released, Slot},
+    state::Progress,
+    work::Work,
+};
+use troupe_base::{
+    error::{Error, Result},
+    request::{CallChain, Pending, deadlock::BlockedInstance},
+};
+
+/// Work handed to an instance at once should take about this long: long enough to spread the cost
+/// of handing over, short enough that other instances and late arrivals are not kept waiting.
+const TARGET_HANDOVER: Duration = Duration::from_micros(500);
+/// A worker whose executions are shorter than this is given more before it is through: while it
+/// runs, its last answers are on their way and the next requests come in.
+const MAX_QUEUED_EXECUTION: Duration = Duration::from_micros(100);
+/// Never more executions than this at once.
+const MAX_EXECUTIONS_PER_HANDOVER: u128 = 64;
+
+/// All instances of a model, each in a slot.
+pub struct InstancePool {
+    instances: Vec<InstanceHandle>,
+    placement: Placement,
+    /// Moving average of one execution, from its handover on.
+    cost: Duration,
+    /// The instances do other things while an execution waits: its time says little.
+    is_concurrent: bool,
+}
+
+impl InstancePool {
+    /// Attaches opened models to the current thread, in the order of their slots.
+    ///
+    /// `queues`: work may wait in front of an instance that executes. Not for batches: they get
+    /// better by waiting.
+    pub fn attach(opened: Vec<(Opener, Opened)>, queues: bool) -> Result<InstancePool> {
+        let attach = |(opener, opened): (Opener, Opened)| InstanceActor::attach(opener, opened);
+        let instances: Vec<InstanceHandle> =
+            opened.into_iter().map(attach).collect::<Result<_>>()?;
+        let capacities: Vec<Capacity> = instances.iter().map(InstanceHandle::capacity).collect();
+        let size = |capacity: &Capacity| SlotSize {
+            capacity: capacity.concurrency.map_or(1, |most| most.get()),
+            queue: (queues && capacity.has_queue && capacity.concurrency.is_none()).into(),
+        };
+        Ok(InstancePool {
+            placement: Placement::new(capacities.iter().map(size)),
+            is_concurrent: capacities.iter().any(|capacity| capacity.concurrency.is_some()),
+            // A first guess; one execution at a time until it is known better.
+            cost: TARGET_HANDOVER,
+            instances,
+        })
+    }
+
+    /// The instances' mailboxes, in the order of their slots.
+    pub fn addresses(&self) -> Vec<Addr<InstanceActor>> {
+        self.instances.iter().map(|instance| instance.address().clone()).collect()
+    }
+
+    /// Do all instances execute before a handover returns? Then no work ever waits for one.
+    pub fn is_inline(&self) -> bool {
+        self.instances.iter().all(|instance| instance.capacity().is_inline)
+    }
+
+    /// Can answers overtake each other?
+    pub fn is_parallel(&self) -> bool {
+        1 < self.instances.len() || self.is_concurrent
+    }
+
+    /// Has the model a say in whether it is ready?
+    pub fn has_check(&self) -> bool {
+        let has = |instance: &InstanceHandle| instance.with_worker(|worker| worker.has_check());
+        self.instances.iter().any(|instance| has(instance).unwrap_or(false))
+    }
+
+    /// Can any slot be given work?
+    pub fn has_room(&self) -> bool {
+        self.placement.room() != 0
+    }
+
+    /// The slot for the next work; `None` as long as there is none.
+    pub fn acquire(&self) -> Option<usize> {
+        self.placement.choose(|slot| self.cost < MAX_QUEUED_EXECUTION && self.gets_on(slot))
+    }
+
+    /// The slots that work can be given to while `offered` is acquired.
+    pub fn free_slots(&self, offered: usize) -> FreeSlots<'_> {
+        FreeSlots::any(offered, &self.placement)
+    }
+
+    /// How many executions the next slot is to be given at once, if so many requests wait.
+    pub fn handover_size(&self, waiting: usize) -> usize {
+        let share = match self.is_concurrent {
+            // Each execution is through by itself.
+            true => 1,
+            false => waiting.div_ceil(self.placement.room().max(1)),
+        };
+        let cost = self.cost.as_nanos().max(1);
+        let most = TARGET_HANDOVER.as_nanos() / cost;
+        share.clamp(1, most.clamp(1, MAX_EXECUTIONS_PER_HANDOVER) as usize)
+    }
+
+    /// True unless another instance could take the work while this one blocks in a call of a model.
+    fn gets_on(&self, slot: usize) -> bool {
+        let calls_others = || self.instances[slot].with_worker(|worker| worker.calls_others());
+        self.instances.len() == 1 || !calls_others().unwrap_or(false)
+    }
+
+    /// Hands work to a slot that has room. `dispatcher` is told when the slot has room again, if it
+    /// has not at once.
+    pub fn start(
+        &mut self,
+        slot: usize,
+        work: Work,
+        begun: Instant,
+        dispatcher: &Arc<dyn Dispatcher>,
+    ) {
+        self.placement.begin(slot);
+        match self.instances[slot].start(work, Slot { dispatcher, index: slot, begun }) {
+            Progress::Finished(took) => self.ended(slot, took),
+            Progress::Later => (),
+        }
+    }
+
+    /// Runs one request at once; gives it back if no instance can.
+    pub fn run_now(&self, pending: Pending) -> Option<Pending> {
+        let mut left = pending;
+        for instance in &self.instances {
+            left = instance.run_now(left)?;
+        }
+        Some(left)
+    }
+
+    /// A slot has room again.
+    pub fn release(&mut self, released: Released) {
+        let Released { slot, took, returned } = released;
+        if let Some(returned) = returned {
+            self.instances[slot].take_back(returned);
+        }
+        self.ended(slot, took);
+    }
+
+    fn ended(&mut self, slot: usize, took: Option<Duration>) {
+        if let Some(took) = took
+            && !self.is_concurrent
+        {
+            self.cost = (self.cost * 7 + took) / 8;
+        }
+        self.placement.end(slot);
+    }
+
+    /// For each slot the call that its instance has been blocked in for so long.
+    pub fn blocked(&self, min_wait: Duration) -> Vec<Option<BlockedInstance>> {
+        let blocked = |instance: &InstanceHandle| {
+            instance.with_worker(|worker| worker.blocked_call(min_wait)).flatten()
+        };
+        self.instances.iter().map(blocked).collect()
+    }
+
+    /// Answers a call that an instance is blocked in with an error.
+    pub fn fail_call(&self, call: &Arc<CallChain>, error: &Error) {
+        for instance in &self.instances {
+            instance.with_worker(|worker| worker.fail_call(call, error));
+        }
+    }
+}

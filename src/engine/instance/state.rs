@@ -1,0 +1,192 @@
+//! An instance's life: up with an engine, or down until its model is open again.
+
+use std::time::Duration;
+
+use super::{
+    engine::{Capacity, Engine, Started},
+    open::Opener,
+    panics::caught,
+    slot::{Requeue, Returned, Slot, SlotGuard},
+    work::Work,
+};
+use troupe_base::{backend::Remote, backoff::Backoff, error::Error, request::Pending};
+
+/// One loaded copy of a model, on its batcher's thread. The actor beside it sees to it that it comes
+/// up again after it went down.
+pub(super) struct Instance {
+    pub(super) opener: Opener,
+    state: State,
+    /// Counts engines: news of an earlier one are old.
+    generation: u64,
+    backoff: Backoff,
+    /// The engine has executed something.
+    is_proven: bool,
+    /// How long to wait before the model is opened again.
+    pub(super) pause: Duration,
+    /// Slots that are not to be given work while the instance is down.
+    held: Vec<SlotGuard>,
+    /// Called when the instance has gone down.
+    on_down: Box<dyn Fn()>,
+}
+
+enum State {
+    Up(Box<dyn Engine>),
+    Down {
+        /// What requests are answered with.
+        error: Error,
+        /// The model is being opened, for the first time since the engine ended.
+        is_brief: bool,
+    },
+}
+
+/// What became of work that was handed over.
+pub(super) enum Progress {
+    /// All of it is executed; what one execution took, if somebody looked.
+    Finished(Option<Duration>),
+    /// The slot is released when it can take more.
+    Later,
+}
+
+impl Instance {
+    /// An instance that is up. `on_down` is called whenever it has gone down; whoever made it then
+    /// opens the model again.
+    pub(super) fn new(
+        opener: Opener,
+        engine: Box<dyn Engine>,
+        on_down: impl Fn() + 'static,
+    ) -> Instance {
+        Instance {
+            opener,
+            state: State::Up(engine),
+            generation: 0,
+            backoff: Backoff::default(),
+            is_proven: false,
+            pause: Duration::ZERO,
+            held: Vec::new(),
+            on_down: Box::new(on_down),
+        }
+    }
+
+    /// How much work it may be given at once, while it is up.
+    pub(super) fn capacity(&self) -> Capacity {
+        match &self.state {
+            State::Up(engine) => engine.capacity(),
+            State::Down { .. } => Capacity::default(),
+        }
+    }
+
+    /// Which engine this is of all that the instance has had.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The process it is attached to, if it has one.
+    pub(super) fn worker(&mut self) -> Option<&mut dyn Remote> {
+        match &mut self.state {
+            State::Up(engine) => engine.worker(),
+            State::Down { .. } => None,
+        }
+    }
+
+    /// Hands work over. The instance may be down afterwards.
+    pub(super) fn start(&mut self, work: Work, slot: Slot<'_>) -> Progress {
+        let State::Up(engine) = &mut self.state else { return self.turn_away(work, slot) };
+        match caught(|| engine.start(work, slot)) {
+            Ok(Started::Finished(took)) => {
+                self.is_proven = true;
+                Progress::Finished(took)
+            }
+            Ok(Started::Later) => Progress::Later,
+            Ok(Started::Ended(work)) => {
+                self.ended("its thread has ended");
+                self.turn_away(work, slot)
+            }
+            Err(panic) => {
+                self.ended(&format!("it panicked: {panic}"));
+                self.turn_away(Work(Vec::new()), slot)
+            }
+        }
+    }
+
+    /// Runs one request before this returns; gives it back if it cannot. The instance may be down
+    /// afterwards.
+    pub(super) fn run_now(&mut self, pending: Pending) -> Option<Pending> {
+        let State::Up(engine) = &mut self.state else { return Some(pending) };
+        match caught(|| engine.run_now(pending)) {
+            Ok(left) => {
+                self.is_proven |= left.is_none();
+                left
+            }
+            Err(panic) => {
+                self.ended(&format!("it panicked: {panic}"));
+                None
+            }
+        }
+    }
+
+    /// A model comes back from its thread; one of an earlier engine is dropped.
+    pub(super) fn take_back(&mut self, returned: Returned) {
+        self.is_proven = true;
+        if let State::Up(engine) = &mut self.state {
+            engine.take_back(returned);
+        }
+    }
+
+    /// What an instance without an engine does with work: if it will have one soon or another one
+    /// has one, the work is queued anew, and this one is given nothing until it is up again.
+    fn turn_away(&mut self, work: Work, slot: Slot<'_>) -> Progress {
+        let State::Down { error, is_brief } = &self.state else { return Progress::Finished(None) };
+        let requests = work.0.into_iter().flatten();
+        if !is_brief && !self.opener.name.health.is_ready() {
+            requests.for_each(|pending| pending.reply.answer(Err(error.clone())));
+            return Progress::Finished(None);
+        }
+        requests.for_each(|it| slot.dispatcher.requeue(Requeue::NotStarted(it)));
+        self.held.push(slot.guard(0));
+        Progress::Later
+    }
+
+    /// The engine has ended; lets go of it.
+    pub(super) fn ended(&mut self, why: &str) {
+        let error = self.error(why);
+        tracing::error!("{error}; it is being opened again");
+        self.opener.name.health.down();
+        self.generation += 1;
+        let is_proven = std::mem::take(&mut self.is_proven);
+        self.pause = self.backoff.ended(is_proven);
+        let down = State::Down { error, is_brief: self.pause.is_zero() };
+        let last = std::mem::replace(&mut self.state, down);
+        // What is left of it may panic too.
+        let _ = caught(|| drop(last));
+        (self.on_down)();
+    }
+
+    /// The model could not be opened again.
+    pub(super) fn stays_down(&mut self, why: &Error) {
+        self.pause = self.backoff.refused();
+        let pause = self.pause.as_millis();
+        let error = self.error(&format!("{why}; next attempt within {pause} ms"));
+        tracing::error!("{error}");
+        self.state = State::Down { error, is_brief: false };
+    }
+
+    /// The model is open again.
+    pub(super) fn up(&mut self, engine: Box<dyn Engine>) {
+        self.state = State::Up(engine);
+        self.opener.name.health.up();
+        tracing::info!("instance '{}' is up again", self.opener.name.name);
+        self.held.clear();
+    }
+
+    /// Requests do not wait for an instance that stays down if no other one is up: they fail.
+    pub(super) fn let_fail(&mut self) {
+        if !self.opener.name.health.is_ready() {
+            self.held.clear();
+        }
+    }
+
+    fn error(&self, why: &str) -> Error {
+        let (name, model) = (&self.opener.name.name, &self.opener.config.name);
+        Error::unavailable(format!("instance '{name}' of model '{model}' has ended: {why}"))
+    }
+}

@@ -1,0 +1,19 @@
+//! The work that an instance is handed at once: groups of requests, each group one execution.
+
+use troupe_base::request::Pending;
+
+/// Groups of requests, each one execution, in order.
+pub struct Work(pub Vec<Vec<Pending>>);
+
+impl Work {
+    /// Bytes of all inputs.
+    pub fn bytes(&self) -> usize {
+        let inputs = self.0.iter().flatten().flat_map(|pending| &pending.request.inputs).flatten();
+        inputs.map(|tensor| tensor.data().len()).sum()
+    }
+
+    /// How many executions it is.
+    pub fn executions(&self) -> u32 {
+        self.0.len() as u32
+    }
+}
