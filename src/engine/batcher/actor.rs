@@ -14,7 +14,7 @@ use super::{
     scheduler::{Decision, Rejected, Scheduler},
     timer::Timer,
 };
-use crate::instance::{Dispatcher, FreeSlots, InstancePool, Released, Requeue, Work};
+use crate::instance::{FreeSlots, InstancePool, InstanceWork, Requeue, SlotOwner, SlotReleased};
 use troupe_base::{
     config::ModelConfig,
     request::{Pending, deadlock::WaitReporter},
@@ -31,7 +31,7 @@ pub(super) struct Batcher {
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) pool: InstancePool,
     /// The batcher itself, as instances see it.
-    pub(super) inbox: Arc<dyn Dispatcher>,
+    pub(super) inbox: Arc<dyn SlotOwner>,
     /// Requests run as they come; no use to look for company in the mailbox first.
     pub(super) is_immediate: bool,
     /// A `Flush` is on its way.
@@ -72,7 +72,7 @@ impl Batcher {
     }
 
     /// Batches for one slot: the offered one unless the scheduler names another.
-    fn gather(&mut self, offered: usize, now: Instant) -> (usize, Work) {
+    fn gather(&mut self, offered: usize, now: Instant) -> (usize, InstanceWork) {
         let most = self.pool.handover_size(self.scheduler.len());
         let mut slot = offered;
         let mut batches = Vec::with_capacity(most);
@@ -98,7 +98,7 @@ impl Batcher {
                 Decision::Idle => break,
             }
         }
-        (slot, Work(batches))
+        (slot, InstanceWork(batches))
     }
 
     fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
@@ -198,10 +198,10 @@ impl Handler<Requeue> for Batcher {
     }
 }
 
-impl Handler<Released> for Batcher {
+impl Handler<SlotReleased> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, released: Released, _: &mut Self::Context) {
+    fn handle(&mut self, released: SlotReleased, _: &mut Self::Context) {
         self.pool.release(released);
         self.dispatch();
     }

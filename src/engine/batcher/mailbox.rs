@@ -24,14 +24,14 @@ use troupe_base::{
 pub struct Mailbox {
     pub(super) model: Arc<str>,
     pub(super) batcher: Addr<Batcher>,
-    pub(super) instances: Vec<Instance>,
+    pub(super) instances: Vec<InstanceMailbox>,
     pub(super) stats: Arc<Statistics>,
     /// For models that have a say in whether they are ready.
     pub(super) checkup: Option<Arc<Checkup>>,
 }
 
 /// An instance of the model.
-pub(super) struct Instance {
+pub(super) struct InstanceMailbox {
     pub(super) name: String,
     pub(super) address: Addr<InstanceActor>,
 }

@@ -13,11 +13,11 @@ use troupe_base::{
 #[derive(Default)]
 pub(super) struct ResponseOrder {
     next: u64,
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<ResponseLine>>,
 }
 
 #[derive(Default)]
-struct Line {
+struct ResponseLine {
     /// Whose turn it is.
     turn: u64,
     early: BTreeMap<u64, (Reply, Result<Response>)>,
@@ -34,7 +34,7 @@ impl ResponseOrder {
 
 struct InLine {
     number: u64,
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<ResponseLine>>,
     reply: Reply,
 }
 

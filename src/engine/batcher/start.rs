@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
-    mailbox::{Instance, Mailbox},
+    mailbox::{InstanceMailbox, Mailbox},
     readiness::Checkup,
     response_order::ResponseOrder,
     scheduler::{self, Scheduling},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engines::Engines,
-    instance::{InstanceActor, InstancePool, Opened, Opener},
+    instance::{InstanceActor, InstanceOpener, InstancePool, OpenedModel},
 };
 use troupe_base::{
     backend::{Backend, InstanceName},
@@ -42,7 +42,7 @@ pub struct BatcherSetup {
 }
 
 /// Actors that were started on an engine's thread.
-struct Started {
+struct StartedActors {
     batcher: Addr<Batcher>,
     /// In the order of the slots.
     instances: Vec<Addr<InstanceActor>>,
@@ -60,7 +60,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let labels: Vec<String> = names.iter().map(|instance| instance.name.clone()).collect();
     let open = |name| {
         let (backend, config, stats) = (backend.clone(), config.clone(), stats.clone());
-        let opener = Opener { backend, name, config, stats };
+        let opener = InstanceOpener { backend, name, config, stats };
         async move { opener.open().await.map(|opened| (opener, opened)) }
     };
     let opened = try_join_all(names.into_iter().map(open)).await?;
@@ -74,10 +74,10 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         let _ = started.send(start_here(config, stats, waits, opened));
     });
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
-    let Started { batcher, instances, has_check } = made.await.map_err(gone)??;
+    let StartedActors { batcher, instances, has_check } = made.await.map_err(gone)??;
     let checkup = has_check.then(Arc::<Checkup>::default);
     let instances = labels.into_iter().zip(instances);
-    let instances = instances.map(|(name, address)| Instance { name, address }).collect();
+    let instances = instances.map(|(name, address)| InstanceMailbox { name, address }).collect();
     Ok(Arc::new(Mailbox { model: config.name.clone(), batcher, instances, stats, checkup }))
 }
 
@@ -86,8 +86,8 @@ fn start_here(
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
     waits: WaitReporter,
-    opened: Vec<(Opener, Opened)>,
-) -> Result<Started> {
+    opened: Vec<(InstanceOpener, OpenedModel)>,
+) -> Result<StartedActors> {
     let Scheduling { scheduler, preserves_order, is_immediate } = scheduler::for_config(&config);
     let pool = InstancePool::attach(opened, is_immediate)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
@@ -105,7 +105,7 @@ fn start_here(
         pool,
         waits,
     });
-    Ok(Started { batcher, instances, has_check })
+    Ok(StartedActors { batcher, instances, has_check })
 }
 
 fn instance_names(config: &ModelConfig, health: &Arc<Health>) -> Vec<InstanceName> {

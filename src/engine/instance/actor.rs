@@ -17,10 +17,10 @@ use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     engine::Capacity,
-    open::{Opened, Opener},
-    slot::{Dispatcher, Released, Requeue, Returned, Slot},
-    state::{Instance, Progress},
-    work::Work,
+    open::{InstanceOpener, OpenedModel},
+    slot::{OfferedSlot, Requeue, ReturnedModel, SlotOwner, SlotReleased},
+    state::{Handover, Instance},
+    work::InstanceWork,
 };
 use troupe_base::{
     backend::Remote,
@@ -35,7 +35,7 @@ const DOWN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub struct InstanceActor {
     instance: Rc<RefCell<Instance>>,
     /// For work that the actor gives its instance itself.
-    inbox: Arc<dyn Dispatcher>,
+    inbox: Arc<dyn SlotOwner>,
     /// Groups that wait for their warm-up.
     warm_ups: VecDeque<Vec<Pending>>,
     is_warming_up: bool,
@@ -72,7 +72,7 @@ struct EngineEnded {
 
 impl InstanceActor {
     /// Starts the actor of an opened model on the current thread, its batcher's.
-    pub(super) fn attach(opener: Opener, opened: Opened) -> Result<InstanceHandle> {
+    pub(super) fn attach(opener: InstanceOpener, opened: OpenedModel) -> Result<InstanceHandle> {
         let attached = opener.attach(opened)?;
         let mut made = None;
         let address = InstanceActor::create(|ctx| {
@@ -98,9 +98,9 @@ impl InstanceActor {
         while !self.is_warming_up
             && let Some(group) = self.warm_ups.pop_front()
         {
-            let slot = Slot { dispatcher: &self.inbox, index: 0, begun: Instant::now() };
-            let progress = self.instance.borrow_mut().start(Work(vec![group]), slot);
-            self.is_warming_up = matches!(progress, Progress::Later);
+            let slot = OfferedSlot { owner: &self.inbox, index: 0, begun: Instant::now() };
+            let progress = self.instance.borrow_mut().start(InstanceWork(vec![group]), slot);
+            self.is_warming_up = matches!(progress, Handover::Later);
         }
     }
 }
@@ -114,7 +114,7 @@ impl InstanceHandle {
         self.instance.borrow().capacity()
     }
 
-    pub(super) fn start(&self, work: Work, slot: Slot<'_>) -> Progress {
+    pub(super) fn start(&self, work: InstanceWork, slot: OfferedSlot<'_>) -> Handover {
         self.instance.borrow_mut().start(work, slot)
     }
 
@@ -122,7 +122,7 @@ impl InstanceHandle {
         self.instance.borrow_mut().run_now(pending)
     }
 
-    pub(super) fn take_back(&self, returned: Returned) {
+    pub(super) fn take_back(&self, returned: ReturnedModel) {
         self.instance.borrow_mut().take_back(returned);
     }
 
@@ -145,10 +145,10 @@ impl Handler<WarmUp> for InstanceActor {
     }
 }
 
-impl Handler<Released> for InstanceActor {
+impl Handler<SlotReleased> for InstanceActor {
     type Result = ();
 
-    fn handle(&mut self, released: Released, _: &mut Self::Context) {
+    fn handle(&mut self, released: SlotReleased, _: &mut Self::Context) {
         if let Some(returned) = released.returned {
             self.instance.borrow_mut().take_back(returned);
         }

@@ -1,4 +1,4 @@
-//! What a model is told of the batch it is given: element counts and shapes of its requests.
+//! Batch inputs (`batch_input` of a config): element counts and shapes of a batch's requests.
 
 use troupe_base::{
     config::{BatchInput, BatchInputKind, ModelConfig},

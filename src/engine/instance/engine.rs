@@ -3,15 +3,15 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use super::{
-    slot::{Returned, Slot},
-    work::Work,
+    slot::{OfferedSlot, ReturnedModel},
+    work::InstanceWork,
 };
 use troupe_base::{backend::Remote, request::Pending};
 
 /// What runs an instance's executions. It lives on its batcher's thread.
 pub(super) trait Engine {
     /// Runs or starts all groups, and sees to it that everyone in them is answered.
-    fn start(&mut self, work: Work, slot: Slot<'_>) -> Started;
+    fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress;
 
     /// Runs one request before this returns; gives it back if that may take long.
     fn run_now(&mut self, pending: Pending) -> Option<Pending> {
@@ -19,7 +19,7 @@ pub(super) trait Engine {
     }
 
     /// Takes back the model that was lent with the last work.
-    fn take_back(&mut self, returned: Returned) {
+    fn take_back(&mut self, returned: ReturnedModel) {
         drop(returned);
     }
 
@@ -35,13 +35,13 @@ pub(super) trait Engine {
 }
 
 /// What became of work that was handed over.
-pub(super) enum Started {
+pub(super) enum EngineProgress {
     /// All of it is executed; what one execution took, if somebody looked.
     Finished(Option<Duration>),
     /// A `SlotGuard` releases the slot when it can take more.
     Later,
     /// None of it was begun: the engine has ended.
-    Ended(Work),
+    Ended(InstanceWork),
 }
 
 /// How much work an instance may be given at once.

@@ -1,19 +1,19 @@
 //! The inline engine: executes in its batcher's thread, for models that take microseconds.
 
 use super::{
-    engine::{Capacity, Engine, Started},
+    engine::{Capacity, Engine, EngineProgress},
     local::LocalModel,
-    slot::Slot,
-    work::Work,
+    slot::OfferedSlot,
+    work::InstanceWork,
 };
 use troupe_base::request::Pending;
 
 pub(super) struct Inline(pub(super) LocalModel);
 
 impl Engine for Inline {
-    fn start(&mut self, work: Work, slot: Slot<'_>) -> Started {
+    fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress {
         self.0.run(work, slot.begun);
-        Started::Finished(None)
+        EngineProgress::Finished(None)
     }
 
     fn run_now(&mut self, pending: Pending) -> Option<Pending> {

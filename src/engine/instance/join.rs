@@ -80,7 +80,7 @@ pub(super) fn split(
         };
         let shape = shape_text(tensor.shape());
         let result = match output.scatter {
-            Some(source) => scatter(tensor, (requests, source), &mut answers),
+            Some(source) => scatter(tensor, requests, source, &mut answers),
             None => split_rows(tensor, requests, &mut answers),
         };
         result.map_err(|expected| {
@@ -111,11 +111,7 @@ fn split_rows(mut tensor: Tensor, requests: &[Request], answers: &mut [Tensors])
 }
 
 /// Each request has as many elements as its input `source`, in that shape.
-fn scatter(
-    tensor: Tensor,
-    (requests, source): (&[Request], usize),
-    answers: &mut [Tensors],
-) -> Split {
+fn scatter(tensor: Tensor, requests: &[Request], source: usize, answers: &mut [Tensors]) -> Split {
     let shape = |request: &Request| -> Shape {
         request.inputs[source].as_ref().expect("`join` has looked for it").shape().into()
     };

@@ -2,7 +2,7 @@
 
 use std::{mem, slice, sync::Arc, time::Instant};
 
-use super::{join, panics::caught, work::Work};
+use super::{join, panics::caught, work::InstanceWork};
 use troupe_base::{
     backend::{Batch, Executor, Tensors},
     config::ModelConfig,
@@ -12,7 +12,7 @@ use troupe_base::{
     trace::{BatchExecution, FinishedBatch, Span},
 };
 
-/// An executor and what it needs to answer.
+/// An open model: an executor, and what is needed to answer for it.
 pub(super) struct LocalModel {
     executor: Box<dyn Executor>,
     name: Arc<str>,
@@ -34,7 +34,7 @@ impl LocalModel {
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
-    pub(super) fn run(&mut self, work: Work, now: Instant) {
+    pub(super) fn run(&mut self, work: InstanceWork, now: Instant) {
         let mut clock = now;
         for mut group in work.0 {
             match group.pop() {

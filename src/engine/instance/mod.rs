@@ -18,9 +18,9 @@ mod work;
 
 pub use self::{
     actor::{CheckReady, InstanceActor, WarmUp},
-    open::{Opened, Opener},
+    open::{InstanceOpener, OpenedModel},
     placement::FreeSlots,
     pool::InstancePool,
-    slot::{Dispatcher, Released, Requeue},
-    work::Work,
+    slot::{Requeue, SlotOwner, SlotReleased},
+    work::InstanceWork,
 };

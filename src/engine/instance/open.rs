@@ -24,7 +24,7 @@ const PLACEMENT: &str = "placement";
 
 /// What an instance is opened from.
 #[derive(Clone)]
-pub struct Opener {
+pub struct InstanceOpener {
     /// Opens the model.
     pub backend: Backend,
     /// Which instance this is.
@@ -36,7 +36,7 @@ pub struct Opener {
 }
 
 /// A model that is open, but not yet attached to its batcher's thread.
-pub enum Opened {
+pub enum OpenedModel {
     /// It is opened there: that is quick.
     Inline,
     /// It has a thread.
@@ -52,16 +52,16 @@ pub(super) struct Attached {
     pub(super) ended: Option<oneshot::Receiver<()>>,
 }
 
-impl Opener {
+impl InstanceOpener {
     /// Opens the model, wherever it is to run.
-    pub async fn open(&self) -> Result<Opened> {
+    pub async fn open(&self) -> Result<OpenedModel> {
         match &self.backend {
             Backend::Local(local) => match placement(&**local, &self.config)? {
-                Placement::Shared => Ok(Opened::Inline),
+                Placement::Shared => Ok(OpenedModel::Inline),
                 Placement::Own => {
                     let opener = self.clone();
                     let opened = threaded::spawn(&self.name.name, move || opener.open_here());
-                    opened.await.map(Opened::Threaded)
+                    opened.await.map(OpenedModel::Threaded)
                 }
             },
             Backend::Remote(remote) => {
@@ -69,21 +69,23 @@ impl Opener {
                 let opened = spawn_blocking(move || remote.open(&name)).await;
                 let label = &self.name.name;
                 let lost = |error| Error::internal(format!("opening '{label}' failed: {error}"));
-                Ok(Opened::Remote(opened.map_err(lost)??))
+                Ok(OpenedModel::Remote(opened.map_err(lost)??))
             }
         }
     }
 
     /// Called on the batcher's thread.
-    pub(super) fn attach(&self, opened: Opened) -> Result<Attached> {
+    pub(super) fn attach(&self, opened: OpenedModel) -> Result<Attached> {
         Ok(match opened {
-            Opened::Inline => Attached { engine: Box::new(Inline(self.open_here()?)), ended: None },
-            Opened::Threaded(opened) => {
+            OpenedModel::Inline => {
+                Attached { engine: Box::new(Inline(self.open_here()?)), ended: None }
+            }
+            OpenedModel::Threaded(opened) => {
                 let is_pinned = self.config.parameters.contains_key(PLACEMENT);
                 let (engine, ended) = opened.attach(is_pinned);
                 Attached { engine: Box::new(engine), ended: Some(ended) }
             }
-            Opened::Remote(start) => {
+            OpenedModel::Remote(start) => {
                 let name = (*self.name.name).into();
                 let (config, stats) = (self.config.clone(), self.stats.clone());
                 let remote = RemoteModel::new(name, start()?, config, stats);

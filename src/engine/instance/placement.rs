@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 /// What each slot has in work.
-pub(super) struct Placement {
-    slots: Vec<Load>,
+pub(super) struct PlacementPolicy {
+    slots: Vec<SlotLoad>,
     /// Work that the slots can be given now, together.
     room: usize,
     /// Counts handovers and releases: tells what was earlier.
@@ -12,7 +12,7 @@ pub(super) struct Placement {
 }
 
 /// One slot.
-struct Load {
+struct SlotLoad {
     /// Executions at a time.
     capacity: usize,
     /// Work that may wait in front of it.
@@ -33,19 +33,19 @@ pub(super) struct SlotSize {
     pub(super) queue: usize,
 }
 
-impl Placement {
+impl PlacementPolicy {
     /// Idle slots of these sizes.
-    pub(super) fn new(sizes: impl Iterator<Item = SlotSize>) -> Placement {
-        let load = |SlotSize { capacity, queue }| Load {
+    pub(super) fn new(sizes: impl Iterator<Item = SlotSize>) -> PlacementPolicy {
+        let load = |SlotSize { capacity, queue }| SlotLoad {
             capacity,
             queue,
             in_work: 0,
             begun: 0,
             released: 0,
         };
-        let slots: Vec<Load> = sizes.map(load).collect();
+        let slots: Vec<SlotLoad> = sizes.map(load).collect();
         let room = slots.iter().map(|slot| slot.capacity + slot.queue).sum();
-        Placement { slots, room, clock: 0 }
+        PlacementPolicy { slots, room, clock: 0 }
     }
 
     /// How much more work the slots could be given.
@@ -72,7 +72,7 @@ impl Placement {
 
     /// Can this slot be given more?
     pub(super) fn has_room(&self, slot: usize) -> bool {
-        self.slots.get(slot).is_some_and(Load::has_room)
+        self.slots.get(slot).is_some_and(SlotLoad::has_room)
     }
 
     /// The slot was given work.
@@ -97,7 +97,7 @@ impl Placement {
     }
 }
 
-impl Load {
+impl SlotLoad {
     fn has_room(&self) -> bool {
         self.in_work < self.capacity + self.queue
     }
@@ -108,11 +108,11 @@ pub struct FreeSlots<'a> {
     /// Where the batch runs if the scheduler does not mind.
     offered: usize,
     /// `None` if there is no choice left.
-    all: Option<&'a Placement>,
+    all: Option<&'a PlacementPolicy>,
 }
 
 impl<'a> FreeSlots<'a> {
-    pub(super) fn any(offered: usize, all: &'a Placement) -> FreeSlots<'a> {
+    pub(super) fn any(offered: usize, all: &'a PlacementPolicy) -> FreeSlots<'a> {
         FreeSlots { offered, all: Some(all) }
     }
 
@@ -147,7 +147,7 @@ mod tests {
 
     /// The same where some slots may block: nothing is queued there.
     fn check_with(slots: &[SlotSize], blocking: &[usize], story: &str, expected: &str) {
-        let mut placement = Placement::new(slots.iter().copied());
+        let mut placement = PlacementPolicy::new(slots.iter().copied());
         let mut chosen = String::new();
         for event in story.chars() {
             if let Some(slot) = event.to_digit(10) {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_scheduler_may_name_any_slot_with_room() {
-        let mut placement = Placement::new([ONE, QUEUE, ONE].into_iter());
+        let mut placement = PlacementPolicy::new([ONE, QUEUE, ONE].into_iter());
         placement.begin(1);
         placement.begin(2);
         let contained = |free: FreeSlots<'_>| [0, 1, 2, 3].map(|slot| free.contains(slot));

@@ -10,11 +10,11 @@ use actix::Addr;
 use super::{
     actor::{InstanceActor, InstanceHandle},
     engine::Capacity,
-    open::{Opened, Opener},
-    placement::{FreeSlots, Placement, SlotSize},
-    slot::{Dispatcher, Released, Slot},
-    state::Progress,
-    work::Work,
+    open::{InstanceOpener, OpenedModel},
+    placement::{FreeSlots, PlacementPolicy, SlotSize},
+    slot::{OfferedSlot, SlotOwner, SlotReleased},
+    state::Handover,
+    work::InstanceWork,
 };
 use troupe_base::{
     error::{Error, Result},
@@ -33,7 +33,7 @@ const MAX_EXECUTIONS_PER_HANDOVER: u128 = 64;
 /// All instances of a model, each in a slot.
 pub struct InstancePool {
     instances: Vec<InstanceHandle>,
-    placement: Placement,
+    placement: PlacementPolicy,
     /// Moving average of one execution, from its handover on.
     cost: Duration,
     /// The instances do other things while an execution waits: its time says little.
@@ -45,8 +45,12 @@ impl InstancePool {
     ///
     /// `queues`: work may wait in front of an instance that executes. Not for batches: they get
     /// better by waiting.
-    pub fn attach(opened: Vec<(Opener, Opened)>, queues: bool) -> Result<InstancePool> {
-        let attach = |(opener, opened): (Opener, Opened)| InstanceActor::attach(opener, opened);
+    pub fn attach(
+        opened: Vec<(InstanceOpener, OpenedModel)>,
+        queues: bool,
+    ) -> Result<InstancePool> {
+        let attach =
+            |(opener, opened): (InstanceOpener, OpenedModel)| InstanceActor::attach(opener, opened);
         let instances: Vec<InstanceHandle> =
             opened.into_iter().map(attach).collect::<Result<_>>()?;
         let capacities: Vec<Capacity> = instances.iter().map(InstanceHandle::capacity).collect();
@@ -55,7 +59,7 @@ impl InstancePool {
             queue: (queues && capacity.has_queue && capacity.concurrency.is_none()).into(),
         };
         Ok(InstancePool {
-            placement: Placement::new(capacities.iter().map(size)),
+            placement: PlacementPolicy::new(capacities.iter().map(size)),
             is_concurrent: capacities.iter().any(|capacity| capacity.concurrency.is_some()),
             // A first guess; one execution at a time until it is known better.
             cost: TARGET_HANDOVER,
@@ -101,14 +105,13 @@ impl InstancePool {
 
     /// How many executions the next slot is to be given at once, if so many requests wait.
     pub fn handover_size(&self, waiting: usize) -> usize {
-        let share = match self.is_concurrent {
-            // Each execution is through by itself.
-            true => 1,
-            false => waiting.div_ceil(self.placement.room().max(1)),
-        };
-        let cost = self.cost.as_nanos().max(1);
-        let most = TARGET_HANDOVER.as_nanos() / cost;
-        share.clamp(1, most.clamp(1, MAX_EXECUTIONS_PER_HANDOVER) as usize)
+        let share = waiting.div_ceil(self.placement.room().max(1));
+        // Concurrent executions are each through by themselves.
+        if share <= 1 || self.is_concurrent {
+            return 1;
+        }
+        let most = TARGET_HANDOVER.as_nanos() / self.cost.as_nanos().max(1);
+        share.min(most.clamp(1, MAX_EXECUTIONS_PER_HANDOVER) as usize)
     }
 
     /// True unless another instance could take the work while this one blocks in a call of a model.
@@ -117,19 +120,19 @@ impl InstancePool {
         self.instances.len() == 1 || !calls_others().unwrap_or(false)
     }
 
-    /// Hands work to a slot that has room. `dispatcher` is told when the slot has room again, if it
+    /// Hands work to a slot that has room. `owner` is told when the slot has room again, if it
     /// has not at once.
     pub fn start(
         &mut self,
         slot: usize,
-        work: Work,
+        work: InstanceWork,
         begun: Instant,
-        dispatcher: &Arc<dyn Dispatcher>,
+        owner: &Arc<dyn SlotOwner>,
     ) {
         self.placement.begin(slot);
-        match self.instances[slot].start(work, Slot { dispatcher, index: slot, begun }) {
-            Progress::Finished(took) => self.ended(slot, took),
-            Progress::Later => (),
+        match self.instances[slot].start(work, OfferedSlot { owner, index: slot, begun }) {
+            Handover::Finished(took) => self.ended(slot, took),
+            Handover::Later => (),
         }
     }
 
@@ -143,8 +146,8 @@ impl InstancePool {
     }
 
     /// A slot has room again.
-    pub fn release(&mut self, released: Released) {
-        let Released { slot, took, returned } = released;
+    pub fn release(&mut self, released: SlotReleased) {
+        let SlotReleased { slot, took, returned } = released;
         if let Some(returned) = returned {
             self.instances[slot].take_back(returned);
         }

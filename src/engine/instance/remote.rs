@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    engine::{Capacity, Engine, Started},
-    slot::{Requeue, Slot, SlotGuard},
-    work::Work,
+    engine::{Capacity, Engine, EngineProgress},
+    slot::{OfferedSlot, Requeue, SlotGuard},
+    work::InstanceWork,
 };
 use troupe_base::{
     backend::{Completion, Executed, Outcome, Remote},
@@ -42,8 +42,9 @@ impl RemoteModel {
 }
 
 impl Engine for RemoteModel {
-    fn start(&mut self, work: Work, slot: Slot<'_>) -> Started {
-        let executions = work.executions();
+    fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress {
+        // First of all: whatever happens then, the slot is released.
+        let guard = slot.guard(work.executions());
         let mut groups = Vec::with_capacity(work.0.len());
         let mut requests_of = Vec::with_capacity(work.0.len());
         for group in work.0 {
@@ -57,16 +58,16 @@ impl Engine for RemoteModel {
             groups.push(Some(Group { replies, counted_rows, rows, spans }));
             requests_of.push(requests);
         }
-        let in_flight = InFlight {
+        let in_flight = RemoteWork {
             groups: RefCell::new(groups),
             name: self.name.clone(),
             config: self.config.clone(),
             stats: self.stats.clone(),
             begun: Instant::now(),
-            guard: slot.guard(executions),
+            guard,
         };
         self.remote.start(requests_of, Rc::new(in_flight));
-        Started::Later
+        EngineProgress::Later
     }
 
     fn capacity(&self) -> Capacity {
@@ -96,7 +97,7 @@ struct Share {
 }
 
 /// The replies of one `start`. Once it is dropped the worker can take more.
-struct InFlight {
+struct RemoteWork {
     groups: RefCell<Vec<Option<Group>>>,
     name: Arc<str>,
     config: Arc<ModelConfig>,
@@ -105,7 +106,7 @@ struct InFlight {
     guard: SlotGuard,
 }
 
-impl Completion for InFlight {
+impl Completion for RemoteWork {
     fn executed(&self, executed: Executed) {
         let group = self.groups.borrow_mut().get_mut(executed.group).and_then(Option::take);
         let Some(Group { replies, counted_rows, rows, spans }) = group else { return };
@@ -127,7 +128,7 @@ impl Completion for InFlight {
                         (Outcome::Rescheduled(request, detached), reply) => {
                             if let Some(reply) = reply.or(detached) {
                                 let pending = Pending { request, reply };
-                                self.guard.dispatcher().requeue(Requeue::Rescheduled(pending));
+                                self.guard.owner().requeue(Requeue::Rescheduled(pending));
                             }
                         }
                         // Whoever answers later has its reply already.
@@ -148,7 +149,7 @@ impl Completion for InFlight {
         for (request, reply) in requests.into_iter().zip(replies) {
             if let Some(reply) = reply {
                 let pending = Pending { request, reply };
-                self.guard.dispatcher().requeue(Requeue::NotStarted(pending));
+                self.guard.owner().requeue(Requeue::NotStarted(pending));
             }
         }
     }
@@ -160,7 +161,7 @@ impl Completion for InFlight {
     }
 }
 
-impl InFlight {
+impl RemoteWork {
     fn note(&self, spans: &[Span], share: Share, timing: Timing, now: Instant) {
         let took = timing.compute_input + timing.compute_infer + timing.compute_output;
         // Groups of one frame follow each other.

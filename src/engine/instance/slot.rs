@@ -12,19 +12,19 @@ use troupe_base::request::Pending;
 
 /// Whoever gives instances work: a batcher, or an instance itself while it warms up. Called on any
 /// thread; must not block.
-pub trait Dispatcher: Send + Sync {
+pub trait SlotOwner: Send + Sync {
     /// Called once for each work that was not finished when it was handed over.
-    fn release(&self, released: Released);
+    fn release(&self, released: SlotReleased);
     /// Takes back a request that is to be queued anew.
     fn requeue(&self, requeue: Requeue);
 }
 
 /// Weak: work in flight must not keep alive a model that nobody holds.
-impl<A> Dispatcher for WeakAddr<A>
+impl<A> SlotOwner for WeakAddr<A>
 where
-    A: Actor<Context = Context<A>> + Handler<Released> + Handler<Requeue>,
+    A: Actor<Context = Context<A>> + Handler<SlotReleased> + Handler<Requeue>,
 {
-    fn release(&self, released: Released) {
+    fn release(&self, released: SlotReleased) {
         if let Some(actor) = self.upgrade() {
             actor.do_send(released);
         }
@@ -40,15 +40,15 @@ where
 /// The instance in this slot can take more work.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Released {
+pub struct SlotReleased {
     pub(super) slot: usize,
     /// Of one execution, from the handover on; `None` if nothing was executed.
     pub(super) took: Option<Duration>,
-    pub(super) returned: Option<Returned>,
+    pub(super) returned: Option<ReturnedModel>,
 }
 
 /// A model that comes back from the thread it was lent to.
-pub(super) struct Returned {
+pub(super) struct ReturnedModel {
     pub(super) model: Box<LocalModel>,
     /// What one execution took on that thread.
     pub(super) execution: Duration,
@@ -66,38 +66,38 @@ pub enum Requeue {
 
 /// Which slot gets work, from whom, and since when.
 #[derive(Clone, Copy)]
-pub(super) struct Slot<'a> {
-    pub(super) dispatcher: &'a Arc<dyn Dispatcher>,
+pub(super) struct OfferedSlot<'a> {
+    pub(super) owner: &'a Arc<dyn SlotOwner>,
     pub(super) index: usize,
     pub(super) begun: Instant,
 }
 
-impl Slot<'_> {
+impl OfferedSlot<'_> {
     /// For work of so many executions that goes on after its handover.
     pub(super) fn guard(&self, executions: u32) -> SlotGuard {
-        let Slot { dispatcher, index, begun } = *self;
-        SlotGuard { dispatcher: dispatcher.clone(), index, begun, executions, returned: None }
+        let OfferedSlot { owner, index, begun } = *self;
+        SlotGuard { owner: owner.clone(), index, begun, executions, returned: None }
     }
 }
 
 /// Keeps a slot taken until it is dropped.
 pub(super) struct SlotGuard {
-    dispatcher: Arc<dyn Dispatcher>,
+    owner: Arc<dyn SlotOwner>,
     index: usize,
     begun: Instant,
     /// 0 if the work was turned away: its time says nothing.
     executions: u32,
-    returned: Option<Returned>,
+    returned: Option<ReturnedModel>,
 }
 
 impl SlotGuard {
-    pub(super) fn dispatcher(&self) -> &dyn Dispatcher {
-        &*self.dispatcher
+    pub(super) fn owner(&self) -> &dyn SlotOwner {
+        &*self.owner
     }
 
     /// Releases the slot and gives back the model that was lent with the work.
     pub(super) fn give_back(mut self, model: Box<LocalModel>, execution: Duration) {
-        self.returned = Some(Returned { model, execution });
+        self.returned = Some(ReturnedModel { model, execution });
     }
 }
 
@@ -105,6 +105,6 @@ impl Drop for SlotGuard {
     fn drop(&mut self) {
         let took = (self.executions != 0).then(|| self.begun.elapsed() / self.executions);
         let returned = self.returned.take();
-        self.dispatcher.release(Released { slot: self.index, took, returned });
+        self.owner.release(SlotReleased { slot: self.index, took, returned });
     }
 }

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::{
-    engine::{Capacity, Engine, Started},
-    open::Opener,
+    engine::{Capacity, Engine, EngineProgress},
+    open::InstanceOpener,
     panics::caught,
-    slot::{Requeue, Returned, Slot, SlotGuard},
-    work::Work,
+    slot::{OfferedSlot, Requeue, ReturnedModel, SlotGuard},
+    work::InstanceWork,
 };
 use troupe_base::{backend::Remote, backoff::Backoff, error::Error, request::Pending};
 
 /// One loaded copy of a model, on its batcher's thread. The actor beside it sees to it that it comes
 /// up again after it went down.
 pub(super) struct Instance {
-    pub(super) opener: Opener,
-    state: State,
+    pub(super) opener: InstanceOpener,
+    state: InstanceState,
     /// Counts engines: news of an earlier one are old.
     generation: u64,
     backoff: Backoff,
@@ -29,7 +29,7 @@ pub(super) struct Instance {
     on_down: Box<dyn Fn()>,
 }
 
-enum State {
+enum InstanceState {
     Up(Box<dyn Engine>),
     Down {
         /// What requests are answered with.
@@ -40,7 +40,7 @@ enum State {
 }
 
 /// What became of work that was handed over.
-pub(super) enum Progress {
+pub(super) enum Handover {
     /// All of it is executed; what one execution took, if somebody looked.
     Finished(Option<Duration>),
     /// The slot is released when it can take more.
@@ -51,13 +51,13 @@ impl Instance {
     /// An instance that is up. `on_down` is called whenever it has gone down; whoever made it then
     /// opens the model again.
     pub(super) fn new(
-        opener: Opener,
+        opener: InstanceOpener,
         engine: Box<dyn Engine>,
         on_down: impl Fn() + 'static,
     ) -> Instance {
         Instance {
             opener,
-            state: State::Up(engine),
+            state: InstanceState::Up(engine),
             generation: 0,
             backoff: Backoff::default(),
             is_proven: false,
@@ -70,8 +70,8 @@ impl Instance {
     /// How much work it may be given at once, while it is up.
     pub(super) fn capacity(&self) -> Capacity {
         match &self.state {
-            State::Up(engine) => engine.capacity(),
-            State::Down { .. } => Capacity::default(),
+            InstanceState::Up(engine) => engine.capacity(),
+            InstanceState::Down { .. } => Capacity::default(),
         }
     }
 
@@ -83,27 +83,32 @@ impl Instance {
     /// The process it is attached to, if it has one.
     pub(super) fn worker(&mut self) -> Option<&mut dyn Remote> {
         match &mut self.state {
-            State::Up(engine) => engine.worker(),
-            State::Down { .. } => None,
+            InstanceState::Up(engine) => engine.worker(),
+            InstanceState::Down { .. } => None,
         }
     }
 
     /// Hands work over. The instance may be down afterwards.
-    pub(super) fn start(&mut self, work: Work, slot: Slot<'_>) -> Progress {
-        let State::Up(engine) = &mut self.state else { return self.turn_away(work, slot) };
+    pub(super) fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> Handover {
+        let InstanceState::Up(engine) = &mut self.state else { return self.turn_away(work, slot) };
         match caught(|| engine.start(work, slot)) {
-            Ok(Started::Finished(took)) => {
+            Ok(EngineProgress::Finished(took)) => {
                 self.is_proven = true;
-                Progress::Finished(took)
+                Handover::Finished(took)
             }
-            Ok(Started::Later) => Progress::Later,
-            Ok(Started::Ended(work)) => {
+            Ok(EngineProgress::Later) => Handover::Later,
+            Ok(EngineProgress::Ended(work)) => {
                 self.ended("its thread has ended");
                 self.turn_away(work, slot)
             }
             Err(panic) => {
+                // Its guard was dropped with the work.
+                let is_released = engine.capacity().has_queue;
                 self.ended(&format!("it panicked: {panic}"));
-                self.turn_away(Work(Vec::new()), slot)
+                match is_released {
+                    true => Handover::Later,
+                    false => self.turn_away(InstanceWork(Vec::new()), slot),
+                }
             }
         }
     }
@@ -111,7 +116,7 @@ impl Instance {
     /// Runs one request before this returns; gives it back if it cannot. The instance may be down
     /// afterwards.
     pub(super) fn run_now(&mut self, pending: Pending) -> Option<Pending> {
-        let State::Up(engine) = &mut self.state else { return Some(pending) };
+        let InstanceState::Up(engine) = &mut self.state else { return Some(pending) };
         match caught(|| engine.run_now(pending)) {
             Ok(left) => {
                 self.is_proven |= left.is_none();
@@ -125,25 +130,27 @@ impl Instance {
     }
 
     /// A model comes back from its thread; one of an earlier engine is dropped.
-    pub(super) fn take_back(&mut self, returned: Returned) {
+    pub(super) fn take_back(&mut self, returned: ReturnedModel) {
         self.is_proven = true;
-        if let State::Up(engine) = &mut self.state {
+        if let InstanceState::Up(engine) = &mut self.state {
             engine.take_back(returned);
         }
     }
 
     /// What an instance without an engine does with work: if it will have one soon or another one
     /// has one, the work is queued anew, and this one is given nothing until it is up again.
-    fn turn_away(&mut self, work: Work, slot: Slot<'_>) -> Progress {
-        let State::Down { error, is_brief } = &self.state else { return Progress::Finished(None) };
+    fn turn_away(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> Handover {
+        let InstanceState::Down { error, is_brief } = &self.state else {
+            return Handover::Finished(None);
+        };
         let requests = work.0.into_iter().flatten();
         if !is_brief && !self.opener.name.health.is_ready() {
             requests.for_each(|pending| pending.reply.answer(Err(error.clone())));
-            return Progress::Finished(None);
+            return Handover::Finished(None);
         }
-        requests.for_each(|it| slot.dispatcher.requeue(Requeue::NotStarted(it)));
+        requests.for_each(|pending| slot.owner.requeue(Requeue::NotStarted(pending)));
         self.held.push(slot.guard(0));
-        Progress::Later
+        Handover::Later
     }
 
     /// The engine has ended; lets go of it.
@@ -154,7 +161,7 @@ impl Instance {
         self.generation += 1;
         let is_proven = std::mem::take(&mut self.is_proven);
         self.pause = self.backoff.ended(is_proven);
-        let down = State::Down { error, is_brief: self.pause.is_zero() };
+        let down = InstanceState::Down { error, is_brief: self.pause.is_zero() };
         let last = std::mem::replace(&mut self.state, down);
         // What is left of it may panic too.
         let _ = caught(|| drop(last));
@@ -167,12 +174,12 @@ impl Instance {
         let pause = self.pause.as_millis();
         let error = self.error(&format!("{why}; next attempt within {pause} ms"));
         tracing::error!("{error}");
-        self.state = State::Down { error, is_brief: false };
+        self.state = InstanceState::Down { error, is_brief: false };
     }
 
     /// The model is open again.
     pub(super) fn up(&mut self, engine: Box<dyn Engine>) {
-        self.state = State::Up(engine);
+        self.state = InstanceState::Up(engine);
         self.opener.name.health.up();
         tracing::info!("instance '{}' is up again", self.opener.name.name);
         self.held.clear();

@@ -10,10 +10,10 @@ use actix::{Actor, Addr, Arbiter, Context, Handler, Message};
 use tokio::sync::oneshot;
 
 use super::{
-    engine::{Engine, Started},
+    engine::{Engine, EngineProgress},
     local::LocalModel,
-    slot::{Returned, Slot, SlotGuard},
-    work::Work,
+    slot::{OfferedSlot, ReturnedModel, SlotGuard},
+    work::InstanceWork,
 };
 use troupe_base::error::{Error, Result};
 
@@ -63,7 +63,7 @@ pub(super) struct ModelThread {
 #[rtype(result = "()")]
 struct Execute {
     model: Box<LocalModel>,
-    work: Work,
+    work: InstanceWork,
     guard: SlotGuard,
 }
 
@@ -73,7 +73,7 @@ struct Execute {
 struct Close(#[expect(dead_code, reason = "held for its drop")] Box<LocalModel>);
 
 impl Threaded {
-    fn is_light(&self, work: &Work) -> bool {
+    fn is_light(&self, work: &InstanceWork) -> bool {
         self.lightness.as_ref().is_some_and(|lightness| lightness.covers(work))
     }
 
@@ -85,24 +85,24 @@ impl Threaded {
 }
 
 impl Engine for Threaded {
-    fn start(&mut self, work: Work, slot: Slot<'_>) -> Started {
+    fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress {
         if !self.thread.connected() {
-            return Started::Ended(work);
+            return EngineProgress::Ended(work);
         }
-        let Some(mut model) = self.model.take() else { return Started::Ended(work) };
+        let Some(mut model) = self.model.take() else { return EngineProgress::Ended(work) };
         let executions = work.executions();
         if self.is_light(&work) {
             model.run(work, slot.begun);
             self.model = Some(model);
             let took = slot.begun.elapsed() / executions;
             self.count(took);
-            return Started::Finished(Some(took));
+            return EngineProgress::Finished(Some(took));
         }
         self.thread.do_send(Execute { model, work, guard: slot.guard(executions) });
-        Started::Later
+        EngineProgress::Later
     }
 
-    fn take_back(&mut self, returned: Returned) {
+    fn take_back(&mut self, returned: ReturnedModel) {
         self.count(returned.execution);
         // One of an earlier engine is of no more use.
         self.model.get_or_insert(returned.model);
@@ -186,7 +186,7 @@ impl Lightness {
     }
 
     /// Will this work most likely not keep others waiting?
-    fn covers(&self, work: &Work) -> bool {
+    fn covers(&self, work: &InstanceWork) -> bool {
         self.average < MAX_LIGHT_EXECUTION && work.bytes() <= MAX_LIGHT_BYTES
     }
 }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_model_is_light_once_it_was_for_a_while_and_until_it_is_not() {
         let mut lightness = Lightness::unknown();
-        let nothing = Work(Vec::new());
+        let nothing = InstanceWork(Vec::new());
         let light = |lightness: &Lightness| lightness.covers(&nothing);
         lightness.add(Duration::from_micros(5));
         assert!(!light(&lightness));

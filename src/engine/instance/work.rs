@@ -3,9 +3,9 @@
 use troupe_base::request::Pending;
 
 /// Groups of requests, each one execution, in order.
-pub struct Work(pub Vec<Vec<Pending>>);
+pub struct InstanceWork(pub Vec<Vec<Pending>>);
 
-impl Work {
+impl InstanceWork {
     /// Bytes of all inputs.
     pub fn bytes(&self) -> usize {
         let inputs = self.0.iter().flatten().flat_map(|pending| &pending.request.inputs).flatten();

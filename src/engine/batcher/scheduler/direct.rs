@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     decision::{Decision, Rejected, Scheduler},
-    queue::Queue,
+    queue::RequestQueue,
 };
 use crate::instance::FreeSlots;
 use troupe_base::request::{CallChain, Pending};
 
 #[derive(Default)]
 pub(super) struct Direct {
-    queue: Queue,
+    queue: RequestQueue,
 }
 
 impl Scheduler for Direct {

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     decision::{Decision, Rejected, Scheduler},
-    queue::Queue,
+    queue::RequestQueue,
 };
 use crate::instance::FreeSlots;
 use troupe_base::{
@@ -18,7 +18,7 @@ use troupe_base::{
 
 /// Fills batches up to `max_rows`, but keeps nobody waiting longer than the configured delay.
 pub(super) struct Dynamic {
-    queue: Queue,
+    queue: RequestQueue,
     max_rows: u32,
     preferred: Vec<u32>,
     max_delay: Duration,
@@ -31,7 +31,7 @@ impl Dynamic {
         let preferred =
             if config.preferred.is_empty() { vec![max_rows] } else { config.preferred.clone() };
         let max_delay = config.max_queue_delay;
-        Dynamic { queue: Queue::default(), max_rows, preferred, max_delay, ragged }
+        Dynamic { queue: RequestQueue::default(), max_rows, preferred, max_delay, ragged }
     }
 }
 

@@ -12,11 +12,11 @@ use troupe_base::{
 const MAX_QUEUE_SIZE: usize = 1 << 17;
 
 #[derive(Default)]
-pub(super) struct Queue {
+pub(super) struct RequestQueue {
     pub(super) waiting: VecDeque<Pending>,
 }
 
-impl Queue {
+impl RequestQueue {
     /// Rejects the request when the queue is full.
     pub(super) fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>> {
         if MAX_QUEUE_SIZE <= self.waiting.len() {
@@ -78,7 +78,7 @@ mod tests {
     fn what_was_not_begun_is_queued_where_it_was() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut queue = Queue { waiting: [3, 5, 7].map(|ms| waiting(1, 1, at(ms))).into() };
+        let mut queue = RequestQueue { waiting: [3, 5, 7].map(|ms| waiting(1, 1, at(ms))).into() };
         for ms in [1, 2, 6, 9] {
             queue.put_back(waiting(1, 1, at(ms)));
         }
@@ -103,9 +103,9 @@ mod tests {
                 }
                 pending
             };
-            Queue { waiting: queue.chars().map(pending).collect() }
+            RequestQueue { waiting: queue.chars().map(pending).collect() }
         };
-        let left = |queue: &Queue| {
+        let left = |queue: &RequestQueue| {
             let state = |it: &Pending| match it.request.context.stopped() {
                 None => '-',
                 Some(error) if error.to_string() == Error::cancelled().to_string() => 'c',
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_says_so() {
-        let mut queue = Queue::default();
+        let mut queue = RequestQueue::default();
         let now = Instant::now();
         let pending = waiting(1, 1, now);
         let request = pending.request.clone();
