@@ -117,7 +117,7 @@ fn the_server_is_ready_while_all_models_say_so() {
         fs::remove_file(&busy).unwrap();
     }
     assert!(is_server_ready(&server));
-    server.logged("ready again by its own account");
+    server.logged("is_ready() succeeds again");
 }
 
 #[test]
