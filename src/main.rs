@@ -120,7 +120,7 @@ async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<Ex
 }
 
 /// Starts to log to where the options say.
-fn log(options: &options::Log) -> Result<log::Log, String> {
+fn log(options: &options::LogArguments) -> Result<log::Log, String> {
     let to: Box<dyn Write + Send> = match &options.log_file {
         None => Box::new(io::stderr()),
         Some(path) => {

@@ -36,7 +36,7 @@ pub struct Log {
 
 /// Writes events to `to` from now on, on a thread of its own. Events go to the log that was started
 /// first.
-pub fn start(options: &options::Log, to: Box<dyn Write + Send>) -> std::io::Result<Log> {
+pub fn start(options: &options::LogArguments, to: Box<dyn Write + Send>) -> std::io::Result<Log> {
     let switches = Arc::new(Switches::new(options));
     let told = switches.clone();
     let writer = Writer::start(to, move |dropped| {

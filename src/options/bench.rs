@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::connection::Connection;
+use super::connection::ConnectionArguments;
 
 /// At most this many levels in one run.
 const MAX_LEVELS: usize = 64;
@@ -79,7 +79,7 @@ pub struct BenchArguments {
     pub model_version: String,
     /// How the server is reached.
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArguments,
 }
 
 /// Requests in flight at each level, ascending.

@@ -4,7 +4,7 @@ use clap::Args;
 
 /// The server to ask.
 #[derive(Clone, Debug, Args)]
-pub struct Connection {
+pub struct ConnectionArguments {
     /// Where the server listens for gRPC
     #[arg(long, short, default_value = "localhost:8001")]
     pub url: String,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::connection::Connection;
+use super::connection::ConnectionArguments;
 
 /// One request to a running server.
 #[derive(Clone, Debug, Args)]
@@ -30,7 +30,7 @@ pub struct InferArguments {
     pub model_version: String,
     /// How the server is reached.
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArguments,
     /// How long to wait for the answer
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,

@@ -18,13 +18,13 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub use self::{
     bench::{BenchArguments, Levels, MAX_IN_FLIGHT},
     compatibility::{NOT_YET, WithoutEffect, not_yet},
-    connection::Connection,
+    connection::ConnectionArguments,
     dashboard::Dashboard,
     infer::InferArguments,
-    log::{Log, LogFormat},
-    metrics::{Metrics, MetricsSetting},
+    log::{LogArguments, LogFormat},
+    metrics::{MetricsArguments, MetricsSetting},
     replay::{ReplayArguments, Requests},
-    tap::Tap,
+    tap::TapArguments,
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
 
@@ -148,22 +148,22 @@ pub struct Serve {
     pub provision: bool,
     /// Where to listen, and how.
     #[command(flatten)]
-    pub listeners: Listeners,
+    pub listeners: ListenerArguments,
     /// What is measured, and how it is shown.
     #[command(flatten)]
-    pub metrics: Metrics,
+    pub metrics: MetricsArguments,
     /// The page of live graphs.
     #[command(flatten)]
     pub dashboard: Dashboard,
     /// What to log.
     #[command(flatten)]
-    pub log: Log,
+    pub log: LogArguments,
     /// What to trace.
     #[command(flatten)]
     pub trace: Trace,
     /// Who may capture tensors.
     #[command(flatten)]
-    pub tap: Tap,
+    pub tap: TapArguments,
     /// Triton's flags that are accepted without effect.
     #[command(flatten)]
     pub without_effect: WithoutEffect,
@@ -172,7 +172,7 @@ pub struct Serve {
 /// Where to listen, and how.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Network")]
-pub struct Listeners {
+pub struct ListenerArguments {
     /// Serve HTTP
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub allow_http: bool,

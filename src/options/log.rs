@@ -38,7 +38,7 @@ impl LogFormat {
 /// What to log.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logging")]
-pub struct Log {
+pub struct LogArguments {
     /// Level of verbose messages, 0 for none
     #[arg(long, default_value = "0", value_parser = verbosity)]
     pub log_verbose: u32,

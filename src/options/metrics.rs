@@ -7,7 +7,7 @@ use super::switch;
 /// What is measured, and how it is shown.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Metrics")]
-pub struct Metrics {
+pub struct MetricsArguments {
     /// Report metrics of GPUs, if there are any
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub allow_gpu_metrics: bool,

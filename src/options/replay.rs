@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{connection::Connection, infer::seconds};
+use super::{connection::ConnectionArguments, infer::seconds};
 
 /// A capture to run again on a running server.
 #[derive(Clone, Debug, Args)]
@@ -24,7 +24,7 @@ pub struct ReplayArguments {
     pub isolated: bool,
     /// How the server is reached.
     #[command(flatten)]
-    pub connection: Connection,
+    pub connection: ConnectionArguments,
     /// How long a step may take
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,

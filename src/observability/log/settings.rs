@@ -56,7 +56,7 @@ impl Default for Switches {
 }
 
 impl Switches {
-    pub(super) fn new(options: &options::Log) -> Switches {
+    pub(super) fn new(options: &options::LogArguments) -> Switches {
         let file = options.log_file.as_ref().map(|it| it.display().to_string());
         // Triton's variable.
         let quotes =

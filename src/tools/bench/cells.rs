@@ -15,15 +15,15 @@ pub(super) enum Medium {
 }
 
 /// One column of a table with a row for each `T`.
-struct Column<T> {
+struct ReportColumn<T> {
     title: &'static str,
     text: fn(&T) -> String,
-    shown: Shown,
+    shown: ColumnShown,
 }
 
 /// When a column is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum ColumnShown {
     Always,
     InHtml,
     /// In HTML, when a request failed.
@@ -38,63 +38,71 @@ pub(super) struct Cells {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-const fn column<T>(title: &'static str, text: fn(&T) -> String, shown: Shown) -> Column<T> {
-    Column { title, text, shown }
+const fn column<T>(
+    title: &'static str,
+    text: fn(&T) -> String,
+    shown: ColumnShown,
+) -> ReportColumn<T> {
+    ReportColumn { title, text, shown }
 }
 
-const LEVELS: &[Column<LoadLevel>] = &[
-    column("In flight", |level| level.in_flight.to_string(), Shown::Always),
-    column("Infer/s", |level| digits(level.throughput()), Shown::Always),
-    column("±", |level| level.spread.map_or_else(|| "-".to_owned(), percent), Shown::Always),
-    column("p50", |level| time(level.seen.latency.percentile(50.0)), Shown::Always),
-    column("p90", |level| time(level.seen.latency.percentile(90.0)), Shown::Always),
-    column("p95", |level| time(level.seen.latency.percentile(95.0)), Shown::Always),
-    column("p99", |level| time(level.seen.latency.percentile(99.0)), Shown::Always),
-    column("Longest", |level| time(level.seen.latency.max()), Shown::InHtml),
-    column("Responses/s", |level| digits(level.response_rate()), Shown::Decoupled),
-    column("First p50", |level| time(level.seen.first.percentile(50.0)), Shown::Decoupled),
-    column("First p99", |level| time(level.seen.first.percentile(99.0)), Shown::Decoupled),
-    column("Failed", |level| level.seen.failed.to_string(), Shown::Always),
+const LEVELS: &[ReportColumn<LoadLevel>] = &[
+    column("In flight", |level| level.in_flight.to_string(), ColumnShown::Always),
+    column("Infer/s", |level| digits(level.throughput()), ColumnShown::Always),
+    column("±", |level| level.spread.map_or_else(|| "-".to_owned(), percent), ColumnShown::Always),
+    column("p50", |level| time(level.seen.latency.percentile(50.0)), ColumnShown::Always),
+    column("p90", |level| time(level.seen.latency.percentile(90.0)), ColumnShown::Always),
+    column("p95", |level| time(level.seen.latency.percentile(95.0)), ColumnShown::Always),
+    column("p99", |level| time(level.seen.latency.percentile(99.0)), ColumnShown::Always),
+    column("Longest", |level| time(level.seen.latency.max()), ColumnShown::InHtml),
+    column("Responses/s", |level| digits(level.response_rate()), ColumnShown::Decoupled),
+    column("First p50", |level| time(level.seen.first.percentile(50.0)), ColumnShown::Decoupled),
+    column("First p99", |level| time(level.seen.first.percentile(99.0)), ColumnShown::Decoupled),
+    column("Failed", |level| level.seen.failed.to_string(), ColumnShown::Always),
     column(
         "First error",
         |level| level.error.as_deref().map(plain).unwrap_or_default(),
-        Shown::InHtmlWithErrors,
+        ColumnShown::InHtmlWithErrors,
     ),
 ];
 
-const STEPS: &[Column<StepLoad>] = &[
-    column("Step", |step| plain(&step.member.key.name), Shown::Always),
-    column("Instances", |step| step.member.instances.to_string(), Shown::Always),
-    column("Busy", |step| percent(step.utilisation), Shown::Always),
-    column("At most", |step| format!("{}/s", digits(step.capacity)), Shown::Always),
-    column("Waiting", |step| digits(step.waiting), Shown::Always),
-    column("Executions", |step| step.counts.executions.to_string(), Shown::InHtml),
-    column("Rows", |step| digits(step.counts.mean_batch()), Shown::Always),
-    column("Queue", |step| time(step.counts.each(step.counts.queue_ns)), Shown::Always),
-    column("Input", |step| time(step.counts.each(step.counts.input_ns)), Shown::Always),
-    column("Infer", |step| time(step.counts.each(step.counts.infer_ns)), Shown::Always),
-    column("Output", |step| time(step.counts.each(step.counts.output_ns)), Shown::Always),
-    column("Failed", |step| step.counts.failed.to_string(), Shown::InHtml),
+const STEPS: &[ReportColumn<StepLoad>] = &[
+    column("Step", |step| plain(&step.member.key.name), ColumnShown::Always),
+    column("Instances", |step| step.member.instances.to_string(), ColumnShown::Always),
+    column("Busy", |step| percent(step.utilisation), ColumnShown::Always),
+    column("At most", |step| format!("{}/s", digits(step.capacity)), ColumnShown::Always),
+    column("Waiting", |step| digits(step.waiting), ColumnShown::Always),
+    column("Executions", |step| step.counts.executions.to_string(), ColumnShown::InHtml),
+    column("Rows", |step| digits(step.counts.mean_batch()), ColumnShown::Always),
+    column("Queue", |step| time(step.counts.each(step.counts.queue_ns)), ColumnShown::Always),
+    column("Input", |step| time(step.counts.each(step.counts.input_ns)), ColumnShown::Always),
+    column("Infer", |step| time(step.counts.each(step.counts.infer_ns)), ColumnShown::Always),
+    column("Output", |step| time(step.counts.each(step.counts.output_ns)), ColumnShown::Always),
+    column("Failed", |step| step.counts.failed.to_string(), ColumnShown::InHtml),
 ];
 
 /// A row for each level.
 pub(super) fn levels(report: &BenchReport<'_>, medium: Medium) -> Cells {
     let has_errors = report.levels.iter().any(|level| level.error.is_some());
     let is_shown = |shown| match shown {
-        Shown::Always => true,
-        Shown::InHtml => medium == Medium::Html,
-        Shown::InHtmlWithErrors => medium == Medium::Html && has_errors,
-        Shown::Decoupled => report.is_decoupled,
+        ColumnShown::Always => true,
+        ColumnShown::InHtml => medium == Medium::Html,
+        ColumnShown::InHtmlWithErrors => medium == Medium::Html && has_errors,
+        ColumnShown::Decoupled => report.is_decoupled,
     };
     cells(LEVELS, &report.levels, is_shown)
 }
 
 /// A row for each step.
 pub(super) fn steps(steps: &[StepLoad], medium: Medium) -> Cells {
-    cells(STEPS, steps, |shown| shown == Shown::Always || medium == Medium::Html)
+    cells(STEPS, steps, |shown| shown == ColumnShown::Always || medium == Medium::Html)
 }
 
-fn cells<T>(columns: &[Column<T>], rows: &[T], is_shown: impl Fn(Shown) -> bool) -> Cells {
+fn cells<T>(
+    columns: &[ReportColumn<T>],
+    rows: &[T],
+    is_shown: impl Fn(ColumnShown) -> bool,
+) -> Cells {
     let columns: Vec<_> = columns.iter().filter(|column| is_shown(column.shown)).collect();
     let row = |thing| columns.iter().map(|column| (column.text)(thing)).collect();
     Cells {

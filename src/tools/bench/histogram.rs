@@ -11,20 +11,20 @@ const BUCKETS: usize = Buckets::buckets(u64::BITS);
 
 /// Counted nanoseconds.
 #[derive(Clone)]
-pub(super) struct Histogram {
+pub(super) struct LatencyHistogram {
     counts: Vec<u64>,
     count: u64,
     sum: u128,
     max: u64,
 }
 
-impl Default for Histogram {
-    fn default() -> Histogram {
-        Histogram { counts: vec![0; BUCKETS], count: 0, sum: 0, max: 0 }
+impl Default for LatencyHistogram {
+    fn default() -> LatencyHistogram {
+        LatencyHistogram { counts: vec![0; BUCKETS], count: 0, sum: 0, max: 0 }
     }
 }
 
-impl Histogram {
+impl LatencyHistogram {
     /// One more.
     pub(super) fn add(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -35,7 +35,7 @@ impl Histogram {
     }
 
     /// Those of another thread too.
-    pub(super) fn merge(&mut self, other: &Histogram) {
+    pub(super) fn merge(&mut self, other: &LatencyHistogram) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(ours, theirs)| *ours += theirs);
         self.count += other.count;
         self.sum += other.sum;
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_sorted_times() {
-        let mut all = Histogram::default();
+        let mut all = LatencyHistogram::default();
         assert_eq!((all.percentile(99.0), all.mean(), all.max()), (0.0, 0.0, 0.0));
         for half in [1..=500u64, 501..=1000] {
-            let mut part = Histogram::default();
+            let mut part = LatencyHistogram::default();
             half.for_each(|it| part.add(Duration::from_micros(it)));
             all.merge(&part);
         }
@@ -105,7 +105,7 @@ mod tests {
             let found = all.percentile(percent);
             assert!((found - expected).abs() < expected / 100.0, "p{percent}: {found}");
         }
-        let mut two = Histogram::default();
+        let mut two = LatencyHistogram::default();
         two.add(Duration::from_nanos(10));
         two.add(Duration::from_nanos(20));
         assert_eq!((two.percentile(50.0), two.percentile(51.0)), (10.0, 20.0));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     advice::Advice,
-    histogram::Histogram,
+    histogram::LatencyHistogram,
     level::{LoadLevel, StepLoad},
     report::BenchReport,
 };
@@ -51,7 +51,7 @@ fn level(report: &BenchReport<'_>, level: &LoadLevel) -> Value {
     value
 }
 
-fn latency(times: &Histogram) -> Value {
+fn latency(times: &LatencyHistogram) -> Value {
     let at = |percent| times.percentile(percent) / 1000.0;
     json!({
         "mean": times.mean() / 1000.0,

@@ -60,7 +60,7 @@ pub(super) enum AskFailure {
 type NamedTensors = Vec<(String, Tensor)>;
 
 /// The tensors of all responses, by the names of the model, and the version that answered.
-struct Responses {
+struct StepResponses {
     version: String,
     outputs: Vec<NamedTensors>,
 }
@@ -93,9 +93,9 @@ impl Models {
         let most = u32::try_from(config.max_batch_size).unwrap_or(0);
         let all = inputs.iter().map(|(_, it)| Some(it.clone())).collect();
         let (fit, batch) = batch_fit(most, &Request { inputs: all, ..Request::default() });
-        let Responses { version, outputs } = match fit {
+        let StepResponses { version, outputs } = match fit {
             BatchFit::Empty => {
-                Responses { version: String::new(), outputs: vec![empty(step, &config)?] }
+                StepResponses { version: String::new(), outputs: vec![empty(step, &config)?] }
             }
             _ if step.decoupled => self.stream(message(step, request, &inputs)).await?,
             BatchFit::Fits => self.unary(message(step, request, &inputs)).await?,
@@ -125,15 +125,15 @@ impl Models {
         Ok(config)
     }
 
-    async fn unary(&mut self, message: ModelInferRequest) -> Result<Responses, AskFailure> {
+    async fn unary(&mut self, message: ModelInferRequest) -> Result<StepResponses, AskFailure> {
         let (url, limit) = (self.url.clone(), self.timeout);
         let message = with(message, &self.headers);
         let answer = within(limit, &url, self.client.model_infer(message)).await?.into_inner();
         let outputs = vec![tensors(&answer, &url)?];
-        Ok(Responses { version: answer.model_version, outputs })
+        Ok(StepResponses { version: answer.model_version, outputs })
     }
 
-    async fn stream(&mut self, message: ModelInferRequest) -> Result<Responses, AskFailure> {
+    async fn stream(&mut self, message: ModelInferRequest) -> Result<StepResponses, AskFailure> {
         let (url, limit) = (self.url.clone(), self.timeout);
         let messages = with(tokio_stream::once(message), &self.headers);
         let all = within(limit, &url, async {
@@ -153,7 +153,7 @@ impl Models {
             version.clone_from(&answer.model_version);
             outputs.push(tensors(&answer, &url)?);
         }
-        Ok(Responses { version, outputs })
+        Ok(StepResponses { version, outputs })
     }
 
     /// At most `most` rows at once.
@@ -163,7 +163,7 @@ impl Models {
         request: &manifest::ManifestRequest,
         mut inputs: NamedTensors,
         most: usize,
-    ) -> Result<Responses, AskFailure> {
+    ) -> Result<StepResponses, AskFailure> {
         let rows = inputs.first().map_or(0, |it| it.1.rows());
         let (mut version, mut whole) = (String::new(), Vec::new());
         for start in (0..rows).step_by(most) {
@@ -175,7 +175,7 @@ impl Models {
             whole.extend(responses.outputs);
         }
         let outputs = vec![joined(whole).map_err(AskFailure::Model)?];
-        Ok(Responses { version, outputs })
+        Ok(StepResponses { version, outputs })
     }
 }
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tonic::{Request, Status, metadata::MetadataMap, transport::Endpoint};
 
-use super::super::{codec::CodecTime, histogram::Histogram};
+use super::super::{codec::CodecTime, histogram::LatencyHistogram};
 
 /// A server that refuses at once is not to be asked as fast as it can refuse.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
@@ -47,9 +47,9 @@ pub(in super::super) enum Phase {
 #[derive(Clone, Default)]
 pub(in super::super) struct LoadTotals {
     /// Of requests that were answered.
-    pub(in super::super) latency: Histogram,
+    pub(in super::super) latency: LatencyHistogram,
     /// Until the first response, of decoupled models.
-    pub(in super::super) first: Histogram,
+    pub(in super::super) first: LatencyHistogram,
     pub(in super::super) responses: u64,
     pub(in super::super) failed: u64,
     /// Time spent on putting requests into buffers and on reading responses.
