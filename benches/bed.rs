@@ -58,7 +58,7 @@ impl Bed {
     /// An ensemble of `steps`, one model for each step of the config.
     pub(crate) fn ensemble(&self, config: &str, steps: Vec<Arc<Model>>) -> Arc<Model> {
         let parts = parts(config, steps);
-        let setup = ensemble::Setup {
+        let setup = ensemble::EnsembleSetup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),
             steps: parts.steps.clone(),

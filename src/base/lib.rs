@@ -17,3 +17,4 @@ pub mod backoff;
 pub mod budget;
 pub mod error;
 pub mod table;
+pub mod text;

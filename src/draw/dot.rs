@@ -1,14 +1,15 @@
 //! A picture as source for Graphviz.
 
 use super::{
-    picture::{Kind, Node, Picture},
-    shown::Cell,
-    step::Health,
-    text::{escaped, short},
+    picture::{EnsemblePicture, NodeKind, PictureNode},
+    status::Figure,
+    step::StepHealth,
+    text_width::short,
 };
+use troupe_base::text::escape_markup;
 
 /// The whole source.
-pub(super) fn write(picture: &Picture) -> String {
+pub(super) fn write(picture: &EnsemblePicture) -> String {
     let mut lines = vec![
         format!("digraph \"{}\" {{", quoted(&picture.model)),
         "  rankdir=LR".to_owned(),
@@ -18,7 +19,7 @@ pub(super) fn write(picture: &Picture) -> String {
     for (index, it) in picture.nodes.iter().enumerate() {
         lines.push(node(index, it));
     }
-    for (kind, rank) in [(Kind::Input, "source"), (Kind::Output, "sink")] {
+    for (kind, rank) in [(NodeKind::Input, "source"), (NodeKind::Output, "sink")] {
         let nodes = picture.nodes.iter().enumerate().filter(|(_, it)| it.kind == kind);
         let names: Vec<_> = nodes.map(|(index, _)| format!("n{index};")).collect();
         if !names.is_empty() {
@@ -44,11 +45,11 @@ pub(super) fn write(picture: &Picture) -> String {
     lines.join("\n")
 }
 
-fn node(index: usize, it: &Node) -> String {
-    let (name, note) = (escaped(&short(&it.name)), escaped(&it.note));
+fn node(index: usize, it: &PictureNode) -> String {
+    let (name, note) = (escape_markup(&short(&it.name)), escape_markup(&it.note));
     let table = "table border=\"0\" cellborder=\"1\" cellspacing=\"0\" cellpadding=\"5\"";
     let rows = match it.kind {
-        Kind::Step => {
+        NodeKind::Step => {
             let title = format!("<tr><td colspan=\"2\"><b>{name}</b> {note}</td></tr>");
             let rows = 0..it.inputs.len().max(it.outputs.len());
             let rows = rows.map(|row| {
@@ -57,8 +58,8 @@ fn node(index: usize, it: &Node) -> String {
             });
             title + &rows.collect::<String>() + &numbers(it)
         }
-        Kind::Input => format!("<tr><td port=\"o0\"><b>{name}</b> {note}</td></tr>"),
-        Kind::Output => format!("<tr><td port=\"i0\"><b>{name}</b> {note}</td></tr>"),
+        NodeKind::Input => format!("<tr><td port=\"o0\"><b>{name}</b> {note}</td></tr>"),
+        NodeKind::Output => format!("<tr><td port=\"i0\"><b>{name}</b> {note}</td></tr>"),
     };
     let live = it.live.as_ref();
     let colour = live.and_then(|it| colour(it.health)).unwrap_or_default();
@@ -67,21 +68,23 @@ fn node(index: usize, it: &Node) -> String {
     format!("  n{index} [label=<<{table}{colour}>{rows}</table>>{link}]")
 }
 
-fn numbers(it: &Node) -> String {
-    let cells = it.live.iter().flat_map(|it| it.cells.chunks(2));
-    let row = |pair: &[Cell]| {
-        let cells = pair.iter().map(|it| format!("<td>{} {}</td>", it.label, escaped(&it.value)));
+fn numbers(it: &PictureNode) -> String {
+    let figures = it.live.iter().flat_map(|status| status.figures.chunks(2));
+    let row = |pair: &[Figure]| {
+        let cells = pair
+            .iter()
+            .map(|figure| format!("<td>{} {}</td>", figure.label, escape_markup(&figure.value)));
         format!("<tr>{}</tr>", cells.collect::<String>())
     };
-    cells.map(row).collect()
+    figures.map(row).collect()
 }
 
-fn colour(health: Health) -> Option<String> {
+fn colour(health: StepHealth) -> Option<String> {
     let colour = match health {
-        Health::Unavailable | Health::Failing => "#dc2626",
-        Health::Saturated => "#d97706",
-        Health::Working => "#16a34a",
-        Health::Idle => return None,
+        StepHealth::Unavailable | StepHealth::Failing => "#dc2626",
+        StepHealth::Saturated => "#d97706",
+        StepHealth::Working => "#16a34a",
+        StepHealth::Idle => return None,
     };
     Some(format!(" color=\"{colour}\""))
 }
@@ -91,7 +94,7 @@ fn cell(side: &str, row: usize, names: &[String]) -> String {
     match names.get(row) {
         // Graphviz refuses an empty bold or plain text only inside markup; a space is always fine.
         Some(name) => {
-            let name = escaped(&short(name));
+            let name = escape_markup(&short(name));
             format!("<td port=\"{side}{row}\" align=\"{align}\">{name} </td>")
         }
         None => "<td> </td>".to_owned(),

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Instant};
 use serde::Serialize;
 
 use super::{
-    picture::{self, Flow, Picture, Port},
-    step::{Numbers, Step},
+    picture::{self, EnsemblePicture, Port, TensorFlow},
+    step::{StepView, WorkNumbers},
 };
 use troupe_base::{
     metrics::activity::TensorActivity,
@@ -17,7 +17,7 @@ use troupe_base::{
 
 /// An ensemble; or any other model, alone between its inputs and outputs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Graph {
+pub struct ModelGraph {
     /// The model's name.
     pub model: String,
     /// The version's number.
@@ -29,9 +29,9 @@ pub struct Graph {
     /// What `p50_us` and `p99_us` look back on.
     pub window_seconds: u64,
     /// Its requests, from the client's request to the answer.
-    pub numbers: Numbers,
+    pub numbers: WorkNumbers,
     /// Inputs of the client, then steps, then outputs of the client, each in the config's order.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<GraphNode>,
     /// One for each reader of a tensor.
     pub edges: Vec<Edge>,
 }
@@ -39,11 +39,11 @@ pub struct Graph {
 /// A place that tensors come from or go to.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Node {
+pub enum GraphNode {
     /// What the client sends.
     Input(ClientTensor),
     /// A model at work.
-    Step(Box<Step>),
+    Step(Box<StepView>),
     /// What the client gets.
     Output(ClientTensor),
 }
@@ -86,10 +86,10 @@ pub struct Edge {
     pub bytes: Option<u64>,
 }
 
-impl Graph {
+impl ModelGraph {
     /// The model as it is at `now`.
-    pub fn of(model: &Arc<Model>, now: Instant) -> Graph {
-        let picture = Picture::of(&model.config);
+    pub fn of(model: &Arc<Model>, now: Instant) -> ModelGraph {
+        let picture = EnsemblePicture::of(&model.config);
         let config = &*model.config;
         let live = model.live().map(|it| &**it);
         let steps = steps(model);
@@ -102,43 +102,43 @@ impl Graph {
         let inputs = config.inputs.iter().map(|it| tensor("input", &it.name, it.dtype, &it.dims));
         let outputs =
             config.outputs.iter().map(|it| tensor("output", &it.name, it.dtype, &it.dims));
-        let mut nodes: Vec<Node> = inputs.map(Node::Input).collect();
+        let mut nodes: Vec<GraphNode> = inputs.map(GraphNode::Input).collect();
         nodes.extend(steps.iter().enumerate().map(|(index, it)| {
             let counted = live.and_then(|live| live.steps.get(index));
-            Node::Step(Box::new(Step::of(index, it, counted, now)))
+            GraphNode::Step(Box::new(StepView::of(index, it, counted, now)))
         }));
-        nodes.extend(outputs.map(Node::Output));
+        nodes.extend(outputs.map(GraphNode::Output));
         let edges = picture.flows.iter().flat_map(|flow| {
-            let carried = live.and_then(|it| it.tensor(&flow.tensor)).map(|it| (it, now));
-            edges(flow, (&picture, &steps), &nodes, carried)
+            let activity = live.and_then(|live| live.tensor(&flow.tensor));
+            edges(flow, &picture, &steps, &nodes, activity, now)
         });
-        Graph {
+        ModelGraph {
             model: config.name.to_string(),
             version: model.version.to_string(),
             ensemble: config.is_ensemble(),
             ready: model.is_ready(),
             window_seconds: (SLOT_DURATION * SLOTS as u32).as_secs(),
-            numbers: Numbers::of_model(model, now),
+            numbers: WorkNumbers::of_model(model, now),
             edges: edges.collect(),
             nodes,
         }
     }
 
     /// The steps, by their nodes.
-    pub fn steps(&self) -> impl Iterator<Item = (usize, &Step)> {
+    pub fn steps(&self) -> impl Iterator<Item = (usize, &StepView)> {
         self.nodes.iter().enumerate().filter_map(|(index, it)| match it {
-            Node::Step(step) => Some((index, &**step)),
+            GraphNode::Step(step) => Some((index, &**step)),
             _ => None,
         })
     }
 }
 
-impl Node {
+impl GraphNode {
     /// Its name in edges.
     pub fn id(&self) -> &str {
         match self {
-            Node::Input(it) | Node::Output(it) => &it.id,
-            Node::Step(it) => &it.id,
+            GraphNode::Input(it) | GraphNode::Output(it) => &it.id,
+            GraphNode::Step(it) => &it.id,
         }
     }
 }
@@ -152,24 +152,26 @@ fn steps(model: &Arc<Model>) -> Vec<Arc<Model>> {
 }
 
 fn edges(
-    flow: &Flow,
-    (picture, steps): (&Picture, &[Arc<Model>]),
-    nodes: &[Node],
-    carried: Option<(&TensorActivity, Instant)>,
+    flow: &TensorFlow,
+    picture: &EnsemblePicture,
+    steps: &[Arc<Model>],
+    nodes: &[GraphNode],
+    activity: Option<&TensorActivity>,
+    now: Instant,
 ) -> Vec<Edge> {
-    let name = |side: fn(&picture::Node) -> &Vec<String>, port: Port| {
+    let name = |side: fn(&picture::PictureNode) -> &Vec<String>, port: Port| {
         side(&picture.nodes[port.of])[port.row].clone()
     };
     let output = name(|it| &it.outputs, flow.from);
     let (datatype, shape) = match &nodes[flow.from.of] {
-        Node::Step(step) => {
+        GraphNode::Step(step) => {
             let maker = &steps[step.step].config;
             let made = maker.output_index(&output).map(|it| &maker.outputs[it]);
             made.map_or(("", Vec::new()), |it| (it.dtype.as_str(), maker.with_batch(&it.dims)))
         }
-        Node::Input(it) | Node::Output(it) => (it.datatype, it.shape.clone()),
+        GraphNode::Input(it) | GraphNode::Output(it) => (it.datatype, it.shape.clone()),
     };
-    let total = carried.map(|it| it.0.total());
+    let total = activity.map(TensorActivity::total);
     let edge = |to: &Port| Edge {
         tensor: flow.tensor.clone(),
         from: nodes[flow.from.of].id().to_owned(),
@@ -178,7 +180,7 @@ fn edges(
         input: name(|it| &it.inputs, *to),
         datatype,
         shape: shape.clone(),
-        bytes_per_second: carried.map(|(it, now)| it.per_second(now)),
+        bytes_per_second: activity.map(|activity| activity.per_second(now)),
         tensors: total.map(|it| it.0),
         bytes: total.map(|it| it.1),
     };

@@ -1,4 +1,4 @@
-//! Gives every node, line and label of a picture its place: columns from left to right.
+//! Layout of a layered graph: a place for every node, line and label, in columns from left to right.
 //!
 //! A tensor that passes a column takes a lane of it, so lines bend only between columns and never
 //! run through a node; labels stand where all lines are level, so nothing crosses them.
@@ -6,31 +6,33 @@
 use std::{collections::HashMap, iter::repeat_n};
 
 use super::{
-    form::Form,
-    order::{self, Columns, End, Link},
-    picture::Picture,
+    crossings::{self, Columns, End, GapLink},
+    picture::EnsemblePicture,
+    variant::Variant,
 };
 
 const LANE_HEIGHT: f64 = 12.0;
+/// Pixels around everything.
 const MARGIN: f64 = 20.0;
+/// Pixels between items of a column.
 const BETWEEN: f64 = 20.0;
 /// Back and forth over the columns until nodes lie level with their neighbours.
 const SWEEPS: usize = 40;
 
 /// Where everything is.
 #[derive(Debug, PartialEq)]
-pub(super) struct Layout {
+pub(super) struct PictureLayout {
     pub(super) width: f64,
     pub(super) height: f64,
     /// In the order of the picture's nodes.
-    pub(super) nodes: Vec<Rectangle>,
-    pub(super) lines: Vec<Line>,
-    pub(super) labels: Vec<Label>,
+    pub(super) nodes: Vec<NodeBox>,
+    pub(super) lines: Vec<TensorLine>,
+    pub(super) labels: Vec<TensorLabel>,
 }
 
 /// A node's place.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rectangle {
+pub(super) struct NodeBox {
     pub(super) x: f64,
     pub(super) y: f64,
     pub(super) width: f64,
@@ -39,7 +41,7 @@ pub(super) struct Rectangle {
 
 /// A piece of a tensor's way: level, a bend between the columns, level again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct TensorLine {
     pub(super) flow: usize,
     pub(super) from: (f64, f64),
     pub(super) to: (f64, f64),
@@ -51,13 +53,13 @@ pub(super) struct Line {
 
 /// The name of a tensor, beside the port that writes it; where its ways begin, from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Label {
+pub(super) struct TensorLabel {
     pub(super) flow: usize,
     pub(super) at: (f64, f64),
 }
 
 /// What a column holds: a node, or the lane of a tensor that passes.
-struct Item {
+struct ColumnItem {
     width: f64,
     height: f64,
     y: f64,
@@ -65,75 +67,79 @@ struct Item {
 }
 
 /// A picture cut into columns: items that are nodes come first, by the numbers of the nodes.
-struct Cut {
-    form: Form,
-    items: Vec<Item>,
+struct CutPicture {
+    variant: Variant,
+    items: Vec<ColumnItem>,
     columns: Columns,
-    gaps: Vec<Vec<Link>>,
+    gaps: Vec<Vec<GapLink>>,
 }
 
 /// The left edge and the width of a column, and where lines bend after it.
-struct Column {
+struct ColumnSpan {
     left: f64,
     width: f64,
     bend: (f64, f64),
 }
 
-impl Layout {
-    pub(super) fn of(picture: &Picture, form: Form) -> Layout {
-        let mut cut = Cut::of(picture, form);
-        cut.columns = order::improve(cut.columns, &cut.gaps, cut.items.len());
+impl PictureLayout {
+    pub(super) fn of(picture: &EnsemblePicture, variant: Variant) -> PictureLayout {
+        let mut cut = CutPicture::of(picture, variant);
+        cut.columns = crossings::improve(cut.columns, &cut.gaps, cut.items.len());
         cut.settle();
         let columns = cut.across(picture);
-        let mut nodes = vec![Rectangle::default(); picture.nodes.len()];
+        let mut nodes = vec![NodeBox::default(); picture.nodes.len()];
         for (column, items) in columns.iter().zip(&cut.columns) {
             for item in items.iter().filter(|it| **it < picture.nodes.len()) {
-                let Item { width, height, y, .. } = cut.items[*item];
+                let ColumnItem { width, height, y, .. } = cut.items[*item];
                 let x = column.left + (column.width - width) / 2.0;
-                nodes[*item] = Rectangle { x, y, width, height };
+                nodes[*item] = NodeBox { x, y, width, height };
             }
         }
         let labels = cut.labelled(picture).map(|flow| {
             let from = picture.flows[flow].from;
-            let (node, port) = (&nodes[from.of], form.port(picture, from.of, from.row, true));
-            let (along, across) = form.beside();
-            Label { flow, at: (node.x + node.width + along, node.y + port + across) }
+            let (node, port) = (&nodes[from.of], variant.port(picture, from.of, from.row, true));
+            let (along, across) = variant.beside();
+            TensorLabel { flow, at: (node.x + node.width + along, node.y + port + across) }
         });
         let labels = labels.collect();
         let height = cut.items.iter().map(|it| it.y + it.height).fold(0.0, f64::max) + MARGIN;
         let width = columns.last().map_or(MARGIN, |it| it.left + it.width) + MARGIN;
-        let layout = Layout { width, height, labels, lines: cut.lines(&columns), nodes };
-        if form.is_down() { layout.turned() } else { layout }
+        let layout = PictureLayout { width, height, labels, lines: cut.lines(&columns), nodes };
+        if variant.is_down() { layout.turned() } else { layout }
     }
 
     /// The same from top to bottom.
-    fn turned(self) -> Layout {
+    fn turned(self) -> PictureLayout {
         let turn = |(x, y): (f64, f64)| (y, x);
         let rectangle =
-            |it: Rectangle| Rectangle { x: it.y, y: it.x, width: it.height, height: it.width };
-        Layout {
+            |it: NodeBox| NodeBox { x: it.y, y: it.x, width: it.height, height: it.width };
+        PictureLayout {
             width: self.height,
             height: self.width,
             nodes: self.nodes.into_iter().map(rectangle).collect(),
             lines: self
                 .lines
                 .into_iter()
-                .map(|it| Line { from: turn(it.from), to: turn(it.to), ..it })
+                .map(|it| TensorLine { from: turn(it.from), to: turn(it.to), ..it })
                 .collect(),
-            labels: self.labels.into_iter().map(|it| Label { at: turn(it.at), ..it }).collect(),
+            labels: self
+                .labels
+                .into_iter()
+                .map(|it| TensorLabel { at: turn(it.at), ..it })
+                .collect(),
         }
     }
 }
 
-impl Cut {
-    fn of(picture: &Picture, form: Form) -> Cut {
+impl CutPicture {
+    fn of(picture: &EnsemblePicture, variant: Variant) -> CutPicture {
         let last = picture.nodes.iter().map(|it| it.column).max().unwrap_or(0);
         let item = |node| {
-            let (width, height) = form.size(picture, node);
-            Item { width, height, y: 0.0, is_lane: false }
+            let (width, height) = variant.size(picture, node);
+            ColumnItem { width, height, y: 0.0, is_lane: false }
         };
-        let mut cut = Cut {
-            form,
+        let mut cut = CutPicture {
+            variant,
             items: (0..picture.nodes.len()).map(item).collect(),
             columns: vec![Vec::new(); last + 1],
             gaps: vec![Vec::new(); last],
@@ -148,13 +154,13 @@ impl Cut {
     }
 
     /// One way for all readers of a tensor: it branches where they are.
-    fn lay(&mut self, picture: &Picture, index: usize) {
+    fn lay(&mut self, picture: &EnsemblePicture, index: usize) {
         let flow = &picture.flows[index];
         let column = |of: usize| picture.nodes[of].column;
-        let form = self.form;
+        let variant = self.variant;
         let end = |of: usize, row, is_output| End {
             item: of,
-            below: form.port(picture, of, row, is_output),
+            below: variant.port(picture, of, row, is_output),
         };
         let furthest = flow.to.iter().map(|to| column(to.of)).max().unwrap_or(0);
         let mut from = end(flow.from.of, flow.from.row, true);
@@ -163,11 +169,16 @@ impl Cut {
             let mut ends: Vec<End> = readers.map(|to| end(to.of, to.row, false)).collect();
             let lane = End { item: self.items.len(), below: LANE_HEIGHT / 2.0 };
             if gap + 1 < furthest {
-                self.items.push(Item { width: 0.0, height: LANE_HEIGHT, y: 0.0, is_lane: true });
+                self.items.push(ColumnItem {
+                    width: 0.0,
+                    height: LANE_HEIGHT,
+                    y: 0.0,
+                    is_lane: true,
+                });
                 self.columns[gap + 1].push(lane.item);
                 ends.push(lane);
             }
-            self.gaps[gap].extend(ends.into_iter().map(|to| Link { flow: index, from, to }));
+            self.gaps[gap].extend(ends.into_iter().map(|to| GapLink { flow: index, from, to }));
             from = lane;
         }
     }
@@ -237,29 +248,29 @@ impl Cut {
         }
     }
 
-    fn labelled(&self, picture: &Picture) -> impl Iterator<Item = usize> + use<'_> {
+    fn labelled(&self, picture: &EnsemblePicture) -> impl Iterator<Item = usize> + use<'_> {
         let flows = picture.flows.iter().enumerate();
-        let labelled = flows.filter(|(_, flow)| self.form.labels(picture, flow));
+        let labelled = flows.filter(|(_, flow)| self.variant.labels(picture, flow));
         labelled.map(|(index, _)| index).collect::<Vec<_>>().into_iter()
     }
 
     /// Columns side by side, with room for the labels and bends between them.
-    fn across(&self, picture: &Picture) -> Vec<Column> {
-        let mut room = vec![self.form.least_room(); self.columns.len()];
+    fn across(&self, picture: &EnsemblePicture) -> Vec<ColumnSpan> {
+        let mut room = vec![self.variant.least_room(); self.columns.len()];
         for flow in self.labelled(picture) {
             let flow = &picture.flows[flow];
             let column = picture.nodes[flow.from.of].column;
-            room[column] = room[column].max(self.form.room(picture, flow));
+            room[column] = room[column].max(self.variant.room(picture, flow));
         }
         let mut left = MARGIN;
         let columns = self.columns.iter().enumerate().map(|(index, items)| {
             let width = items.iter().map(|it| self.items[*it].width).fold(0.0, f64::max);
             let bend = left + width + room[index];
-            let rise = |it: &Link| (self.height_of(it.from) - self.height_of(it.to)).abs();
+            let rise = |it: &GapLink| (self.height_of(it.from) - self.height_of(it.to)).abs();
             let links = self.gaps.get(index).map_or(&[][..], Vec::as_slice);
             let steepest = links.iter().map(rise).fold(0.0, f64::max);
-            let next = bend + self.form.bend(steepest);
-            let column = Column { left, width, bend: (bend, next) };
+            let next = bend + self.variant.bend(steepest);
+            let column = ColumnSpan { left, width, bend: (bend, next) };
             left = next + 10.0;
             column
         });
@@ -270,8 +281,8 @@ impl Cut {
         self.items[end.item].y + end.below
     }
 
-    fn lines(&self, columns: &[Column]) -> Vec<Line> {
-        let edge = |item: usize, column: &Column, right: bool| match &self.items[item] {
+    fn lines(&self, columns: &[ColumnSpan]) -> Vec<TensorLine> {
+        let edge = |item: usize, column: &ColumnSpan, right: bool| match &self.items[item] {
             lane if lane.is_lane => column.left,
             node => {
                 let middle = column.left + column.width / 2.0;
@@ -280,7 +291,7 @@ impl Cut {
         };
         let mut lines = Vec::new();
         for (gap, sides) in self.gaps.iter().zip(columns.windows(2)) {
-            lines.extend(gap.iter().map(|link| Line {
+            lines.extend(gap.iter().map(|link| TensorLine {
                 flow: link.flow,
                 from: (edge(link.from.item, &sides[0], true), self.height_of(link.from)),
                 to: (edge(link.to.item, &sides[1], false), self.height_of(link.to)),

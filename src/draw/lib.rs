@@ -1,29 +1,31 @@
 //! Pictures of ensembles: as their configs are, or with what happens in them right now.
 
-mod cards;
-mod changes;
+mod crossings;
 mod dot;
-mod form;
 pub mod graph;
 mod layout;
+mod live_picture;
+mod live_svg;
 mod mermaid;
 pub mod numbers;
-mod order;
+mod page_updates;
 mod picture;
-pub mod shown;
+pub mod status;
 pub mod step;
 mod svg;
-mod text;
+mod text_width;
+mod variant;
 
 use std::path::Path;
 
 pub use self::{
-    changes::Changes,
-    graph::Graph,
-    step::{Health, Step},
-    text::{encoded, escaped},
+    graph::ModelGraph,
+    page_updates::PageUpdates,
+    step::{StepHealth, StepView},
 };
-use self::{form::Form, picture::Picture, shown::Link};
+use self::{
+    live_picture::live_picture, picture::EnsemblePicture, status::GraphLink, variant::Variant,
+};
 use troupe_base::config::{self, ModelConfig, Problem};
 use troupe_options::GraphFormat;
 
@@ -50,63 +52,68 @@ pub fn command(
 
 /// Source for Graphviz.
 pub fn dot(config: &ModelConfig) -> String {
-    dot::write(&Picture::of(config))
+    dot::write(&EnsemblePicture::of(config))
 }
 
 /// A picture that suits light and dark pages.
 pub fn svg(config: &ModelConfig) -> String {
-    svg::write(&Picture::of(config))
+    svg::write(&EnsemblePicture::of(config))
 }
 
 /// Source for Mermaid.
 pub fn mermaid(config: &ModelConfig) -> String {
-    mermaid::write(&Picture::of(config))
+    mermaid::write(&EnsemblePicture::of(config))
 }
 
 /// A model with what happens in it, in one of the formats.
-pub fn live(graph: &Graph, config: &ModelConfig, format: GraphFormat, link: Link<'_>) -> String {
-    let picture = Picture::live(config, graph, link);
+pub fn live(
+    graph: &ModelGraph,
+    config: &ModelConfig,
+    format: GraphFormat,
+    link: GraphLink<'_>,
+) -> String {
+    let picture = live_picture(config, graph, link);
     match format {
         GraphFormat::Dot => dot::write(&picture),
         GraphFormat::Mermaid => mermaid::write(&picture),
-        GraphFormat::Svg => cards::file(&picture),
+        GraphFormat::Svg => live_svg::file(&picture),
     }
 }
 
-/// A model on a page of other things.
-pub struct Part(Picture);
+/// The picture of a model at work, on a page of other things.
+pub struct EmbeddedPicture(EnsemblePicture);
 
-impl Part {
+impl EmbeddedPicture {
     /// As `graph` has it; `link` says where the graph of a step that is an ensemble is.
-    pub fn of(graph: &Graph, config: &ModelConfig, link: Link<'_>) -> Part {
-        Part(Picture::live(config, graph, link))
+    pub fn of(graph: &ModelGraph, config: &ModelConfig, link: GraphLink<'_>) -> EmbeddedPicture {
+        EmbeddedPicture(live_picture(config, graph, link))
     }
 
     /// The whole, in the style of `style`. The ids of its elements begin with `prefix`; a click on
     /// node 1 goes to the element `dn1`.
-    pub fn whole(&self, prefix: &str) -> String {
-        cards::part(&self.0, Form::Cards, prefix)
+    pub fn cards(&self, prefix: &str) -> String {
+        live_svg::part(&self.0, Variant::Cards, prefix)
     }
 
     /// The same for narrow screens.
-    pub fn slim(&self, prefix: &str) -> String {
-        cards::part(&self.0, Form::Slim, prefix)
+    pub fn narrow(&self, prefix: &str) -> String {
+        live_svg::part(&self.0, Variant::NarrowCards, prefix)
     }
 
     /// No more than names and two numbers of each step.
-    pub fn glance(&self, prefix: &str) -> String {
-        cards::part(&self.0, Form::Glance, prefix)
+    pub fn overview(&self, prefix: &str) -> String {
+        live_svg::part(&self.0, Variant::Overview, prefix)
     }
 
     /// What in either may differ from an earlier one of the same model.
-    pub fn changes(&self, prefix: &str, changes: &mut Changes) {
-        changes::of(&self.0, prefix, changes);
+    pub fn updates(&self, prefix: &str, updates: &mut PageUpdates) {
+        page_updates::collect(&self.0, prefix, updates);
     }
 }
 
 /// The style sheet of parts, for light and dark pages.
 pub fn style() -> String {
-    cards::style()
+    live_svg::style()
 }
 
 #[cfg(test)]

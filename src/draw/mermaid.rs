@@ -1,8 +1,8 @@
 //! A picture as source for Mermaid, which many pages and editors draw.
 
 use super::{
-    picture::{Kind, Node, Picture},
-    text::short,
+    picture::{EnsemblePicture, NodeKind, PictureNode},
+    text_width::short,
 };
 
 /// Classes of steps by their health, as Mermaid styles them.
@@ -14,7 +14,7 @@ const CLASSES: &[(&str, &str)] = &[
 ];
 
 /// The whole source.
-pub(super) fn write(picture: &Picture) -> String {
+pub(super) fn write(picture: &EnsemblePicture) -> String {
     let mut lines = vec!["flowchart LR".to_owned()];
     for (index, it) in picture.nodes.iter().enumerate() {
         lines.push(node(index, it));
@@ -31,7 +31,8 @@ pub(super) fn write(picture: &Picture) -> String {
         }
     }
     for (class, style) in CLASSES {
-        let is_it = |it: &Node| it.live.as_ref().is_some_and(|it| it.health.class() == *class);
+        let is_it =
+            |it: &PictureNode| it.live.as_ref().is_some_and(|it| it.health.class() == *class);
         let nodes = picture.nodes.iter().enumerate().filter(|(_, it)| is_it(it));
         let nodes: Vec<String> = nodes.map(|(index, _)| format!("n{index}")).collect();
         if !nodes.is_empty() {
@@ -42,18 +43,18 @@ pub(super) fn write(picture: &Picture) -> String {
     lines.join("\n") + "\n"
 }
 
-fn node(index: usize, it: &Node) -> String {
+fn node(index: usize, it: &PictureNode) -> String {
     let mut label = format!("<b>{}</b> {}", quoted(&short(&it.name)), quoted(&it.note));
     let Some(live) = &it.live else {
         return match it.kind {
-            Kind::Step => format!("  n{index}[\"{label}\"]"),
-            Kind::Input | Kind::Output => format!("  n{index}([\"{label}\"])"),
+            NodeKind::Step => format!("  n{index}[\"{label}\"]"),
+            NodeKind::Input | NodeKind::Output => format!("  n{index}([\"{label}\"])"),
         };
     };
-    for row in live.cells.chunks(4) {
-        let cells: Vec<String> =
-            row.iter().map(|it| format!("{} {}", it.label, it.value)).collect();
-        label = format!("{label}<br/>{}", cells.join(" · "));
+    for row in live.figures.chunks(4) {
+        let figures: Vec<String> =
+            row.iter().map(|figure| format!("{} {}", figure.label, figure.value)).collect();
+        label = format!("{label}<br/>{}", figures.join(" · "));
     }
     let line = format!("  n{index}[\"{label}\"]");
     match &live.link {

@@ -4,10 +4,7 @@ use std::collections::HashMap;
 
 use petgraph::algo::toposort;
 
-use super::{
-    graph::{self, Graph},
-    shown::{Carried, Link, Shown},
-};
+use super::status::{StepStatus, TensorStatus};
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig, StepConfig},
     tensor::{DataType, shape_text},
@@ -15,16 +12,16 @@ use troupe_base::{
 use troupe_engine::ensemble::build_graph;
 
 /// Everything to draw; ports and nodes are numbers from here on.
-pub(super) struct Picture {
+pub(super) struct EnsemblePicture {
     pub(super) model: String,
     /// Inputs of the client, then steps, then outputs of the client, each in the order of the file.
-    pub(super) nodes: Vec<Node>,
-    pub(super) flows: Vec<Flow>,
+    pub(super) nodes: Vec<PictureNode>,
+    pub(super) flows: Vec<TensorFlow>,
 }
 
 /// An input of the client, a step, or an output of the client.
-pub(super) struct Node {
-    pub(super) kind: Kind,
+pub(super) struct PictureNode {
+    pub(super) kind: NodeKind,
     pub(super) name: String,
     /// Type and shape of a client's tensor; number and version of a step.
     pub(super) note: String,
@@ -35,24 +32,24 @@ pub(super) struct Node {
     /// Distance from the client's inputs: tensors go from lower to higher columns.
     pub(super) column: usize,
     /// What the step does right now.
-    pub(super) live: Option<Shown>,
+    pub(super) live: Option<StepStatus>,
 }
 
 /// What a node stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Input,
     Step,
     Output,
 }
 
 /// A tensor on its way from the one who writes it to all who read it.
-pub(super) struct Flow {
+pub(super) struct TensorFlow {
     pub(super) tensor: String,
     pub(super) from: Port,
     pub(super) to: Vec<Port>,
     /// Its type and shape, and how much of it there is right now.
-    pub(super) live: Option<Carried>,
+    pub(super) live: Option<TensorStatus>,
 }
 
 /// One of a node's inputs or outputs.
@@ -62,9 +59,9 @@ pub(super) struct Port {
     pub(super) row: usize,
 }
 
-impl Picture {
+impl EnsemblePicture {
     /// The picture of an ensemble; of any other model, it alone between its inputs and outputs.
-    pub(super) fn of(config: &ModelConfig) -> Picture {
+    pub(super) fn of(config: &ModelConfig) -> EnsemblePicture {
         let alone;
         let ensemble = match &config.ensemble {
             Some(ensemble) => ensemble,
@@ -78,56 +75,36 @@ impl Picture {
         let inputs = config.inputs.iter().map(|it| {
             let optional = if it.optional { ", optional" } else { "" };
             let note = note(it.dtype, &it.dims) + optional;
-            client(Kind::Input, &it.name, note, 0)
+            client(NodeKind::Input, &it.name, note, 0)
         });
         let steps = ensemble.steps.iter().zip(&columns).enumerate();
         let steps = steps.map(|(index, (it, column))| step(index, it, *column));
         let outputs = config
             .outputs
             .iter()
-            .map(|it| client(Kind::Output, &it.name, note(it.dtype, &it.dims), last));
-        Picture {
+            .map(|it| client(NodeKind::Output, &it.name, note(it.dtype, &it.dims), last));
+        EnsemblePicture {
             model: config.name.to_string(),
             nodes: inputs.chain(steps).chain(outputs).collect(),
             flows: flows(config, ensemble),
         }
     }
-
-    /// The same with what happens right now; `link` says where a nested ensemble's own graph is.
-    pub(super) fn live(config: &ModelConfig, graph: &Graph, link: Link<'_>) -> Picture {
-        let mut picture = Picture::of(config);
-        for (node, now) in picture.nodes.iter_mut().zip(&graph.nodes) {
-            if let graph::Node::Step(step) = now {
-                node.note = format!("step {} · v{}", step.step, step.version);
-                if !config.is_ensemble() {
-                    node.note = format!("v{}", step.version);
-                }
-                let link = (config.is_ensemble() && step.ensemble).then(|| link(step));
-                node.live = Some(Shown::of(step, link));
-            }
-        }
-        for flow in &mut picture.flows {
-            let edge = graph.edges.iter().find(|it| it.tensor == flow.tensor);
-            flow.live = edge.map(Carried::of);
-        }
-        picture
-    }
 }
 
-fn client(kind: Kind, name: &str, note: String, column: usize) -> Node {
+fn client(kind: NodeKind, name: &str, note: String, column: usize) -> PictureNode {
     let port = |wanted| if kind == wanted { vec![String::new()] } else { Vec::new() };
-    let (outputs, inputs) = (port(Kind::Input), port(Kind::Output));
-    Node { kind, name: name.to_owned(), note, inputs, outputs, column, live: None }
+    let (outputs, inputs) = (port(NodeKind::Input), port(NodeKind::Output));
+    PictureNode { kind, name: name.to_owned(), note, inputs, outputs, column, live: None }
 }
 
-fn step(index: usize, step: &StepConfig, column: usize) -> Node {
+fn step(index: usize, step: &StepConfig, column: usize) -> PictureNode {
     let names = |map: &[(String, String)]| map.iter().map(|(name, _)| name.clone()).collect();
     let version = match step.version {
         -1 => String::new(),
         pinned => format!(", v{pinned}"),
     };
-    Node {
-        kind: Kind::Step,
+    PictureNode {
+        kind: NodeKind::Step,
         name: step.model.clone(),
         note: format!("step {index}{version}"),
         inputs: names(&step.inputs),
@@ -141,7 +118,7 @@ fn note(dtype: DataType, dims: &[i64]) -> String {
     format!("{} {}", dtype.as_str(), shape_text(dims))
 }
 
-/// A model that is no ensemble, as the only step of one.
+/// A model that is not an ensemble, as the only step of one.
 fn only(config: &ModelConfig) -> EnsembleConfig {
     let same = |name: &str| (name.to_owned(), name.to_owned());
     let step = StepConfig {
@@ -167,14 +144,14 @@ fn columns(ensemble: &EnsembleConfig) -> Vec<usize> {
     columns
 }
 
-fn flows(config: &ModelConfig, ensemble: &EnsembleConfig) -> Vec<Flow> {
+fn flows(config: &ModelConfig, ensemble: &EnsembleConfig) -> Vec<TensorFlow> {
     let first_step = config.inputs.len();
     let first_output = first_step + ensemble.steps.len();
     let mut flows = Vec::new();
     let mut known = HashMap::new();
     let mut write = |tensor: &str, from| {
         known.insert(tensor.to_owned(), flows.len());
-        flows.push(Flow { tensor: tensor.to_owned(), from, to: Vec::new(), live: None });
+        flows.push(TensorFlow { tensor: tensor.to_owned(), from, to: Vec::new(), live: None });
     };
     for (of, input) in config.inputs.iter().enumerate() {
         write(&input.name, Port { of, row: 0 });

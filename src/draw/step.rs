@@ -1,4 +1,4 @@
-//! A step as it is right now: its numbers, and how it is.
+//! A step as it is right now: its numbers and its health.
 
 use std::{
     sync::atomic::Ordering::Relaxed,
@@ -18,13 +18,13 @@ use troupe_base::{
 };
 
 /// Longer error texts are cut.
-const LONGEST_ERROR: usize = 4000;
-/// Batch sizes told, those executed most often.
-const MOST_BATCH_SIZES: usize = 32;
+const MAX_ERROR_LETTERS: usize = 4000;
+/// More batch sizes than this are not listed, but those executed most often.
+const MAX_BATCH_SIZES: usize = 32;
 
 /// One step of an ensemble, or the model itself.
 #[derive(Clone, Debug, Serialize)]
-pub struct Step {
+pub struct StepView {
     /// `step:INDEX`.
     pub id: String,
     /// Its position in the config.
@@ -38,14 +38,14 @@ pub struct Step {
     /// It can take work.
     pub ready: bool,
     /// How it is.
-    pub health: Health,
+    pub health: StepHealth,
     /// Instances there are; 0 for an ensemble.
     pub instances: usize,
     /// Instances that are up.
     pub instances_ready: usize,
     /// What it did.
     #[serde(flatten)]
-    pub numbers: Numbers,
+    pub numbers: WorkNumbers,
     /// The last minute, in spans of `SLOT_DURATION`, from old to new.
     #[serde(skip)]
     pub history: [HistoryPoint; SLOTS],
@@ -54,7 +54,7 @@ pub struct Step {
 /// How a step is, the worst that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Health {
+pub enum StepHealth {
     /// It cannot take work.
     Unavailable,
     /// Requests failed in the last minute.
@@ -69,7 +69,7 @@ pub enum Health {
 
 /// Counts since the load, gauges of this moment, and durations of the last minute.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Numbers {
+pub struct WorkNumbers {
     /// Half of the requests took no longer.
     pub p50_us: Option<f64>,
     /// 99 of 100 requests took no longer.
@@ -95,7 +95,7 @@ pub struct Numbers {
     /// Executions of the model by rows, whoever asked; ascending.
     pub batch_sizes: Vec<BatchSize>,
     /// How the last request failed.
-    pub last_error: Option<LastError>,
+    pub last_error: Option<LastFailure>,
 }
 
 /// Executions of so many rows.
@@ -108,7 +108,7 @@ pub struct BatchSize {
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LastError {
+pub struct LastFailure {
     /// What the client was told of it, cut if it is very long.
     pub text: String,
     /// Milliseconds since the epoch.
@@ -117,28 +117,28 @@ pub struct LastError {
     pub seconds_ago: u64,
 }
 
-impl Step {
+impl StepView {
     pub(super) fn of(
         index: usize,
         model: &Model,
         live: Option<&StepActivity>,
         now: Instant,
-    ) -> Step {
-        let of_model = Numbers::of_model(model, now);
+    ) -> StepView {
+        let of_model = WorkNumbers::of_model(model, now);
         let (numbers, recent) = match live {
             Some(live) => (of_step(live, of_model, now), &live.recent),
             None => (of_model, &model.stats.recent),
         };
         let (instances_ready, instances) = model.health.instances();
         let minute = recent.minute(now);
-        Step {
+        StepView {
             id: format!("step:{index}"),
             step: index,
             model: model.name().to_string(),
             version: model.version.to_string(),
             ensemble: model.config.is_ensemble(),
             ready: model.is_ready(),
-            health: Health::of(model.is_ready(), &numbers, &minute),
+            health: StepHealth::of(model.is_ready(), &numbers, &minute),
             instances,
             instances_ready,
             numbers,
@@ -147,28 +147,28 @@ impl Step {
     }
 }
 
-impl Health {
-    fn of(is_ready: bool, numbers: &Numbers, minute: &MinuteSummary) -> Health {
+impl StepHealth {
+    fn of(is_ready: bool, numbers: &WorkNumbers, minute: &MinuteSummary) -> StepHealth {
         let waits = numbers.queue_depth + numbers.window_waiting != 0;
         match () {
-            () if !is_ready => Health::Unavailable,
-            () if minute.errors != 0 => Health::Failing,
-            () if waits && numbers.utilization.is_none_or(|it| 0.9 <= it) => Health::Saturated,
-            () if minute.requests != 0 || numbers.in_flight != 0 => Health::Working,
-            () => Health::Idle,
+            () if !is_ready => StepHealth::Unavailable,
+            () if minute.errors != 0 => StepHealth::Failing,
+            () if waits && numbers.utilization.is_none_or(|it| 0.9 <= it) => StepHealth::Saturated,
+            () if minute.requests != 0 || numbers.in_flight != 0 => StepHealth::Working,
+            () => StepHealth::Idle,
         }
     }
 }
 
-impl Numbers {
+impl WorkNumbers {
     /// What a model did, whoever asked it.
-    pub fn of_model(model: &Model, now: Instant) -> Numbers {
+    pub fn of_model(model: &Model, now: Instant) -> WorkNumbers {
         let stats: &Statistics = &model.stats;
         let minute = stats.recent.minute(now);
         let (_, instances) = model.health.instances();
         let cancelled = stats.failures(FailureReason::Canceled);
         let failed = stats.fail.count();
-        let numbers = Numbers {
+        let numbers = WorkNumbers {
             utilization: (instances != 0).then(|| (minute.busy / instances as f64).min(1.0)),
             queue_depth: stats.pending.load(Relaxed),
             in_flight: stats.in_flight.count(),
@@ -176,7 +176,7 @@ impl Numbers {
             errors: failed.saturating_sub(cancelled),
             cancelled,
             batch_sizes: batch_sizes(stats),
-            ..Numbers::default()
+            ..WorkNumbers::default()
         };
         numbers.with(&minute, &stats.recent, now)
     }
@@ -190,9 +190,9 @@ impl Numbers {
 }
 
 /// What the ensemble's own requests did; queue, batches and instances are the model's.
-fn of_step(live: &StepActivity, model: Numbers, now: Instant) -> Numbers {
+fn of_step(live: &StepActivity, model: WorkNumbers, now: Instant) -> WorkNumbers {
     let counters = live.counts();
-    let numbers = Numbers {
+    let numbers = WorkNumbers {
         window_waiting: counters.waiting,
         in_flight: counters.in_flight,
         requests: counters.requests,
@@ -203,15 +203,15 @@ fn of_step(live: &StepActivity, model: Numbers, now: Instant) -> Numbers {
     numbers.with(&live.recent.minute(now), &live.recent, now)
 }
 
-impl Numbers {
-    fn with(self, minute: &MinuteSummary, recent: &RecentStatistics, now: Instant) -> Numbers {
+impl WorkNumbers {
+    fn with(self, minute: &MinuteSummary, recent: &RecentStatistics, now: Instant) -> WorkNumbers {
         let us = |it: Duration| it.as_nanos() as f64 / 1e3;
-        let last_error = recent.last_error().map(|it| LastError {
+        let last_error = recent.last_error().map(|it| LastFailure {
             text: cut(&it.error.to_string()),
             time: it.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
             seconds_ago: now.saturating_duration_since(it.at).as_secs(),
         });
-        Numbers {
+        WorkNumbers {
             p50_us: minute.p50.map(us),
             p99_us: minute.p99.map(us),
             requests_per_second: minute.per_second,
@@ -226,13 +226,13 @@ fn batch_sizes(stats: &Statistics) -> Vec<BatchSize> {
     let sizes = stats.batches().into_iter().map(|(size, it)| BatchSize { size, count: it.count });
     let mut sizes: Vec<BatchSize> = sizes.collect();
     sizes.sort_by_key(|it| std::cmp::Reverse(it.count));
-    sizes.truncate(MOST_BATCH_SIZES);
+    sizes.truncate(MAX_BATCH_SIZES);
     sizes.sort_by_key(|it| it.size);
     sizes
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_ERROR) {
+    match text.char_indices().nth(MAX_ERROR_LETTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use super::{
-    form::{Form, HEADER, PAD, ROW, SMALL, TITLE, below},
-    layout::{Label, Layout, Line, Rectangle},
-    picture::{Kind, Node, Picture},
-    text::{escaped, short},
+    layout::{NodeBox, PictureLayout, TensorLabel, TensorLine},
+    picture::{EnsemblePicture, NodeKind, PictureNode},
+    text_width::short,
+    variant::{HEADER, PAD, ROW, SMALL, TITLE, Variant, below},
 };
+use troupe_base::text::escape_markup;
 
 /// One thing's colours: which class, which property, by day and by night.
 pub(super) type Colour = (&'static str, &'static str, &'static str, &'static str);
@@ -30,14 +31,14 @@ const COLOURS: &[Colour] = &[
 ];
 
 /// The whole file.
-pub(super) fn write(picture: &Picture) -> String {
-    let layout = Layout::of(picture, Form::Ports);
+pub(super) fn write(picture: &EnsemblePicture) -> String {
+    let layout = PictureLayout::of(picture, Variant::Ports);
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n{}\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"10\"/>\n",
-        escaped(&picture.model),
+        escape_markup(&picture.model),
         format_args!("<style>\n{}</style>\n", style(&[], "")),
     );
     for line in &layout.lines {
@@ -48,9 +49,9 @@ pub(super) fn write(picture: &Picture) -> String {
     }
     for (node, place) in picture.nodes.iter().zip(&layout.nodes) {
         match node.kind {
-            Kind::Step => step(&mut out, node, place),
-            Kind::Input => client(&mut out, node, place, "in"),
-            Kind::Output => client(&mut out, node, place, "out"),
+            NodeKind::Step => step(&mut out, node, place),
+            NodeKind::Input => client(&mut out, node, place, "in"),
+            NodeKind::Output => client(&mut out, node, place, "out"),
         }
     }
     out + "</svg>\n"
@@ -72,8 +73,8 @@ pub(super) fn style(more: &[Colour], rules: &str) -> String {
 }
 
 /// A way from left to right, `tip` shorter than it is.
-pub(super) fn level_way(line: &Line, tip: f64) -> String {
-    let Line { from, to, bend, .. } = *line;
+pub(super) fn level_way(line: &TensorLine, tip: f64) -> String {
+    let TensorLine { from, to, bend, .. } = *line;
     let middle = (bend.0 + bend.1) / 2.0;
     format!(
         "M{:.1} {:.1}H{:.1}C{middle:.1} {:.1} {middle:.1} {:.1} {:.1} {:.1}H{:.1}",
@@ -88,13 +89,13 @@ pub(super) fn level_way(line: &Line, tip: f64) -> String {
     )
 }
 
-fn way(line: &Line, tensor: &str) -> String {
-    let Line { to, arrives, .. } = *line;
+fn way(line: &TensorLine, tensor: &str) -> String {
+    let TensorLine { to, arrives, .. } = *line;
     let tip = if arrives { 7.0 } else { 0.0 };
     let mut out = format!(
         "<path class=\"line\" d=\"{}\"><title>{}</title></path>\n",
         level_way(line, tip),
-        escaped(tensor),
+        escape_markup(tensor),
     );
     if arrives {
         let (x, y) = (to.0 - 8.0, to.1 - 4.0);
@@ -103,12 +104,12 @@ fn way(line: &Line, tensor: &str) -> String {
     out
 }
 
-fn name(label: &Label, tensor: &str) -> String {
-    text(label.at, "label", tensor)
+fn name(label: &TensorLabel, tensor: &str) -> String {
+    text(label.at.0, label.at.1, "label", tensor)
 }
 
-fn step(out: &mut String, node: &Node, place: &Rectangle) {
-    let Rectangle { x, y, width, height } = *place;
+fn step(out: &mut String, node: &PictureNode, place: &NodeBox) {
+    let NodeBox { x, y, width, height } = *place;
     let right = x + width;
     frame(out, place, "node", 6.0);
     // The header has the frame's upper corners, and none below.
@@ -123,27 +124,27 @@ fn step(out: &mut String, node: &Node, place: &Rectangle) {
     );
     debug_assert!(HEADER + ROW <= height || node.inputs.is_empty() && node.outputs.is_empty());
     let title = y + HEADER / 2.0;
-    *out += &text((x + PAD, title + 4.5), "title", &node.name);
-    *out += &text((right - PAD, title + 4.0), "note end", &node.note);
+    *out += &text(x + PAD, title + 4.5, "title", &node.name);
+    *out += &text(right - PAD, title + 4.0, "note end", &node.note);
     for (row, name) in node.inputs.iter().enumerate() {
-        *out += &text((x + PAD, y + below(node, row) + 4.0), "port", name);
+        *out += &text(x + PAD, y + below(node, row) + 4.0, "port", name);
     }
     for (row, name) in node.outputs.iter().enumerate() {
-        *out += &text((right - PAD, y + below(node, row) + 4.0), "port end", name);
+        *out += &text(right - PAD, y + below(node, row) + 4.0, "port end", name);
     }
 }
 
 /// An input or an output of the client.
-pub(super) fn client(out: &mut String, node: &Node, place: &Rectangle, class: &str) {
+pub(super) fn client(out: &mut String, node: &PictureNode, place: &NodeBox, class: &str) {
     frame(out, place, class, place.height / 2.0);
     let middle = place.x + place.width / 2.0;
-    *out += &text((middle, place.y + 18.0), "title middle", &node.name);
-    *out += &text((middle, place.y + 33.0), "note middle", &node.note);
+    *out += &text(middle, place.y + 18.0, "title middle", &node.name);
+    *out += &text(middle, place.y + 33.0, "note middle", &node.note);
 }
 
 /// A box with round corners.
-pub(super) fn frame(out: &mut String, place: &Rectangle, class: &str, round: f64) {
-    let Rectangle { x, y, width, height } = place;
+pub(super) fn frame(out: &mut String, place: &NodeBox, class: &str, round: f64) {
+    let NodeBox { x, y, width, height } = place;
     let _ = writeln!(
         out,
         "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
@@ -152,12 +153,12 @@ pub(super) fn frame(out: &mut String, place: &Rectangle, class: &str, round: f64
 }
 
 /// A text, with a tooltip where it had to be cut.
-pub(super) fn text((x, y): (f64, f64), class: &str, text: &str) -> String {
+pub(super) fn text(x: f64, y: f64, class: &str, text: &str) -> String {
     let shown = short(text);
     let whole = match shown == text {
         true => String::new(),
-        false => format!("<title>{}</title>", escaped(text)),
+        false => format!("<title>{}</title>", escape_markup(text)),
     };
-    let shown = escaped(&shown);
+    let shown = escape_markup(&shown);
     format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{shown}{whole}</text>\n")
 }

@@ -5,8 +5,8 @@ mod live;
 use std::fmt::Write;
 
 use super::{
-    form::Form,
-    layout::{Layout, Rectangle},
+    layout::{NodeBox, PictureLayout},
+    variant::Variant,
     *,
 };
 
@@ -79,7 +79,7 @@ fn skipping() -> String {
 }
 
 /// Touching is allowed.
-fn meet(left: &Rectangle, right: &Rectangle) -> bool {
+fn meet(left: &NodeBox, right: &NodeBox) -> bool {
     left.x + 0.01 < right.x + right.width
         && right.x + 0.01 < left.x + left.width
         && left.y + 0.01 < right.y + right.height
@@ -89,9 +89,11 @@ fn meet(left: &Rectangle, right: &Rectangle) -> bool {
 #[test]
 fn nothing_overlaps_and_no_line_runs_through_a_node() {
     let texts = [ENSEMBLE.to_owned(), ADD_SUB.to_owned(), chain(50), diamond(40), skipping()];
-    for (text, form) in texts.iter().flat_map(|it| [(it, Form::Ports), (it, Form::Glance)]) {
+    for (text, variant) in
+        texts.iter().flat_map(|it| [(it, Variant::Ports), (it, Variant::Overview)])
+    {
         let config = config(text);
-        let layout = Layout::of(&Picture::of(&config), form);
+        let layout = PictureLayout::of(&EnsemblePicture::of(&config), variant);
         let nodes = &layout.nodes;
         for (index, node) in nodes.iter().enumerate() {
             let inside = node.x + node.width < layout.width && node.y + node.height < layout.height;
@@ -101,13 +103,13 @@ fn nothing_overlaps_and_no_line_runs_through_a_node() {
         }
         for line in &layout.lines {
             let level =
-                |from: f64, to: f64, y| Rectangle { x: from, y, width: to - from, height: 0.0 };
+                |from: f64, to: f64, y| NodeBox { x: from, y, width: to - from, height: 0.0 };
             let (before, after) = (
                 level(line.from.0, line.bend.0, line.from.1),
                 level(line.bend.1, line.to.0, line.to.1),
             );
             let bend = level(line.bend.0, line.bend.1, f64::NEG_INFINITY);
-            let bend = Rectangle { height: f64::INFINITY, y: -1e9, ..bend };
+            let bend = NodeBox { height: f64::INFINITY, y: -1e9, ..bend };
             assert!(0.0 <= before.width && 0.0 < bend.width && 0.0 <= after.width, "{line:?}");
             for part in [before, bend, after] {
                 let hit = nodes.iter().find(|it| meet(&part, it));
@@ -120,21 +122,21 @@ fn nothing_overlaps_and_no_line_runs_through_a_node() {
 #[test]
 fn what_goes_down_is_what_goes_right_turned() {
     for text in [ENSEMBLE.to_owned(), diamond(12), skipping()] {
-        let picture = Picture::of(&config(&text));
-        for form in [Form::Cards, Form::Slim] {
-            let layout = Layout::of(&picture, form);
+        let picture = EnsemblePicture::of(&config(&text));
+        for variant in [Variant::Cards, Variant::NarrowCards] {
+            let layout = PictureLayout::of(&picture, variant);
             let nodes = &layout.nodes;
             for (index, node) in nodes.iter().enumerate() {
                 assert_eq!(nodes[..index].iter().find(|it| meet(node, it)), None, "{text}");
                 assert!(node.x + node.width < layout.width && node.y + node.height < layout.height);
             }
             assert!(layout.lines.iter().all(|it| it.from.1 < it.to.1), "{layout:?}");
-            let labels: Vec<Rectangle> = layout
+            let labels: Vec<NodeBox> = layout
                 .labels
                 .iter()
                 .map(|it| {
-                    let (width, height) = form.label(&picture, &picture.flows[it.flow]);
-                    Rectangle { x: it.at.0 - width / 2.0, y: it.at.1, width, height }
+                    let (width, height) = variant.label(&picture, &picture.flows[it.flow]);
+                    NodeBox { x: it.at.0 - width / 2.0, y: it.at.1, width, height }
                 })
                 .collect();
             for (index, label) in labels.iter().enumerate() {
@@ -149,12 +151,12 @@ fn what_goes_down_is_what_goes_right_turned() {
 fn few_lines_cross() {
     // The branches of the diamond are written in the opposite order of the ports they hang on.
     for (text, expected) in [(ENSEMBLE.to_owned(), 0), (chain(5), 0), (diamond(12), 0)] {
-        let layout = Layout::of(&Picture::of(&config(&text)), Form::Ports);
+        let layout = PictureLayout::of(&EnsemblePicture::of(&config(&text)), Variant::Ports);
         let mut crossings = 0;
         for (index, one) in layout.lines.iter().enumerate() {
             let same_gap = layout.lines[..index].iter().filter(|it| it.bend == one.bend);
             let opposite =
-                |it: &&layout::Line| (it.from.1 - one.from.1) * (it.to.1 - one.to.1) < 0.0;
+                |it: &&layout::TensorLine| (it.from.1 - one.from.1) * (it.to.1 - one.to.1) < 0.0;
             crossings += same_gap.filter(opposite).count();
         }
         assert_eq!(crossings, expected, "{text}");
@@ -163,7 +165,7 @@ fn few_lines_cross() {
 
 #[test]
 fn a_chain_is_a_straight_line() {
-    let layout = Layout::of(&Picture::of(&config(&chain(50))), Form::Ports);
+    let layout = PictureLayout::of(&EnsemblePicture::of(&config(&chain(50))), Variant::Ports);
     let bent = layout.lines.iter().find(|it| 0.01 < (it.from.1 - it.to.1).abs());
     assert_eq!(bent, None);
 }
@@ -205,7 +207,7 @@ fn names_are_escaped() {
     assert!(svg.matches(&long).count() == 2 && !svg.contains("<b>"), "only in tooltips");
     assert!(dot.contains("<b>a&lt;b&gt;&amp;&quot;c&quot;\\</b>"), "{dot}");
     assert!(dot.contains("[label=\"a<b>&\\\"c\\\"\\\\\"]"), "{dot}");
-    assert_eq!(text::escaped("a\u{1}b\nc"), "a\u{fffd}b\u{fffd}c");
+    assert_eq!(troupe_base::text::escape_markup("a\u{1}b\nc"), "a\u{fffd}b\u{fffd}c");
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use std::{str::FromStr, sync::Arc, time::Instant};
 
+use troupe_base::text::encode_path_segment;
 use troupe_base::{
     error::{Error, Result},
     model::Model,
 };
-use troupe_draw::{self as draw, Graph, Step, encoded};
+use troupe_draw::{self as draw, ModelGraph, StepView};
 use troupe_options::GraphFormat;
 
 /// How a graph is written.
@@ -82,7 +83,7 @@ fn range(text: &str) -> Option<(&str, f32)> {
 
 /// What a model does right now, written so.
 pub fn write(model: &Arc<Model>, format: LiveGraphFormat) -> Result<String> {
-    let graph = Graph::of(model, Instant::now());
+    let graph = ModelGraph::of(model, Instant::now());
     match format {
         LiveGraphFormat::Json => {
             serde_json::to_string(&graph).map_err(|error| Error::internal(error.to_string()))
@@ -93,8 +94,8 @@ pub fn write(model: &Arc<Model>, format: LiveGraphFormat) -> Result<String> {
                 GraphFormat::Mermaid => "mermaid",
                 GraphFormat::Svg => "svg",
             };
-            let link = |step: &Step| {
-                let (model, version) = (encoded(&step.model), &step.version);
+            let link = |step: &StepView| {
+                let (model, version) = (encode_path_segment(&step.model), &step.version);
                 format!("/v2/models/{model}/versions/{version}/graph?format={suffix}")
             };
             Ok(draw::live(&graph, &model.config, drawn, &link))

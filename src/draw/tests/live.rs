@@ -14,6 +14,7 @@ use troupe_base::{
     model::{Infer, Model, ModelParts},
     request::{Reply, Request},
     statistics::Timing,
+    text::encode_path_segment,
 };
 
 const MUL: &str = include_str!("../../../model_repository/mul/config.pbtxt");
@@ -69,18 +70,18 @@ fn ensemble(now: Instant) -> Arc<Model> {
     model(config(ENSEMBLE), steps, Some(live))
 }
 
-fn link(step: &Step) -> String {
-    format!("/g/{}", encoded(&step.model))
+fn link(step: &StepView) -> String {
+    format!("/g/{}", encode_path_segment(&step.model))
 }
 
 fn drawn(model: &Arc<Model>, format: GraphFormat, now: Instant) -> String {
-    live(&Graph::of(model, now), &model.config, format, &link)
+    live(&ModelGraph::of(model, now), &model.config, format, &link)
 }
 
 #[test]
 fn a_graph_tells_numbers_of_steps_and_tensors() {
     let now = Instant::now();
-    let graph = serde_json::to_value(Graph::of(&ensemble(now), now)).unwrap();
+    let graph = serde_json::to_value(ModelGraph::of(&ensemble(now), now)).unwrap();
     let head = ["model", "version", "ensemble", "ready", "window_seconds"].map(|it| &graph[it]);
     assert_eq!(serde_json::json!(head), serde_json::json!(["ensemble", "1", true, true, 60]));
     let first = serde_json::json!({
@@ -120,7 +121,7 @@ fn a_model_that_is_no_ensemble_stands_alone() {
     let timing = Timing { compute_infer: Duration::from_millis(1), ..Timing::default() };
     alone.stats.success(&timing, Duration::from_millis(2));
     alone.stats.recent.ended(None, Duration::from_millis(2), now);
-    let graph = Graph::of(&alone, now);
+    let graph = ModelGraph::of(&alone, now);
     let steps: Vec<_> = graph.steps().map(|(node, it)| (node, it.numbers.requests)).collect();
     assert_eq!((graph.nodes.len(), steps), (5, vec![(2, 1)]));
     assert!(graph.edges.iter().all(|it| it.bytes_per_second.is_none() && it.bytes.is_none()));
@@ -131,21 +132,21 @@ fn a_model_that_is_no_ensemble_stands_alone() {
 #[test]
 fn health_is_the_worst_that_holds() {
     let now = Instant::now();
-    let health = |model: &Arc<Model>| Graph::of(model, now).steps().next().unwrap().1.health;
+    let health = |model: &Arc<Model>| ModelGraph::of(model, now).steps().next().unwrap().1.health;
     let it = single(ADD_SUB);
-    assert_eq!(health(&it), Health::Idle);
+    assert_eq!(health(&it), StepHealth::Idle);
     it.stats.recent.ended(None, Duration::ZERO, now);
-    assert_eq!(health(&it), Health::Working);
+    assert_eq!(health(&it), StepHealth::Working);
     it.stats.pending.fetch_add(3, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(health(&it), Health::Working);
+    assert_eq!(health(&it), StepHealth::Working);
     it.stats.recent.busy_for(Duration::from_secs(1), now);
-    assert_eq!(health(&it), Health::Saturated);
+    assert_eq!(health(&it), StepHealth::Saturated);
     it.stats.recent.ended(Some(&Error::cancelled()), Duration::ZERO, now);
-    assert_eq!(health(&it), Health::Saturated);
+    assert_eq!(health(&it), StepHealth::Saturated);
     it.stats.recent.ended(Some(&Error::internal("no")), Duration::ZERO, now);
-    assert_eq!(health(&it), Health::Failing);
+    assert_eq!(health(&it), StepHealth::Failing);
     it.health.down();
-    assert_eq!(health(&it), Health::Unavailable);
+    assert_eq!(health(&it), StepHealth::Unavailable);
 }
 
 #[test]
@@ -222,9 +223,9 @@ fn a_step_that_is_an_ensemble_leads_to_its_own_graph() {
         let drawn = drawn(&outer, format, now);
         assert!(drawn.contains(part) && !drawn.contains("/g/mul"), "{drawn}");
     }
-    let graph = Graph::of(&outer, now);
-    let part = Part::of(&graph, &outer.config, &link);
-    let whole = part.whole("p");
+    let graph = ModelGraph::of(&outer, now);
+    let part = EmbeddedPicture::of(&graph, &outer.config, &link);
+    let whole = part.cards("p");
     assert!(whole.contains("<a href=\"#dn2\" id=\"pn2\""), "{whole}");
     assert!(whole.contains("<a href=\"/g/a%26b\"><text class=\"note inside end\""), "{whole}");
     assert!(!whole.contains("<style"), "{whole}");
@@ -234,18 +235,18 @@ fn a_step_that_is_an_ensemble_leads_to_its_own_graph() {
 fn every_form_of_a_part_has_what_changes() {
     let now = Instant::now();
     let model = ensemble(now);
-    let graph = Graph::of(&model, now);
-    let part = Part::of(&graph, &model.config, &link);
-    let mut changes = Changes::default();
-    part.changes("x", &mut changes);
+    let graph = ModelGraph::of(&model, now);
+    let part = EmbeddedPicture::of(&graph, &model.config, &link);
+    let mut changes = PageUpdates::default();
+    part.updates("x", &mut changes);
     let changes = serde_json::to_value(&changes).unwrap();
     let ids: Vec<&str> =
         changes.as_array().unwrap().iter().map(|it| it[0].as_str().unwrap()).collect();
-    let whole = part.whole("x");
+    let whole = part.cards("x");
     for id in &ids {
         assert!(whole.contains(&format!("id=\"{id}\"")), "no {id} in {whole}");
     }
-    for (form, drawn) in [("slim", part.slim("x")), ("glance", part.glance("x"))] {
+    for (form, drawn) in [("narrow", part.narrow("x")), ("overview", part.overview("x"))] {
         for id in ["xn2", "xn3", "xn2-p50", "xn3-rate", "xf0"] {
             assert!(drawn.contains(&format!("id=\"{id}\"")), "no {id} in {form}: {drawn}");
         }
@@ -263,16 +264,16 @@ fn strange_names_stay_text() {
     let now = Instant::now();
     let live = Arc::new(EnsembleActivity::new(2, std::collections::HashMap::new()));
     let model = model(config(&strange), vec![single(ADD_SUB), single(MUL)], Some(live));
-    let graph = Graph::of(&model, now);
-    let part = Part::of(&graph, &model.config, &link);
+    let graph = ModelGraph::of(&model, now);
+    let part = EmbeddedPicture::of(&graph, &model.config, &link);
     for drawn in [
         drawn(&model, GraphFormat::Svg, now),
-        part.whole(""),
-        part.slim(""),
-        part.glance(""),
+        part.cards(""),
+        part.narrow(""),
+        part.overview(""),
         drawn(&model, GraphFormat::Mermaid, now),
     ] {
         assert!(!drawn.contains("<script") && !drawn.contains("x\" y"), "{drawn}");
     }
-    assert_eq!(encoded("a b/c?é"), "a%20b%2Fc%3F%C3%A9");
+    assert_eq!(encode_path_segment("a b/c?é"), "a%20b%2Fc%3F%C3%A9");
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::{
     plan::{Plan, PlannedStep, compile},
-    run::{self, ClientReply, Inputs, RunSetup, StepActor, StepAddrs},
+    run::{self, ClientReply, RunInputs, RunSetup, StepActor, StepAddrs},
     stream,
 };
 use crate::engines::Engines;
@@ -21,7 +21,7 @@ use troupe_base::{
 };
 
 /// What an ensemble is made of.
-pub struct Setup {
+pub struct EnsembleSetup {
     /// The checked config.
     pub config: Arc<ModelConfig>,
     /// Shared with the model.
@@ -37,8 +37,8 @@ pub struct Setup {
 /// Checks the config against the completed configs of its steps and starts the step actors.
 ///
 /// Every problem is one line, Triton's text first, ready to be joined for a reason.
-pub async fn start(setup: Setup) -> Result<Arc<dyn Infer>, Vec<String>> {
-    let Setup { config, stats, steps: models, engines, metrics } = setup;
+pub async fn start(setup: EnsembleSetup) -> Result<Arc<dyn Infer>, Vec<String>> {
+    let EnsembleSetup { config, stats, steps: models, engines, metrics } = setup;
     let Some(ensemble) = &config.ensemble else {
         return Err(vec![format!("model '{}' is not an ensemble", config.name)]);
     };
@@ -98,7 +98,7 @@ impl Ensemble {
             is_timed: plan.metrics.is_on() && !is_warmup,
         };
         let tensors = plan.inputs.iter().copied().zip(request.inputs);
-        let inputs = Inputs { tensors, batch: request.batch, sequence: None };
+        let inputs = RunInputs { tensors, batch: request.batch, sequence: None };
         let reply = ClientReply { stats: stats.clone(), rows, is_warmup, reply };
         // The clock has just been read.
         run::start(setup, inputs, Box::new(reply), since);

@@ -11,6 +11,6 @@ mod stream;
 mod tests;
 
 pub use self::{
-    actors::{Setup, start},
+    actors::{EnsembleSetup, start},
     plan::{build_graph, check, completed, labels},
 };

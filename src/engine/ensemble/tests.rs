@@ -99,7 +99,7 @@ impl Fixture {
         let steps: Vec<Arc<Model>> = ensemble.steps.iter().map(of).collect();
         let stats = Arc::<Statistics>::default();
         let config = completed(&config, steps.iter().map(|it| &*it.config));
-        let setup = Setup {
+        let setup = EnsembleSetup {
             config: config.clone(),
             stats: stats.clone(),
             steps: steps.clone(),

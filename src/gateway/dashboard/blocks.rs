@@ -6,23 +6,24 @@ use troupe_base::statistics::{
     recent::HistoryPoint,
     sliding_window::{SLOT_DURATION, SLOTS},
 };
-use troupe_draw::{Graph, Step, escaped, numbers, shown::Cell, step::Numbers};
+use troupe_base::text::escape_markup;
+use troupe_draw::{ModelGraph, StepView, numbers, status::Figure, step::WorkNumbers};
 
 /// Batch sizes shown, those executed most often.
 const BATCH_SIZES: usize = 8;
 
 /// Numbers with their names; the id of each begins with `id`.
-pub(super) fn figures(id: &str, cells: &[Cell]) -> String {
-    let figure = |it: &Cell| {
-        let Cell { key, label, value } = it;
+pub(super) fn figures(id: &str, cells: &[Figure]) -> String {
+    let figure = |it: &Figure| {
+        let Figure { key, label, value } = it;
         format!("<div><dt>{label}</dt><dd id=\"{id}-{key}\" class=\"{key}\">{value}</dd></div>")
     };
     cells.iter().map(figure).collect()
 }
 
 /// What counts up, beside what a card of a step has.
-pub(super) fn totals(of: &Numbers) -> Vec<Cell> {
-    let cell = |key, label, value| Cell { key, label, value: numbers::count(value) };
+pub(super) fn totals(of: &WorkNumbers) -> Vec<Figure> {
+    let cell = |key, label, value| Figure { key, label, value: numbers::count(value) };
     vec![
         cell("total", "requests in all", of.requests),
         cell("cancelled", "cancelled", of.cancelled),
@@ -89,7 +90,7 @@ fn chart(title: &str) -> String {
 }
 
 /// The two charts of a step.
-pub(super) fn minute(step: &Step) -> String {
+pub(super) fn minute(step: &StepView) -> String {
     let most = step.history.iter().map(|it| it.requests).max().unwrap_or(0);
     let slowest = step.history.iter().filter_map(|it| it.p99).max();
     let slowest = numbers::duration(slowest.map(|it| it.as_nanos() as f64 / 1e3));
@@ -103,7 +104,7 @@ pub(super) fn minute(step: &Step) -> String {
 }
 
 /// Executed batch sizes, the share of each as a bar.
-pub(super) fn batches(of: &Numbers) -> String {
+pub(super) fn batches(of: &WorkNumbers) -> String {
     let mut sizes = of.batch_sizes.clone();
     sizes.sort_by_key(|it| std::cmp::Reverse(it.count));
     sizes.truncate(BATCH_SIZES);
@@ -131,7 +132,7 @@ pub(super) fn batches(of: &Numbers) -> String {
 }
 
 /// How the last request failed.
-pub(super) fn last_error(of: &Numbers) -> String {
+pub(super) fn last_error(of: &WorkNumbers) -> String {
     match &of.last_error {
         None => "<p class=\"none\">No request has failed.</p>".to_owned(),
         Some(it) => format!(
@@ -143,7 +144,7 @@ pub(super) fn last_error(of: &Numbers) -> String {
 }
 
 /// What a step reads and writes.
-pub(super) fn tensors(graph: &Graph, node: &str) -> String {
+pub(super) fn tensors(graph: &ModelGraph, node: &str) -> String {
     let mut rows = String::new();
     let mut written = HashSet::new();
     for edge in graph.edges.iter().filter(|it| it.to == node || it.from == node) {
@@ -157,8 +158,12 @@ pub(super) fn tensors(graph: &Graph, node: &str) -> String {
         let _ = write!(
             rows,
             "<tr><td>{way}</td><td><b>{}</b>{}</td><td>{} {shape}</td><td>{}</td></tr>",
-            escaped(&edge.tensor),
-            if *port == edge.tensor { String::new() } else { format!(" as {}", escaped(port)) },
+            escape_markup(&edge.tensor),
+            if *port == edge.tensor {
+                String::new()
+            } else {
+                format!(" as {}", escape_markup(port))
+            },
             edge.datatype,
             numbers::bytes_rate(edge.bytes_per_second),
         );
@@ -176,7 +181,7 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// The same as `escaped`, with its lines.
+/// Escapes a text of several lines for markup.
 fn escaped_lines(text: &str) -> String {
-    text.lines().map(escaped).collect::<Vec<_>>().join("\n")
+    text.lines().map(escape_markup).collect::<Vec<_>>().join("\n")
 }

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::ServerState;
 use troupe_base::model::Model;
-use troupe_draw::{Changes, Graph, Part, Step, encoded, escaped, numbers, shown, step::Numbers};
+use troupe_base::text::{encode_path_segment, escape_markup};
+use troupe_draw::{
+    EmbeddedPicture, ModelGraph, PageUpdates, StepView, numbers, status, step::WorkNumbers,
+};
 use troupe_repository::VersionState;
 
 /// A version of a model, or a model without one.
@@ -71,14 +74,14 @@ pub(super) fn page(state: &ServerState) -> Page {
 pub(super) fn update(state: &ServerState) -> PageUpdate {
     let rows = rows(state);
     let now = Instant::now();
-    let mut changes = Changes::default();
+    let mut changes = PageUpdates::default();
     for (index, model) in ensembles(&rows) {
-        let graph = Graph::of(model, now);
-        part(&graph, model).changes(&format!("e{index}"), &mut changes);
+        let graph = ModelGraph::of(model, now);
+        part(&graph, model).updates(&format!("e{index}"), &mut changes);
     }
     for (index, row) in rows.iter().enumerate() {
         let Some(model) = &row.model else { continue };
-        for (key, value) in values(&Numbers::of_model(model, now)) {
+        for (key, value) in values(&WorkNumbers::of_model(model, now)) {
             changes.text(format!("r{index}-{key}"), value);
         }
         changes.html(format!("r{index}-bars"), blocks::bars(&model.stats.recent.history(now)));
@@ -128,17 +131,19 @@ fn structure(rows: &[ModelRow]) -> String {
 /// Where a model's own page is.
 pub(super) fn address(model: &Model) -> String {
     let kind = if model.config.is_ensemble() { "ensemble" } else { "model" };
-    format!("/{kind}/{}?version={}", encoded(model.name()), model.version)
+    format!("/{kind}/{}?version={}", encode_path_segment(model.name()), model.version)
 }
 
-fn part(graph: &Graph, model: &Model) -> Part {
-    Part::of(graph, &model.config, &|step: &Step| format!("/ensemble/{}", encoded(&step.model)))
+fn part(graph: &ModelGraph, model: &Model) -> EmbeddedPicture {
+    EmbeddedPicture::of(graph, &model.config, &|step: &StepView| {
+        format!("/ensemble/{}", encode_path_segment(&step.model))
+    })
 }
 
 fn ensemble(index: usize, model: &Arc<Model>, now: Instant) -> String {
-    let graph = Graph::of(model, now);
-    let (name, address) = (escaped(model.name()), address(model));
-    let picture = part(&graph, model).glance(&format!("e{index}"));
+    let graph = ModelGraph::of(model, now);
+    let (name, address) = (escape_markup(model.name()), address(model));
+    let picture = part(&graph, model).overview(&format!("e{index}"));
     format!(
         "<article class=\"panel\"><h2><a href=\"{address}\">{name}</a> \
          <small>version {}</small></h2>\n<div class=\"scroll\">{picture}</div></article>\n",
@@ -146,8 +151,8 @@ fn ensemble(index: usize, model: &Arc<Model>, now: Instant) -> String {
     )
 }
 
-fn values(of: &Numbers) -> Vec<(&'static str, String)> {
-    let cells = shown::cells(of);
+fn values(of: &WorkNumbers) -> Vec<(&'static str, String)> {
+    let cells = status::figures(of);
     let value = |key: &str| {
         cells.iter().find(|it| it.key == key).map(|it| it.value.clone()).unwrap_or_default()
     };
@@ -157,7 +162,7 @@ fn values(of: &Numbers) -> Vec<(&'static str, String)> {
 }
 
 fn line(index: usize, row: &ModelRow, now: Instant) -> String {
-    let name = escaped(&row.name);
+    let name = escape_markup(&row.name);
     let version = row.version.map_or_else(|| numbers::NONE.to_owned(), |it| it.to_string());
     let (title, kind) = match &row.model {
         Some(model) => {
@@ -166,7 +171,7 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
                 false => &*model.config.backend,
             };
             let address = address(model);
-            (format!("<a href=\"{address}\">{name}</a>"), escaped(backend))
+            (format!("<a href=\"{address}\">{name}</a>"), escape_markup(backend))
         }
         None => (name, String::new()),
     };
@@ -185,13 +190,13 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
          <td data-is=\"State\"><span class=\"state {class}\">{state}</span>"
     );
     if !row.reason.is_empty() {
-        let _ = write!(out, "<p class=\"reason\">{}</p>", escaped(&row.reason));
+        let _ = write!(out, "<p class=\"reason\">{}</p>", escape_markup(&row.reason));
     }
     out += "</td>";
     let labels = ["Requests", "Rate", "p50", "p99", "Queue", "In flight", "Errors"];
     match &row.model {
         Some(model) => {
-            let values = values(&Numbers::of_model(model, now));
+            let values = values(&WorkNumbers::of_model(model, now));
             for ((key, value), label) in values.iter().zip(labels) {
                 let _ = write!(
                     out,

@@ -7,19 +7,20 @@ use super::{
     page::{self, Page, PageUpdate},
 };
 use crate::ServerState;
+use troupe_base::text::{encode_path_segment, escape_markup};
 use troupe_base::{
     error::{Error, Result},
     model::Model,
 };
 use troupe_draw::{
-    Changes, Graph, Health, Part, Step, encoded, escaped, numbers,
-    shown::{self, Cell},
+    EmbeddedPicture, ModelGraph, PageUpdates, StepHealth, StepView, numbers,
+    status::{self, Figure},
 };
 
 pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Result<Page> {
     let model = state.model(name, version)?;
-    let graph = Graph::of(&model, Instant::now());
-    let (name, kind) = (escaped(model.name()), kind(&model));
+    let graph = ModelGraph::of(&model, Instant::now());
+    let (name, kind) = (escape_markup(model.name()), kind(&model));
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{name}</h1>\
          <p>{kind}, version {}{}</p></div>\n<dl class=\"strip panel\">{}</dl>\n<div class=\"columns\">\n",
@@ -28,7 +29,7 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
         blocks::figures("s", &whole(&graph)),
     );
     let part = part(&graph, &model);
-    let (picture, slim) = (part.whole(""), part.slim("m"));
+    let (picture, slim) = (part.cards(""), part.narrow("m"));
     let _ = write!(
         body,
         "<section class=\"panel picture\" aria-label=\"graph\"><div class=\"scroll\">{picture}{slim}</div>\
@@ -54,14 +55,14 @@ pub(super) fn missing(state: &ServerState, name: &str, error: &Error) -> Page {
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
          <section class=\"panel\"><p class=\"said\">{}</p>",
-        escaped(name),
-        escaped(&error.to_string())
+        escape_markup(name),
+        escape_markup(&error.to_string())
     );
     let catalog = state.repository.catalog.load();
     if let Some(entry) = catalog.entries.get(name) {
         let reasons = entry.versions.values().map(|it| &it.reason).chain([&entry.reason]);
         for reason in reasons.filter(|it| !it.is_empty()) {
-            let _ = write!(body, "<p class=\"said reason\">{}</p>", escaped(reason));
+            let _ = write!(body, "<p class=\"said reason\">{}</p>", escape_markup(reason));
         }
     }
     Page {
@@ -75,10 +76,10 @@ pub(super) fn missing(state: &ServerState, name: &str, error: &Error) -> Page {
 
 pub(super) fn update(state: &ServerState, name: &str, version: Option<i64>) -> Result<PageUpdate> {
     let model = state.model(name, version)?;
-    let graph = Graph::of(&model, Instant::now());
-    let mut changes = Changes::default();
+    let graph = ModelGraph::of(&model, Instant::now());
+    let mut changes = PageUpdates::default();
     let part = part(&graph, &model);
-    ["", "m"].into_iter().for_each(|prefix| part.changes(prefix, &mut changes));
+    ["", "m"].into_iter().for_each(|prefix| part.updates(prefix, &mut changes));
     for it in whole(&graph) {
         changes.text(format!("s-{}", it.key), it.value);
     }
@@ -100,13 +101,13 @@ pub(super) fn update(state: &ServerState, name: &str, version: Option<i64>) -> R
 fn kind(model: &Model) -> String {
     match model.config.is_ensemble() {
         true => "ensemble".to_owned(),
-        false => format!("{} model", escaped(&model.config.backend)),
+        false => format!("{} model", escape_markup(&model.config.backend)),
     }
 }
 
 fn changes_address(model: &Model, version: Option<i64>) -> String {
     let version = version.map(|it| format!("?version={it}")).unwrap_or_default();
-    format!("/model/{}/changes{version}", encoded(model.name()))
+    format!("/model/{}/changes{version}", encode_path_segment(model.name()))
 }
 
 /// Links to the other versions that are ready.
@@ -119,37 +120,41 @@ fn others(state: &ServerState, model: &Model) -> String {
     others.map(link).collect()
 }
 
-fn part(graph: &Graph, model: &Model) -> Part {
-    Part::of(graph, &model.config, &inside)
+fn part(graph: &ModelGraph, model: &Model) -> EmbeddedPicture {
+    EmbeddedPicture::of(graph, &model.config, &inside)
 }
 
 /// Where the graph of a step that is an ensemble is.
-fn inside(step: &Step) -> String {
+fn inside(step: &StepView) -> String {
     let kind = if step.ensemble { "ensemble" } else { "model" };
-    format!("/{kind}/{}?version={}", encoded(&step.model), step.version)
+    format!("/{kind}/{}?version={}", encode_path_segment(&step.model), step.version)
 }
 
-fn structure(graph: &Graph, model: &Arc<Model>) -> String {
+fn structure(graph: &ModelGraph, model: &Arc<Model>) -> String {
     let steps = graph.steps().map(|(_, it)| (it.model.clone(), it.version.clone()));
     page::structure((Arc::as_ptr(model).addr(), steps.collect::<Vec<_>>()))
 }
 
-fn whole(graph: &Graph) -> Vec<Cell> {
+fn whole(graph: &ModelGraph) -> Vec<Figure> {
     let of = &graph.numbers;
-    let mut cells: Vec<Cell> = shown::cells(of).into();
+    let mut cells: Vec<Figure> = status::figures(of).into();
     cells.retain(|it| matches!(it.key, "rate" | "p50" | "p99" | "flight"));
-    cells.push(Cell { key: "total", label: "requests in all", value: numbers::count(of.requests) });
-    cells.push(Cell { key: "errors", label: "errors", value: numbers::count(of.errors) });
+    cells.push(Figure {
+        key: "total",
+        label: "requests in all",
+        value: numbers::count(of.requests),
+    });
+    cells.push(Figure { key: "errors", label: "errors", value: numbers::count(of.errors) });
     cells
 }
 
-fn cells(step: &Step) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = shown::cells(&step.numbers).into();
+fn cells(step: &StepView) -> Vec<Figure> {
+    let mut cells: Vec<Figure> = status::figures(&step.numbers).into();
     cells.extend(blocks::totals(&step.numbers));
     cells
 }
 
-fn blocks_of(graph: &Graph, step: &Step) -> [(&'static str, String); 4] {
+fn blocks_of(graph: &ModelGraph, step: &StepView) -> [(&'static str, String); 4] {
     [
         ("minute", blocks::minute(step)),
         ("error", blocks::last_error(&step.numbers)),
@@ -158,11 +163,11 @@ fn blocks_of(graph: &Graph, step: &Step) -> [(&'static str, String); 4] {
     ]
 }
 
-fn state_class(health: Health) -> String {
+fn state_class(health: StepHealth) -> String {
     format!("state {}", health.class())
 }
 
-fn instances(step: &Step) -> String {
+fn instances(step: &StepView) -> String {
     match (step.instances, step.instances_ready) {
         _ if step.ensemble => "ensemble".to_owned(),
         (1, 1) => "1 instance".to_owned(),
@@ -172,16 +177,16 @@ fn instances(step: &Step) -> String {
 }
 
 /// The node that most time is spent at.
-fn slowest(graph: &Graph) -> Option<usize> {
-    let p50 = |step: &Step| step.numbers.p50_us.unwrap_or(0.0);
+fn slowest(graph: &ModelGraph) -> Option<usize> {
+    let p50 = |step: &StepView| step.numbers.p50_us.unwrap_or(0.0);
     let steps = graph.steps().map(|(node, step)| (node, p50(step)));
     // Of equals the first: the page is the same however often it is read.
     steps.reduce(|best, it| if best.1 < it.1 { it } else { best }).map(|it| it.0)
 }
 
-fn detail(graph: &Graph, node: usize, step: &Step, is_first: bool) -> String {
+fn detail(graph: &ModelGraph, node: usize, step: &StepView, is_first: bool) -> String {
     let id = format!("dn{node}");
-    let name = escaped(&step.model);
+    let name = escape_markup(&step.model);
     let first = if is_first { " first" } else { "" };
     let own = match (graph.ensemble, step.ensemble) {
         (true, true) => "its own graph",
@@ -190,7 +195,7 @@ fn detail(graph: &Graph, node: usize, step: &Step, is_first: bool) -> String {
     };
     let link = match own {
         "" => String::new(),
-        own => format!(" · <a href=\"{}\">{own}</a>", escaped(&inside(step))),
+        own => format!(" · <a href=\"{}\">{own}</a>", escape_markup(&inside(step))),
     };
     let position = if graph.ensemble { format!("step {}, ", step.step) } else { String::new() };
     let mut out = format!(
@@ -216,9 +221,14 @@ fn detail(graph: &Graph, node: usize, step: &Step, is_first: bool) -> String {
 }
 
 fn legend() -> String {
-    let all =
-        [Health::Working, Health::Idle, Health::Saturated, Health::Failing, Health::Unavailable];
-    let item = |it: &Health| {
+    let all = [
+        StepHealth::Working,
+        StepHealth::Idle,
+        StepHealth::Saturated,
+        StepHealth::Failing,
+        StepHealth::Unavailable,
+    ];
+    let item = |it: &StepHealth| {
         format!(
             "<li class=\"{}\"><svg width=\"10\" height=\"10\" aria-hidden=\"true\">\
              <circle class=\"dot\" cx=\"5\" cy=\"5\" r=\"4.5\"/></svg>{}</li>",

@@ -4,7 +4,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
 
-use troupe_draw::{Changes, escaped};
+use troupe_base::text::escape_markup;
+use troupe_draw::PageUpdates;
 
 /// A page before it is put together.
 pub(super) struct Page {
@@ -24,7 +25,7 @@ pub(super) struct Page {
 pub(super) struct PageUpdate {
     /// Another value than the page's: it has to be read anew.
     pub(super) structure: String,
-    pub(super) changes: Changes,
+    pub(super) changes: PageUpdates,
 }
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
@@ -35,7 +36,7 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 impl Page {
     pub(super) fn html(&self) -> String {
         let [title, server, changes] =
-            [&self.title, &self.server, &self.changes].map(|it| escaped(it));
+            [&self.title, &self.server, &self.changes].map(|it| escape_markup(it));
         let Page { structure, body, .. } = self;
         let (live, refresh) = match changes.is_empty() {
             true => ("", ""),

@@ -101,7 +101,7 @@ impl OpenModel for ModelOpener {
         parts.config =
             ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
         let parts = counted(parts, &self.metrics);
-        let setup = ensemble::Setup {
+        let setup = ensemble::EnsembleSetup {
             config: parts.config.clone(),
             stats: parts.stats.clone(),
             steps: parts.steps.clone(),

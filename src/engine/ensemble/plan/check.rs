@@ -12,7 +12,7 @@ use troupe_base::{
 };
 
 /// What the first model that mentions a tensor says of it.
-struct Declared {
+struct DeclaredTensor {
     by: Arc<str>,
     dtype: DataType,
     dims: Vec<i64>,
@@ -27,7 +27,7 @@ pub fn check(
     ensemble: &EnsembleConfig,
     models: &[Option<&ModelConfig>],
 ) -> Vec<Problem> {
-    let mut found = Found { config, tensors: HashMap::new(), problems: Vec::new() };
+    let mut found = Agreement { config, tensors: HashMap::new(), problems: Vec::new() };
     for it in &config.inputs {
         found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
     }
@@ -64,13 +64,13 @@ fn too_small(config: &ModelConfig, model: &ModelConfig) -> Option<String> {
     })
 }
 
-struct Found<'a> {
+struct Agreement<'a> {
     config: &'a ModelConfig,
-    tensors: HashMap<String, Declared>,
+    tensors: HashMap<String, DeclaredTensor>,
     problems: Vec<String>,
 }
 
-impl Found<'_> {
+impl Agreement<'_> {
     fn inputs(&mut self, step: &StepConfig, model: &ModelConfig) {
         let ensemble = &self.config.name;
         for (input, tensor) in &step.inputs {
@@ -135,7 +135,7 @@ impl Found<'_> {
         let first = match self.tensors.entry(tensor.to_owned()) {
             Entry::Vacant(free) => {
                 let (by, dims) = (model.name.clone(), dims.to_vec());
-                free.insert(Declared { by, dtype, dims, full });
+                free.insert(DeclaredTensor { by, dtype, dims, full });
                 return;
             }
             Entry::Occupied(first) => first.into_mut(),

@@ -59,8 +59,8 @@ pub(super) fn stages(
         );
         problems.push(config.source_map.problem(path, text));
     };
-    let mut labels: HashMap<&str, Label> = HashMap::new();
-    labels.extend(config.inputs.iter().map(|input| (&*input.name, Label::Of(0))));
+    let mut labels: HashMap<&str, StageLabel> = HashMap::new();
+    labels.extend(config.inputs.iter().map(|input| (&*input.name, StageLabel::Of(0))));
     let mut of_steps = vec![0; ensemble.steps.len()];
     let mut all = vec![PlannedStage { source: None, end: StageEnd::Client }];
     for node in toposort(graph, None).unwrap_or_default() {
@@ -69,23 +69,23 @@ pub(super) fn stages(
         let inputs = step.inputs.iter();
         let mut label = common(inputs.filter_map(|(_, tensor)| labels.get(tensor.as_str())));
         match label {
-            Label::Of(stage) => of_steps[index] = stage,
-            Label::Any => (),
-            Label::Different => {
+            StageLabel::Of(stage) => of_steps[index] = stage,
+            StageLabel::Any => (),
+            StageLabel::Different => {
                 conflict(&format!("ensemble_scheduling.step[{index}]"), &step.model);
                 // Said once: whoever reads its outputs is not at fault.
-                label = Label::Any;
+                label = StageLabel::Any;
             }
         }
         if is_decoupled[index] {
             all[of_steps[index]].end = StageEnd::Step(index);
-            label = Label::Of(all.len());
+            label = StageLabel::Of(all.len());
             all.push(PlannedStage { source: Some(index), end: StageEnd::Client });
         }
         labels.extend(step.outputs.iter().map(|(_, tensor)| (tensor.as_str(), label)));
     }
     let outputs = config.outputs.iter().filter_map(|output| labels.get(&*output.name));
-    if common(outputs) == Label::Different {
+    if common(outputs) == StageLabel::Different {
         conflict("ensemble_scheduling", &config.name);
     }
     if problems.is_empty() { Ok(Stages { all, of_steps }) } else { Err(problems) }
@@ -93,20 +93,20 @@ pub(super) fn stages(
 
 /// The stage a tensor is made in.
 #[derive(Clone, Copy, PartialEq)]
-enum Label {
+enum StageLabel {
     Of(StageIndex),
     /// Not known: agrees with all.
     Any,
     Different,
 }
 
-fn common<'a>(labels: impl Iterator<Item = &'a Label>) -> Label {
-    let both = |a: Label, b: &Label| match (a, *b) {
-        (Label::Any, label) | (label, Label::Any) => label,
+fn common<'a>(labels: impl Iterator<Item = &'a StageLabel>) -> StageLabel {
+    let both = |a: StageLabel, b: &StageLabel| match (a, *b) {
+        (StageLabel::Any, label) | (label, StageLabel::Any) => label,
         (a, b) if a == b => a,
-        _ => Label::Different,
+        _ => StageLabel::Different,
     };
-    labels.fold(Label::Any, both)
+    labels.fold(StageLabel::Any, both)
 }
 
 #[cfg(test)]

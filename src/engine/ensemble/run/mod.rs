@@ -20,7 +20,7 @@ pub(crate) use self::{
     once::start,
     routing::RunSetup,
     sequence::context_after,
-    slots::Inputs,
-    step_actor::{StepActor, StepAddrs, StepWork, Watch, Watched, Work, release},
+    slots::RunInputs,
+    step_actor::{LongRequest, StepActor, StepAddrs, StepReady, StepWork, WatchRequest, release},
     step_timing::{StepTiming, StepTurn},
 };

@@ -8,9 +8,9 @@ use std::{
 use super::{
     continuation::Continuation,
     routing::{Ready, Run, RunSetup},
-    slots::Inputs,
+    slots::RunInputs,
     split,
-    step_actor::{StepWork, Work, release},
+    step_actor::{StepReady, StepWork, release},
     step_timing::{StepTiming, StepTurn},
 };
 use crate::ensemble::plan::{SlotIndex, StepKind};
@@ -24,7 +24,7 @@ use troupe_base::{
 /// Begins a run with these tensors; all that is ready is on its way when this returns.
 pub(crate) fn start(
     setup: RunSetup,
-    inputs: Inputs<impl Iterator<Item = (SlotIndex, Option<Tensor>)>>,
+    inputs: RunInputs<impl Iterator<Item = (SlotIndex, Option<Tensor>)>>,
     continuation: Box<dyn Continuation>,
     now: Instant,
 ) {
@@ -36,7 +36,9 @@ pub(crate) fn start(
 fn start_steps(run: &Arc<Run>, ready: Ready, now: Instant) {
     for index in ready {
         match run.plan.steps[index].kind {
-            StepKind::Once => run.step_addrs[index].do_send(Work { of: run.clone(), ready: now }),
+            StepKind::Once => {
+                run.step_addrs[index].do_send(StepReady { of: run.clone(), ready: now })
+            }
             StepKind::Decoupled(_) => run.call_decoupled(index),
         }
     }

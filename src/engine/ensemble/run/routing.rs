@@ -14,7 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{
     continuation::Continuation,
     missing, sequence,
-    slots::{HeldTensor, Inputs, Slots},
+    slots::{HeldTensor, RunInputs, Slots},
     step_actor::StepAddrs,
 };
 use crate::ensemble::plan::{Plan, Route, SlotIndex};
@@ -53,10 +53,10 @@ pub(crate) struct Run {
     pub(super) step_addrs: StepAddrs,
     pub(super) context: Arc<Context>,
     tap: Option<TapRecorder>,
-    state: Mutex<State>,
+    state: Mutex<RunState>,
 }
 
-struct State {
+struct RunState {
     slots: Slots,
     /// For each step, how many steps must finish before it can start.
     waits_for: SmallVec<[u16; 8]>,
@@ -87,12 +87,12 @@ impl Run {
     /// Fills the slots with the first tensors. Also says which steps can start at once.
     pub(super) fn begin(
         setup: RunSetup,
-        inputs: Inputs<impl Iterator<Item = (SlotIndex, Option<Tensor>)>>,
+        inputs: RunInputs<impl Iterator<Item = (SlotIndex, Option<Tensor>)>>,
         continuation: Box<dyn Continuation>,
         now: Instant,
     ) -> (Arc<Run>, Ready) {
         let RunSetup { plan, step_addrs, context, route, wanted, tap, left_out, is_timed } = setup;
-        let Inputs { tensors, batch, sequence } = inputs;
+        let RunInputs { tensors, batch, sequence } = inputs;
         let mut slots = Slots::new(&route.readers);
         for (slot, tensor) in tensors {
             let sequence = sequence.clone();
@@ -109,7 +109,7 @@ impl Run {
             true => smallvec![Duration::ZERO; plan.steps.len()],
             false => SmallVec::new(),
         };
-        let state = State {
+        let state = RunState {
             slots,
             waits_for: route.waits_for,
             live: route.live,
@@ -224,7 +224,7 @@ impl Run {
     }
 
     /// The outputs of a step, in the slots they are for; what it did not give is absent.
-    fn fill_slots(&self, state: &mut State, index: usize, output: StepOutput, now: Instant) {
+    fn fill_slots(&self, state: &mut RunState, index: usize, output: StepOutput, now: Instant) {
         let StepOutput { mut response, batch, sequence } = output;
         let writes = &self.plan.steps[index].outputs;
         if let Some(tap) = &self.tap {
@@ -247,7 +247,7 @@ impl Run {
 
     /// The first failure answers at once, or in its turn; siblings that have not started are
     /// skipped.
-    fn fail(&self, state: &mut State, index: usize, source: Error, now: Instant) {
+    fn fail(&self, state: &mut RunState, index: usize, source: Error, now: Instant) {
         let Some(continuation) = state.continuation.take() else { return };
         if !self.context.is_iteration {
             self.context.cancel();
@@ -264,7 +264,7 @@ impl Run {
     }
 
     /// The last step has ended; `busy` is how long the steps were that it and all waited for.
-    fn finish(&self, state: &mut State, busy: Duration, now: Instant) {
+    fn finish(&self, state: &mut RunState, busy: Duration, now: Instant) {
         if state.continuation.as_ref().is_some_and(|continuation| continuation.needs_outputs())
             && let Some((maker, source)) =
                 missing::outputs(&self.plan, &state.wanted, |slot| state.slots.is_held(slot))
@@ -277,9 +277,9 @@ impl Run {
     }
 
     /// The outputs of the ensemble that this run was to make.
-    fn outputs(&self, state: &mut State) -> Response {
+    fn outputs(&self, state: &mut RunState) -> Response {
         let config = &self.plan.config;
-        let State { slots, wanted, timing, .. } = state;
+        let RunState { slots, wanted, timing, .. } = state;
         let mut sequence = None;
         let mut outputs = Vec::with_capacity(config.outputs.len());
         for (index, (slot, output)) in self.plan.outputs.iter().zip(&config.outputs).enumerate() {
@@ -299,7 +299,7 @@ impl Run {
     }
 }
 
-impl State {
+impl RunState {
     /// An iteration costs as much as the tensors it holds at once.
     fn note_held(&mut self) {
         if let Some(continuation) = &mut self.continuation {

@@ -29,14 +29,14 @@ pub(super) fn scatter<G: Gather>(
 ) {
     let since = reply.since();
     let count = parts.len();
-    let state = State { responses: vec![None; count], left: count, reply: Some(reply) };
+    let state = ScatterState { responses: vec![None; count], left: count, reply: Some(reply) };
     let scattered = Arc::new(Scattered { gather, state: Mutex::new(state) });
     for (position, request) in parts.enumerate() {
         if scattered.state.lock().reply.is_none() {
             // An earlier part was refused on the spot.
             return;
         }
-        let part = Part { position, of: scattered.clone() };
+        let part = ScatteredPart { position, of: scattered.clone() };
         model.infer(request, Reply::new_at(part, since));
     }
 }
@@ -44,10 +44,10 @@ pub(super) fn scatter<G: Gather>(
 /// A request whose parts are in flight.
 struct Scattered<G> {
     gather: G,
-    state: Mutex<State>,
+    state: Mutex<ScatterState>,
 }
 
-struct State {
+struct ScatterState {
     /// By position; `None` as long as a part is in flight.
     responses: Vec<Option<Response>>,
     /// In flight.
@@ -57,12 +57,12 @@ struct State {
 }
 
 /// Waits for the answer to one part.
-struct Part<G> {
+struct ScatteredPart<G> {
     position: usize,
     of: Arc<Scattered<G>>,
 }
 
-impl<G: Gather> Answer for Part<G> {
+impl<G: Gather> Answer for ScatteredPart<G> {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let Scattered { gather, state } = &*self.of;
         let result = result.and_then(|response| gather.check(self.position, response));

@@ -6,16 +6,16 @@ use crate::ensemble::plan::SlotIndex;
 use troupe_base::{request::Context, tensor::Tensor};
 
 /// The slots of one run.
-pub(super) struct Slots(Vec<Slot>);
+pub(super) struct Slots(Vec<TensorSlot>);
 
-struct Slot {
-    value: Value,
+struct TensorSlot {
+    value: SlotValue,
     /// How many are still to read it.
     readers: u16,
 }
 
 /// What lies in a slot.
-enum Value {
+enum SlotValue {
     /// Nothing yet: its maker has not finished. Nothing any more, once the last reader has taken it.
     Empty,
     /// Its maker has finished and gave none, or the client sent none: it is left out downstream.
@@ -34,7 +34,7 @@ pub(super) struct HeldTensor {
 }
 
 /// The tensors a run begins with, and where they go.
-pub(crate) struct Inputs<T> {
+pub(crate) struct RunInputs<T> {
     /// Pairs of a slot and what goes there.
     pub(crate) tensors: T,
     /// The batch size of the request that made them; 0: their maker does not batch.
@@ -46,7 +46,8 @@ pub(crate) struct Inputs<T> {
 impl Slots {
     /// All empty, each with so many readers.
     pub(super) fn new(readers: &[u16]) -> Slots {
-        let slots = readers.iter().map(|readers| Slot { value: Value::Empty, readers: *readers });
+        let slots =
+            readers.iter().map(|readers| TensorSlot { value: SlotValue::Empty, readers: *readers });
         Slots(slots.collect())
     }
 
@@ -56,8 +57,8 @@ impl Slots {
         let slot = &mut self.0[index];
         let is_kept = held.is_some() && slot.readers != 0;
         slot.value = match held {
-            Some(held) if is_kept => Value::Held(held),
-            _ => Value::Absent,
+            Some(held) if is_kept => SlotValue::Held(held),
+            _ => SlotValue::Absent,
         };
         is_kept
     }
@@ -71,28 +72,28 @@ impl Slots {
             return self.take(index);
         }
         match &slot.value {
-            Value::Held(held) => Some(held.clone()),
-            Value::Empty | Value::Absent => None,
+            SlotValue::Held(held) => Some(held.clone()),
+            SlotValue::Empty | SlotValue::Absent => None,
         }
     }
 
     /// Takes a tensor, whoever else was to read it.
     pub(super) fn take(&mut self, index: SlotIndex) -> Option<HeldTensor> {
-        match mem::replace(&mut self.0[index].value, Value::Empty) {
-            Value::Held(held) => Some(held),
-            Value::Empty | Value::Absent => None,
+        match mem::replace(&mut self.0[index].value, SlotValue::Empty) {
+            SlotValue::Held(held) => Some(held),
+            SlotValue::Empty | SlotValue::Absent => None,
         }
     }
 
     pub(super) fn is_held(&self, index: SlotIndex) -> bool {
-        matches!(self.0[index].value, Value::Held(_))
+        matches!(self.0[index].value, SlotValue::Held(_))
     }
 
     /// All that are held, by slot.
     pub(super) fn tensors(&self) -> impl Iterator<Item = (SlotIndex, &Tensor)> {
         self.0.iter().enumerate().filter_map(|(index, slot)| match &slot.value {
-            Value::Held(held) => Some((index, &held.tensor)),
-            Value::Empty | Value::Absent => None,
+            SlotValue::Held(held) => Some((index, &held.tensor)),
+            SlotValue::Empty | SlotValue::Absent => None,
         })
     }
 
@@ -138,9 +139,9 @@ mod tests {
     fn what_was_left_out_is_absent_and_what_is_not_made_yet_is_empty() {
         let mut slots = Slots::new(&[2, 1]);
         assert!(!slots.fill(0, None));
-        assert!(matches!(slots.0[0].value, Value::Absent));
-        assert!(matches!(slots.0[1].value, Value::Empty));
+        assert!(matches!(slots.0[0].value, SlotValue::Absent));
+        assert!(matches!(slots.0[1].value, SlotValue::Empty));
         assert_eq!(number(slots.read(0)), None);
-        assert!(matches!(slots.0[0].value, Value::Absent));
+        assert!(matches!(slots.0[0].value, SlotValue::Absent));
     }
 }

@@ -47,11 +47,11 @@ pub(super) fn infer(model: &Arc<Model>, request: Request, reply: Reply) {
         let (context, wanted) = (context.clone(), wanted.clone());
         Request { context, inputs: inputs.collect(), wanted, batch: 0 }
     });
-    scatter(model, parts, Rows { model: model.clone(), rows }, reply);
+    scatter(model, parts, RowParts { model: model.clone(), rows }, reply);
 }
 
 /// A batch in parts of as many rows as its model takes at once.
-struct Rows {
+struct RowParts {
     model: Arc<Model>,
     rows: usize,
 }
@@ -61,7 +61,7 @@ fn part_rows(part: usize, most: usize, rows: usize) -> usize {
     most.min(rows - part * most)
 }
 
-impl Gather for Rows {
+impl Gather for RowParts {
     fn check(&self, part: usize, response: Response) -> Result<Response> {
         let config = &self.model.config;
         let size = part_rows(part, config.max_batch_size as usize, self.rows);

@@ -27,9 +27,9 @@ pub(crate) struct StepActor {
     limit: u32,
     in_flight: u32,
     /// Ready, but the window is full. Nobody's thread waits.
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedWork>,
     /// Requests whose clients may leave.
-    watched: Vec<Weak<dyn Watched>>,
+    watched: Vec<Weak<dyn LongRequest>>,
     /// The queue and the watched requests are looked through before long.
     is_sweep_due: bool,
     live: Arc<EnsembleActivity>,
@@ -51,15 +51,15 @@ pub(crate) trait StepWork: Send + Sync {
 /// All inputs of a step are there.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Work {
+pub(crate) struct StepReady {
     pub(crate) of: Arc<dyn StepWork>,
     /// Since then.
     pub(crate) ready: Instant,
 }
 
 /// Work that waits for room.
-struct Queued {
-    work: Work,
+struct QueuedWork {
+    work: StepReady,
     since: Instant,
     /// Held for its drop.
     _counted: QueuedGuard,
@@ -71,7 +71,7 @@ struct Queued {
 struct Released;
 
 /// A request that may wait long for its client.
-pub(crate) trait Watched: Send + Sync {
+pub(crate) trait LongRequest: Send + Sync {
     /// Ends it if its client has gone; says whether that is so.
     fn end_if_stopped(&self) -> bool;
 
@@ -82,11 +82,11 @@ pub(crate) trait Watched: Send + Sync {
 /// A request needs somebody to look after it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) enum Watch {
+pub(crate) enum WatchRequest {
     /// Its client may leave.
-    Begin(Weak<dyn Watched>),
+    Begin(Weak<dyn LongRequest>),
     /// There may be room for more iterations.
-    Resume(Arc<dyn Watched>),
+    Resume(Arc<dyn LongRequest>),
 }
 
 impl StepActor {
@@ -96,7 +96,7 @@ impl StepActor {
         StepActor { index, limit, in_flight: 0, queue, watched, is_sweep_due: false, live }
     }
 
-    fn run(&mut self, Work { of, ready }: Work, waited: Duration) {
+    fn run(&mut self, StepReady { of, ready }: StepReady, waited: Duration) {
         let has_window = self.limit != 0;
         let is_in_flight = of.run(StepTurn { step: self.index, ready, waited, has_window });
         // Without a limit nobody counts it down.
@@ -117,12 +117,12 @@ impl StepActor {
     /// Ends what waits for a client that has gone: it may hold credit that others wait for.
     fn sweep(&mut self, ctx: &mut Context<Self>) {
         self.is_sweep_due = false;
-        let is_left = |request: &Weak<dyn Watched>| {
+        let is_left = |request: &Weak<dyn LongRequest>| {
             request.upgrade().is_some_and(|request| !request.end_if_stopped())
         };
         self.watched.retain(is_left);
-        let is_given_up = |queued: &Queued| queued.work.of.is_given_up();
-        let (gone, waiting): (Vec<Queued>, _) = self.queue.drain(..).partition(is_given_up);
+        let is_given_up = |queued: &QueuedWork| queued.work.of.is_given_up();
+        let (gone, waiting): (Vec<QueuedWork>, _) = self.queue.drain(..).partition(is_given_up);
         self.queue = waiting.into();
         self.show_queue();
         gone.into_iter().for_each(|queued| self.run(queued.work, queued.since.elapsed()));
@@ -136,13 +136,13 @@ impl Actor for StepActor {
     type Context = Context<Self>;
 }
 
-impl Handler<Work> for StepActor {
+impl Handler<StepReady> for StepActor {
     type Result = ();
 
-    fn handle(&mut self, work: Work, ctx: &mut Self::Context) {
+    fn handle(&mut self, work: StepReady, ctx: &mut Self::Context) {
         if self.limit != 0 && self.limit <= self.in_flight {
             let (since, counted) = (Instant::now(), work.of.metrics(self.index).waits());
-            self.queue.push_back(Queued { work, since, _counted: counted });
+            self.queue.push_back(QueuedWork { work, since, _counted: counted });
             self.show_queue();
             self.sweep_later(ctx);
         } else {
@@ -164,16 +164,16 @@ impl Handler<Released> for StepActor {
     }
 }
 
-impl Handler<Watch> for StepActor {
+impl Handler<WatchRequest> for StepActor {
     type Result = ();
 
-    fn handle(&mut self, watch: Watch, ctx: &mut Self::Context) {
+    fn handle(&mut self, watch: WatchRequest, ctx: &mut Self::Context) {
         match watch {
-            Watch::Begin(request) => {
+            WatchRequest::Begin(request) => {
                 self.watched.push(request);
                 self.sweep_later(ctx);
             }
-            Watch::Resume(request) => request.resume(),
+            WatchRequest::Resume(request) => request.resume(),
         }
     }
 }

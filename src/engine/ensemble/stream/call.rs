@@ -39,7 +39,7 @@ impl StepWork for StreamRun {
         let most = model.config.max_batch_size;
         let (fit, batch) = batch_fit(most, &request);
         let stopped = self.context.stopped();
-        let mut responses = Responses {
+        let mut responses = CallResponses {
             reads: step.stage,
             feeds: decoupled.feeds,
             is_reentered: decoupled.is_reentered,
@@ -74,7 +74,7 @@ impl StepWork for StreamRun {
 }
 
 /// Waits for the responses of a decoupled step's model.
-struct Responses {
+struct CallResponses {
     stream: Arc<StreamRun>,
     /// The stage whose iteration made the request.
     reads: StageIndex,
@@ -90,7 +90,7 @@ struct Responses {
     failed: Option<Error>,
 }
 
-impl Responses {
+impl CallResponses {
     /// Begins one more iteration, on whatever thread this is.
     fn add(&self, part: Part, is_last: bool, now: Instant) {
         let Part { result, credit } = part;
@@ -145,7 +145,7 @@ impl Responses {
     }
 }
 
-impl Answer for Responses {
+impl Answer for CallResponses {
     fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
         self.note_failure(&result);
         let timing = result.as_ref().ok().map(|response| response.timing);

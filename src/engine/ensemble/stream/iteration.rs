@@ -16,12 +16,12 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     iteration_window::cost,
-    stage::{Begun, Ended, Outcome, Stage, StageInput},
+    stage::{BegunIteration, EndedIteration, IterationEnd, StageInput, StageState},
     stream_run::{StreamRun, StreamState},
 };
 use crate::ensemble::{
     plan::{Plan, StageIndex},
-    run::{self, Continuation, Inputs, RunSetup, StepAddrs, Watch, Watched},
+    run::{self, Continuation, LongRequest, RunInputs, RunSetup, StepAddrs, WatchRequest},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -39,7 +39,7 @@ pub(crate) fn start(
     reply: Reply,
 ) {
     let routes = plan.routes(&request.wanted).into_owned();
-    let mut stages: Vec<_> = routes.iter().map(|_| Stage::new(plan.window_bytes)).collect();
+    let mut stages: Vec<_> = routes.iter().map(|_| StageState::new(plan.window_bytes)).collect();
     // What the client sent is the one iteration of the first stage.
     let Some(number) = stages[0].begin_only() else { return };
     let (timing, reply) = (Timing::default(), Some(reply));
@@ -57,10 +57,10 @@ pub(crate) fn start(
         state: Mutex::new(StreamState { stages, timing, is_starting: false, reply }),
     });
     let stream_weak = Arc::downgrade(&stream);
-    stream.watch(Watch::Begin(stream_weak));
+    stream.watch(WatchRequest::Begin(stream_weak));
     let setup = RunSetup { tap: stream.tap.clone(), ..stream.setup(0) };
     let tensors = plan.inputs.iter().copied().zip(request.inputs);
-    let inputs = Inputs { tensors, batch: request.batch, sequence: None };
+    let inputs = RunInputs { tensors, batch: request.batch, sequence: None };
     let iteration = Iteration { stream, stage: 0, number, credit: None, peak: 0 };
     run::start(setup, inputs, Box::new(iteration), Instant::now());
 }
@@ -78,9 +78,9 @@ struct Iteration {
 }
 
 impl Iteration {
-    fn finish(self, result: Result<(Outcome, u64)>, timing: Timing, now: Instant) {
+    fn finish(self, result: Result<(IterationEnd, u64)>, timing: Timing, now: Instant) {
         let Iteration { stream, stage, number, credit, peak } = self;
-        let result = result.map(|(outcome, cost)| Ended { outcome, credit, cost });
+        let result = result.map(|(outcome, cost)| EndedIteration { outcome, credit, cost });
         let mut state = stream.state.lock();
         state.timing += timing;
         state.stages[stage].finish(number, result, peak);
@@ -107,13 +107,13 @@ impl Continuation for Iteration {
     fn answer(self: Box<Self>, _: &Plan, mut response: Response, _: Duration, now: Instant) {
         let timing = mem::take(&mut response.timing);
         let cost = cost(response.outputs.iter().flatten());
-        self.finish(Ok((Outcome::Response(response), cost)), timing, now);
+        self.finish(Ok((IterationEnd::Response(response), cost)), timing, now);
     }
 
     /// It ends with a request to the next decoupled step; its other steps took so long.
     fn call(self: Box<Self>, request: Request, timing: Timing) {
         let cost = cost(request.inputs.iter().flatten());
-        self.finish(Ok((Outcome::Call(request), cost)), timing, Instant::now());
+        self.finish(Ok((IterationEnd::Call(request), cost)), timing, Instant::now());
     }
 
     /// It failed, and with it the request, once those before it have ended.
@@ -164,7 +164,11 @@ impl StreamRun {
         }
     }
 
-    fn start_iteration(self: &Arc<Self>, stage: StageIndex, Begun { input, number }: Begun) {
+    fn start_iteration(
+        self: &Arc<Self>,
+        stage: StageIndex,
+        BegunIteration { input, number }: BegunIteration,
+    ) {
         let StageInput { response, batch, sequence, credit, .. } = input;
         let iteration = Iteration { stream: self.clone(), stage, number, credit, peak: 0 };
         // Only the first stage has no source, and no response begins it.
@@ -179,7 +183,7 @@ impl StreamRun {
         let setup = RunSetup { tap, left_out, ..self.setup(stage) };
         let mut take = |output: usize| outputs.get_mut(output).and_then(Option::take);
         let tensors = writes.iter().map(|(output, slot)| (*slot, take(*output)));
-        let inputs = Inputs { tensors, batch, sequence };
+        let inputs = RunInputs { tensors, batch, sequence };
         run::start(setup, inputs, Box::new(iteration), Instant::now());
     }
 
@@ -197,7 +201,7 @@ impl StreamRun {
     }
 }
 
-impl Watched for StreamRun {
+impl LongRequest for StreamRun {
     fn end_if_stopped(&self) -> bool {
         let stopped = self.context.stopped();
         let is_stopped = stopped.is_some();

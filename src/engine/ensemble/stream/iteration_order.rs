@@ -8,13 +8,13 @@ use troupe_base::error::Result;
 ///
 /// Invariant: only at the end stands the last iteration, or a failure; nothing begins behind it.
 pub(super) struct IterationOrder<T> {
-    begun: VecDeque<Iteration<T>>,
+    begun: VecDeque<OrderedIteration<T>>,
     /// The number of the first of them.
     first: u64,
     is_closed: bool,
 }
 
-struct Iteration<T> {
+struct OrderedIteration<T> {
     /// How it ended, if it has.
     outcome: Option<Result<T>>,
     is_last: bool,
@@ -33,7 +33,7 @@ impl<T> IterationOrder<T> {
             return None;
         }
         self.is_closed = is_last;
-        self.begun.push_back(Iteration { outcome: None, is_last });
+        self.begun.push_back(OrderedIteration { outcome: None, is_last });
         Some(self.first + self.begun.len() as u64 - 1)
     }
 

@@ -9,11 +9,11 @@ use troupe_base::{
 };
 
 /// The iterations of one stage of one request.
-pub(super) struct Stage {
-    order: IterationOrder<Ended>,
+pub(super) struct StageState {
+    order: IterationOrder<EndedIteration>,
     window: IterationWindow,
     /// Behind all that have begun.
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedInput>,
     /// Nothing more comes, or it would not be wanted.
     has_ended: bool,
     /// The decoupled step that reads this stage is at work.
@@ -22,7 +22,7 @@ pub(super) struct Stage {
     pub(super) call: Option<DecoupledCall>,
 }
 
-enum Queued {
+enum QueuedInput {
     Response(StageInput),
     /// Nothing follows.
     End(Result<()>),
@@ -42,27 +42,27 @@ pub(super) struct StageInput {
 }
 
 /// An iteration that may begin: what with, and its number within the stage.
-pub(super) struct Begun {
+pub(super) struct BegunIteration {
     pub(super) input: StageInput,
     pub(super) number: u64,
 }
 
 /// How an iteration ended.
-pub(super) struct Ended {
-    pub(super) outcome: Outcome,
+pub(super) struct EndedIteration {
+    pub(super) outcome: IterationEnd,
     pub(super) credit: Option<Arc<Credit>>,
     /// See `iteration_window::cost`.
     pub(super) cost: u64,
 }
 
 /// What an iteration ended with.
-pub(super) enum Outcome {
+pub(super) enum IterationEnd {
     /// A request to the decoupled step that reads the stage.
     Call(Request),
     /// A response to the client.
     Response(Response),
     /// There was no iteration any more.
-    End,
+    Nothing,
 }
 
 /// A request to a decoupled step: one of each stream at a time.
@@ -74,9 +74,9 @@ pub(super) struct DecoupledCall {
     pub(super) is_last: bool,
 }
 
-impl Stage {
-    pub(super) fn new(limit: u64) -> Stage {
-        Stage {
+impl StageState {
+    pub(super) fn new(limit: u64) -> StageState {
+        StageState {
             order: IterationOrder::default(),
             window: IterationWindow::new(limit),
             queue: VecDeque::new(),
@@ -97,7 +97,7 @@ impl Stage {
     pub(super) fn push(&mut self, input: StageInput) {
         if !self.has_ended {
             self.has_ended = input.is_last;
-            self.queue.push_back(Queued::Response(input));
+            self.queue.push_back(QueuedInput::Response(input));
         }
     }
 
@@ -105,30 +105,30 @@ impl Stage {
     pub(super) fn end(&mut self, how: Result<()>) {
         if !self.has_ended {
             self.has_ended = true;
-            self.queue.push_back(Queued::End(how));
+            self.queue.push_back(QueuedInput::End(how));
         }
     }
 
     /// Does a response wait for room?
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.queue.front(), Some(Queued::Response(_)))
+        matches!(self.queue.front(), Some(QueuedInput::Response(_)))
     }
 
     /// Begins the next iteration if a response waits and there is room for it, while so many bytes
     /// are on their way to the client.
-    pub(super) fn begin_next(&mut self, untaken: u64) -> Option<Begun> {
+    pub(super) fn begin_next(&mut self, untaken: u64) -> Option<BegunIteration> {
         if !self.is_waiting() || !self.window.has_room(untaken) {
             return None;
         }
-        let Some(Queued::Response(input)) = self.queue.pop_front() else { return None };
+        let Some(QueuedInput::Response(input)) = self.queue.pop_front() else { return None };
         let number = self.order.begin(input.is_last)?;
         self.window.begin();
-        Some(Begun { input, number })
+        Some(BegunIteration { input, number })
     }
 
     /// An iteration has ended and has cost up to `peak`. If it failed, those behind it are not
     /// wanted any more.
-    pub(super) fn finish(&mut self, number: u64, result: Result<Ended>, peak: u64) {
+    pub(super) fn finish(&mut self, number: u64, result: Result<EndedIteration>, peak: u64) {
         if !self.order.is_wanted(number) {
             return;
         }
@@ -143,7 +143,7 @@ impl Stage {
     }
 
     /// Takes the first iteration, if it has ended, and says whether it is the last.
-    pub(super) fn take_first(&mut self) -> Option<(Result<Ended>, bool)> {
+    pub(super) fn take_first(&mut self) -> Option<(Result<EndedIteration>, bool)> {
         if let Some((result, is_last)) = self.order.take_first() {
             if let Ok(ended) = &result {
                 self.window.leave(ended.cost);
@@ -153,8 +153,11 @@ impl Stage {
         if !self.order.is_empty() || self.is_waiting() {
             return None;
         }
-        let Some(Queued::End(how)) = self.queue.pop_front() else { return None };
-        Some((how.map(|()| Ended { outcome: Outcome::End, credit: None, cost: 0 }), true))
+        let Some(QueuedInput::End(how)) = self.queue.pop_front() else { return None };
+        Some((
+            how.map(|()| EndedIteration { outcome: IterationEnd::Nothing, credit: None, cost: 0 }),
+            true,
+        ))
     }
 
     /// Forgets all; nothing is wanted any more.

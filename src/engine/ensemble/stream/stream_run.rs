@@ -10,10 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::stage::{Begun, DecoupledCall, Ended, Outcome, Stage};
+use super::stage::{BegunIteration, DecoupledCall, EndedIteration, IterationEnd, StageState};
 use crate::ensemble::{
     plan::{Plan, Route, StageIndex},
-    run::{StepAddrs, Watch, Work},
+    run::{StepAddrs, StepReady, WatchRequest},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -45,7 +45,7 @@ pub(super) struct StreamRun {
 
 pub(super) struct StreamState {
     /// By index in the plan.
-    pub(super) stages: Vec<Stage>,
+    pub(super) stages: Vec<StageState>,
     pub(super) timing: Timing,
     /// Some thread begins iterations, and will go on with those that find room meanwhile.
     pub(super) is_starting: bool,
@@ -72,7 +72,10 @@ impl StreamRun {
 
     /// The next iteration that has room, and the stage it is of. Later stages come first: what they
     /// let go of is room for earlier ones.
-    pub(super) fn begin_next(&self, state: &mut StreamState) -> Option<(StageIndex, Begun)> {
+    pub(super) fn begin_next(
+        &self,
+        state: &mut StreamState,
+    ) -> Option<(StageIndex, BegunIteration)> {
         (0..state.stages.len()).rev().find_map(|index| {
             let stage = &mut state.stages[index];
             let begun = match self.plan.reader(index) {
@@ -84,7 +87,7 @@ impl StreamRun {
     }
 
     /// What the client has not taken holds room too.
-    fn begin_for_client(&self, stage: &mut Stage) -> Option<Begun> {
+    fn begin_for_client(&self, stage: &mut StageState) -> Option<BegunIteration> {
         if !stage.is_waiting() {
             return None;
         }
@@ -132,11 +135,11 @@ impl StreamRun {
             && let Some((result, is_last)) = state.stages[stage].take_first()
         {
             match result {
-                Ok(Ended { outcome: Outcome::Call(request), credit, .. }) => {
+                Ok(EndedIteration { outcome: IterationEnd::Call(request), credit, .. }) => {
                     let stage = &mut state.stages[stage];
                     stage.is_busy = true;
                     stage.call = Some(DecoupledCall { request, credit, is_last });
-                    self.step_addrs[step].do_send(Work { of: self.clone(), ready: now });
+                    self.step_addrs[step].do_send(StepReady { of: self.clone(), ready: now });
                 }
                 Ok(_) => state.stages[feeds].end(Ok(())),
                 Err(error) => state.stages[feeds].end(Err(error)),
@@ -155,9 +158,9 @@ impl StreamRun {
     }
 
     /// A response that others or the end will follow.
-    fn respond_part(self: &Arc<Self>, state: &mut StreamState, ended: Ended) {
-        let Ended { outcome, credit, cost } = ended;
-        let (Outcome::Response(response), Some(reply)) = (outcome, &mut state.reply) else {
+    fn respond_part(self: &Arc<Self>, state: &mut StreamState, ended: EndedIteration) {
+        let EndedIteration { outcome, credit, cost } = ended;
+        let (IterationEnd::Response(response), Some(reply)) = (outcome, &mut state.reply) else {
             return;
         };
         self.untaken.fetch_add(cost, SeqCst);
@@ -174,20 +177,20 @@ impl StreamRun {
         self.untaken.fetch_sub(cost, SeqCst);
         if self.is_waiting.swap(false, SeqCst) {
             let stream = self.clone();
-            self.watch(Watch::Resume(stream));
+            self.watch(WatchRequest::Resume(stream));
         }
     }
 
     /// Tells an actor of this ensemble; all of them are on one thread.
-    pub(super) fn watch(&self, watch: Watch) {
+    pub(super) fn watch(&self, watch: WatchRequest) {
         self.step_addrs[0].do_send(watch);
     }
 
     /// Ends the client's reply.
-    pub(super) fn end(&self, state: &mut StreamState, result: Result<Outcome>, now: Instant) {
+    pub(super) fn end(&self, state: &mut StreamState, result: Result<IterationEnd>, now: Instant) {
         let Some(reply) = state.reply.take() else { return };
         let timing = state.timing;
-        state.stages.iter_mut().for_each(Stage::close);
+        state.stages.iter_mut().for_each(StageState::close);
         if result.is_ok() {
             if !self.context.is_warmup {
                 self.plan.metrics.answered(now.saturating_duration_since(reply.since()));
@@ -195,7 +198,7 @@ impl StreamRun {
             self.stats.execution(self.rows, &timing, now);
         }
         match result {
-            Ok(Outcome::Response(response)) => {
+            Ok(IterationEnd::Response(response)) => {
                 reply.answer_at(Ok(Response { timing, ..response }), now);
             }
             Ok(_) => reply.end(timing),

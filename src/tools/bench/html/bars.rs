@@ -2,14 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{
-    super::{
-        advice::Suggestion,
-        format::{plain, time},
-        level::StepLoad,
-    },
-    escape::escaped,
+use super::super::{
+    advice::Suggestion,
+    format::{plain, time},
+    level::StepLoad,
 };
+use troupe_base::text::escape_markup;
 
 /// Names and colours of the parts of a bar.
 const PARTS: [(&str, u8); 4] = [("queue", 3), ("input", 4), ("infer", 1), ("output", 2)];
@@ -29,7 +27,7 @@ pub(super) fn steps(steps: &[StepLoad]) -> String {
     let mut out = "<div class=\"bars\">\n".to_owned();
     for step in steps {
         let times = times(step);
-        let name = escaped(&plain(&step.member.key.name));
+        let name = escape_markup(&plain(&step.member.key.name));
         let whole: f64 = times.iter().sum();
         let _ = write!(
             out,
@@ -61,7 +59,7 @@ pub(super) fn suggestions(suggestions: &[Suggestion]) -> String {
         return String::new();
     }
     let one = |it: &Suggestion| {
-        let name = escaped(&plain(&it.key.name));
+        let name = escape_markup(&plain(&it.key.name));
         format!(
             "<tr><td><code>{name}</code></td><td>{} → <b>{}</b></td>\
              <td><code>instance_group [ {{ count: {} }} ]</code></td></tr>\n",

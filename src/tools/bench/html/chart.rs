@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::escape::escaped;
+use troupe_base::text::escape_markup;
 
 /// Of the picture, in its own units; the page scales it.
 const WIDTH: f64 = 460.0;
@@ -61,7 +61,7 @@ pub(super) fn chart(chart: &Chart<'_>) -> String {
     let step = tick(highest);
     let top = (highest / step * 0.9999).ceil().max(1.0) * step;
     let y = |value: f64| BOTTOM - value / top * (BOTTOM - TOP);
-    let title = escaped(chart.title);
+    let title = escape_markup(chart.title);
     let mut out = format!(
         "<figure class=\"card\">\n<figcaption>{title}</figcaption>\n{}\
          <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n",
@@ -69,7 +69,7 @@ pub(super) fn chart(chart: &Chart<'_>) -> String {
     );
     let mut at = 0.0;
     while at <= top * 1.001 {
-        let (y, text) = (y(at), escaped(&round(&(chart.write)(at))));
+        let (y, text) = (y(at), escape_markup(&round(&(chart.write)(at))));
         let _ = writeln!(
             out,
             "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"end\" x=\"{:.1}\" \
@@ -81,7 +81,7 @@ pub(super) fn chart(chart: &Chart<'_>) -> String {
     }
     out += &bottom(chart.x);
     if let Some(Across { value, text, colour }) = limit {
-        let (y, text) = (y(*value), escaped(text));
+        let (y, text) = (y(*value), escape_markup(text));
         let _ = writeln!(
             out,
             "<path class=\"limit s{colour}\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/><text class=\"f{colour}\" \
@@ -96,8 +96,9 @@ pub(super) fn chart(chart: &Chart<'_>) -> String {
 
 /// Names of lines, unless the title says it all.
 fn legend(series: &[&ChartSeries]) -> String {
-    let one =
-        |it: &&ChartSeries| format!("<span class=\"c{}\">{}</span>", it.colour, escaped(&it.name));
+    let one = |it: &&ChartSeries| {
+        format!("<span class=\"c{}\">{}</span>", it.colour, escape_markup(&it.name))
+    };
     format!("<p class=\"legend\">{}</p>\n", series.iter().map(one).collect::<String>())
 }
 
@@ -117,8 +118,8 @@ fn line(series: &ChartSeries, chart: &Chart<'_>, y: &impl Fn(f64) -> f64) -> Str
              f{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.6\"/><title>{}: {} with {} in \
              flight</title></g>",
             series.colour,
-            escaped(&series.name),
-            escaped(&value),
+            escape_markup(&series.name),
+            escape_markup(&value),
             chart.x[index]
         );
     }

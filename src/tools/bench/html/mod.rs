@@ -2,7 +2,6 @@
 
 mod bars;
 mod chart;
-mod escape;
 mod page;
 mod parts;
 

@@ -10,9 +10,9 @@ use super::{
     },
     bars::{self, steps, suggestions},
     chart::{Across, Chart, ChartSeries, chart, round},
-    escape::escaped,
     parts::{level_table, step_table},
 };
+use troupe_base::text::escape_markup;
 
 /// Steps drawn as lines; more cannot be told apart.
 const MAX_LINES: usize = 6;
@@ -22,7 +22,7 @@ const MAX_NAME_CHARS: usize = 24;
 
 /// The page.
 pub(in super::super) fn page(report: &BenchReport<'_>) -> String {
-    let model = escaped(&report.arguments.model);
+    let model = escape_markup(&report.arguments.model);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -48,7 +48,12 @@ fn subtitle(report: &BenchReport<'_>) -> String {
     }
     parts.push(format!("{} a level", round(&time(arguments.seconds.as_secs_f64() * 1e9))));
     parts.push(date(SystemTime::now()));
-    parts.iter().filter(|it| !it.is_empty()).map(|it| escaped(it)).collect::<Vec<_>>().join(" · ")
+    parts
+        .iter()
+        .filter(|it| !it.is_empty())
+        .map(|it| escape_markup(it))
+        .collect::<Vec<_>>()
+        .join(" · ")
 }
 
 fn advice(report: &BenchReport<'_>) -> String {
@@ -81,7 +86,7 @@ fn figures(report: &BenchReport<'_>) -> String {
         ("Latency there", latency(50.0), format!("p50; p99 is {}", latency(99.0))),
     ];
     if let Some(step) = advice.steps.first() {
-        let name = escaped(&plain(&step.member.key.name));
+        let name = escape_markup(&plain(&step.member.key.name));
         let name = format!("{name}, {} an inference", time(step.demand_ns));
         figures.push((
             "Slowest step",
@@ -214,7 +219,7 @@ fn details(report: &BenchReport<'_>) -> String {
     let process = match &report.process {
         Some((pid, name)) => format!(
             "The server's cores are those of process {pid} ({}) and of those it started.",
-            escaped(name)
+            escape_markup(name)
         ),
         None => {
             "The server's process was not found on this machine: its use of cores is not known."
@@ -235,8 +240,8 @@ fn marked(text: &str) -> String {
     let parts = text.split('`').enumerate();
     parts
         .map(|(index, part)| match index % 2 {
-            0 => escaped(part),
-            _ => format!("<code>{}</code>", escaped(part)),
+            0 => escape_markup(part),
+            _ => format!("<code>{}</code>", escape_markup(part)),
         })
         .collect()
 }

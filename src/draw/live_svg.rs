@@ -1,15 +1,15 @@
-//! A picture with numbers as SVG: cards from top to bottom, or names only from left to right.
+//! The picture of a model at work as SVG: cards from top to bottom, or names only from left to right.
 
 use std::fmt::Write;
 
 use super::{
-    form::{CARD_HEADER, CELL, Form, PAD, is_inner},
-    layout::{Layout, Line, Rectangle},
-    picture::{Flow, Kind, Node, Picture},
-    shown::Shown,
+    layout::{NodeBox, PictureLayout, TensorLabel, TensorLine},
+    picture::{EnsemblePicture, NodeKind, PictureNode, TensorFlow},
+    status::StepStatus,
     svg::{self, Colour},
-    text::escaped,
+    variant::{CARD_HEADER, CELL, PAD, Variant, is_inner},
 };
+use troupe_base::text::escape_markup;
 
 const COLOURS: &[Colour] = &[
     (".card", "fill", "#ffffff", "#1b2027"),
@@ -62,80 +62,85 @@ pub(super) fn style() -> String {
 }
 
 /// A picture that stands alone.
-pub(super) fn file(picture: &Picture) -> String {
-    let layout = Layout::of(picture, Form::Cards);
+pub(super) fn file(picture: &EnsemblePicture) -> String {
+    let layout = PictureLayout::of(picture, Variant::Cards);
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
     let page = format!("<rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"10\"/>\n");
     let style = format!("<style>\n{}</style>\n", style());
-    let body = body(picture, &layout, (Form::Cards, None));
+    let body = body(picture, &layout, Variant::Cards, None);
     let head = head(picture, &layout, "role=\"img\"");
     format!("{head}{style}{page}{body}</svg>\n")
 }
 
 /// A picture as a part of a page: ids begin with `prefix`, and the style is the page's.
-pub(super) fn part(picture: &Picture, form: Form, prefix: &str) -> String {
-    let layout = Layout::of(picture, form);
+pub(super) fn part(picture: &EnsemblePicture, variant: Variant, prefix: &str) -> String {
+    let layout = PictureLayout::of(picture, variant);
     let size = match layout.width {
-        _ if form == Form::Slim => "slim",
+        _ if variant == Variant::NarrowCards => "slim",
         it if it <= 420.0 => "narrow",
         it if it <= 900.0 => "medium",
         _ => "wide",
     };
     let head = head(picture, &layout, &format!("role=\"group\" class=\"graph {size}\""));
-    format!("{head}{}</svg>\n", body(picture, &layout, (form, Some(prefix))))
+    format!("{head}{}</svg>\n", body(picture, &layout, variant, Some(prefix)))
 }
 
-fn head(picture: &Picture, layout: &Layout, attributes: &str) -> String {
+fn head(picture: &EnsemblePicture, layout: &PictureLayout, attributes: &str) -> String {
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" {attributes}>\n<title>{}</title>\n",
-        escaped(&picture.model),
+        escape_markup(&picture.model),
     )
 }
 
 /// `prefix` is that of the page which the picture is a part of.
-fn body(picture: &Picture, layout: &Layout, (form, page): (Form, Option<&str>)) -> String {
+fn body(
+    picture: &EnsemblePicture,
+    layout: &PictureLayout,
+    variant: Variant,
+    page: Option<&str>,
+) -> String {
     let mut out = String::new();
     let prefix = page.unwrap_or("");
     for (index, flow) in picture.flows.iter().enumerate() {
         let level = flow.live.as_ref().map_or(0, |it| it.level);
         let _ = writeln!(out, "<g id=\"{prefix}f{index}\" class=\"{}\">", flow_class(level));
-        let _ = writeln!(out, "<title>{}</title>", escaped(&told(flow)));
+        let _ = writeln!(out, "<title>{}</title>", escape_markup(&flow_title(flow)));
         for line in layout.lines.iter().filter(|it| it.flow == index) {
-            out += &way(line, form);
+            out += &way(line, variant);
         }
         out += "</g>\n";
     }
-    for it in &layout.labels {
-        out += &tag((picture, form), (it.flow, it.at), prefix);
+    for label in &layout.labels {
+        out += &tag(picture, variant, label, prefix);
     }
     for (index, (node, place)) in picture.nodes.iter().zip(&layout.nodes).enumerate() {
-        match (&node.live, form) {
-            (Some(shown), Form::Glance) => {
-                glance(&mut out, (node, shown), place, &format!("{prefix}n{index}"));
+        match (&node.live, variant) {
+            (Some(status), Variant::Overview) => {
+                overview(&mut out, node, status, place, &format!("{prefix}n{index}"));
             }
-            (Some(shown), _) => {
+            (Some(status), _) => {
                 let id = format!("{prefix}n{index}");
-                let inside = shown.link.as_deref().map(escaped);
+                let inside = status.link.as_deref().map(escape_markup);
                 let place_on_page = page.map(|_| format!("#dn{index}"));
                 let link = place_on_page.or_else(|| inside.clone());
-                open(&mut out, shown, (&id, link.as_deref()));
-                card(&mut out, (node, shown), (place, form), &id);
+                open(&mut out, status, &id, link.as_deref());
+                card(&mut out, node, status, place, variant, &id);
                 out += if link.is_some() { "</a>\n" } else { "</g>\n" };
-                if form == Form::Cards {
+                if variant == Variant::Cards {
                     note(&mut out, node, place, inside.as_deref());
                 }
             }
-            (None, _) => client(&mut out, node, place, form),
+            (None, _) => client(&mut out, node, place, variant),
         }
     }
     out
 }
 
 /// The classes of a step's node.
-pub(super) fn step_class(shown: &Shown) -> String {
-    format!("step {}", shown.health.class())
+pub(super) fn step_class(status: &StepStatus) -> String {
+    format!("step {}", status.health.class())
 }
 
 /// The classes of a tensor's way.
@@ -144,21 +149,21 @@ pub(super) fn flow_class(level: usize) -> String {
 }
 
 /// How long the bar of a step is, as a part of the whole.
-pub(super) fn bar_width(shown: &Shown) -> String {
-    format!("{:.1}%", shown.busy * 100.0)
+pub(super) fn bar_width(status: &StepStatus) -> String {
+    format!("{:.1}%", status.busy * 100.0)
 }
 
-fn told(flow: &Flow) -> String {
+fn flow_title(flow: &TensorFlow) -> String {
     match &flow.live {
         Some(it) => format!("{}: {}", flow.tensor, it.note),
         None => flow.tensor.clone(),
     }
 }
 
-fn way(line: &Line, form: Form) -> String {
-    let Line { from, to, bend, arrives, .. } = *line;
+fn way(line: &TensorLine, variant: Variant) -> String {
+    let TensorLine { from, to, bend, arrives, .. } = *line;
     let (middle, tip) = ((bend.0 + bend.1) / 2.0, if arrives { 7.0 } else { 0.0 });
-    let (d, arrow, across) = if form.is_down() {
+    let (d, arrow, across) = if variant.is_down() {
         let d = format!(
             "M{:.1} {:.1}V{:.1}C{:.1} {middle:.1} {:.1} {middle:.1} {:.1} {:.1}V{:.1}",
             from.0,
@@ -176,7 +181,7 @@ fn way(line: &Line, form: Form) -> String {
         (d, format!("M{:.1} {:.1}l8 4l-8 4z", to.0 - 8.0, to.1 - 4.0), to.1 - from.1)
     };
     // Whole dashes on every piece of a way: they pass from one to the next without a break.
-    let straight = if form.is_down() { to.1 - from.1 } else { to.0 - from.0 };
+    let straight = if variant.is_down() { to.1 - from.1 } else { to.0 - from.0 };
     let dashes = (straight.hypot(across) / DASHES).round().max(1.0) * DASHES;
     let mut out = format!(
         "<path class=\"line\" d=\"{d}\"/><path class=\"pulse\" pathLength=\"{dashes}\" d=\"{d}\"/>\n"
@@ -187,13 +192,10 @@ fn way(line: &Line, form: Form) -> String {
     out
 }
 
-fn tag(
-    (picture, form): (&Picture, Form),
-    (index, (x, y)): (usize, (f64, f64)),
-    prefix: &str,
-) -> String {
+fn tag(picture: &EnsemblePicture, variant: Variant, label: &TensorLabel, prefix: &str) -> String {
+    let TensorLabel { flow: index, at: (x, y) } = *label;
     let flow = &picture.flows[index];
-    let (wide, high) = form.label(picture, flow);
+    let (wide, high) = variant.label(picture, flow);
     let mut out = format!(
         "<rect class=\"tag\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\" \
          rx=\"9\"/>\n",
@@ -209,10 +211,14 @@ fn tag(
         );
     };
     if is_inner(picture, flow) {
-        let note = flow.live.as_ref().filter(|_| form != Form::Slim).map_or("", |it| &it.note);
-        line("label", 14.5, &escaped(&form.label_name(flow)));
+        let note = flow
+            .live
+            .as_ref()
+            .filter(|_| variant != Variant::NarrowCards)
+            .map_or("", |it| &it.note);
+        line("label", 14.5, &escape_markup(&variant.label_name(flow)));
         let between = if note.is_empty() { "" } else { " · " };
-        line("note", 28.5, &format!("{}{between}{rate}", escaped(note)));
+        line("note", 28.5, &format!("{}{between}{rate}", escape_markup(note)));
     } else {
         line("note", 14.0, &rate);
     }
@@ -221,11 +227,13 @@ fn tag(
 
 fn card(
     out: &mut String,
-    (node, shown): (&Node, &Shown),
-    (place, form): (&Rectangle, Form),
+    node: &PictureNode,
+    status: &StepStatus,
+    place: &NodeBox,
+    variant: Variant,
     id: &str,
 ) {
-    let Rectangle { x, y, width: wide, height } = *place;
+    let NodeBox { x, y, width: wide, height } = *place;
     svg::frame(out, place, "card", 9.0);
     let title = y + CARD_HEADER / 2.0 + 5.0;
     let _ = writeln!(
@@ -234,19 +242,19 @@ fn card(
         x + PAD + 5.0,
         y + CARD_HEADER / 2.0 + 0.5
     );
-    *out += &svg::text((x + PAD + 16.0, title), "title", &node.name);
-    let columns = form.columns();
+    *out += &svg::text(x + PAD + 16.0, title, "title", &node.name);
+    let columns = variant.columns();
     let column = (wide - PAD) / columns as f64;
-    for (index, cell) in form.cells(&shown.cells).into_iter().enumerate() {
+    for (index, figure) in variant.figures(&status.figures).into_iter().enumerate() {
         let left = x + PAD + column * (index % columns) as f64;
         let top = y + CARD_HEADER + CELL.1 * (index / columns) as f64;
-        *out += &svg::text((left, top + 10.0), "key", cell.label);
+        *out += &svg::text(left, top + 10.0, "key", figure.label);
         let _ = writeln!(
             out,
             "<text class=\"value {0}\" id=\"{id}-{0}\" x=\"{left:.1}\" y=\"{1:.1}\">{2}</text>",
-            cell.key,
+            figure.key,
             top + 26.0,
-            cell.value
+            figure.value
         );
     }
     let (bar, wide) = (y + height - 8.0, wide - 2.0 * PAD);
@@ -256,13 +264,13 @@ fn card(
          <rect class=\"track\" width=\"100%\" height=\"3\" rx=\"1.5\"/>\
          <rect class=\"bar\" id=\"{id}-bar\" width=\"{}\" height=\"3\" rx=\"1.5\"/></svg>",
         x + PAD,
-        bar_width(shown)
+        bar_width(status)
     );
 }
 
-fn glance(out: &mut String, (node, shown): (&Node, &Shown), place: &Rectangle, id: &str) {
-    let Rectangle { x, y, .. } = *place;
-    let _ = writeln!(out, "<g id=\"{id}\" class=\"{}\">", step_class(shown));
+fn overview(out: &mut String, node: &PictureNode, status: &StepStatus, place: &NodeBox, id: &str) {
+    let NodeBox { x, y, .. } = *place;
+    let _ = writeln!(out, "<g id=\"{id}\" class=\"{}\">", step_class(status));
     svg::frame(out, place, "card", 9.0);
     let (left, middle) = (x + PAD + 4.0, y + 18.0);
     let _ = writeln!(
@@ -270,8 +278,8 @@ fn glance(out: &mut String, (node, shown): (&Node, &Shown), place: &Rectangle, i
         "<circle class=\"dot\" cx=\"{left:.1}\" cy=\"{:.1}\" r=\"4\"/>",
         middle - 4.0
     );
-    *out += &svg::text((left + 10.0, middle), "title", &node.name);
-    let [p50, _, rate, ..] = &shown.cells;
+    *out += &svg::text(left + 10.0, middle, "title", &node.name);
+    let [p50, _, rate, ..] = &status.figures;
     let _ = writeln!(
         out,
         "<text class=\"note\" x=\"{:.1}\" y=\"{:.1}\"><tspan id=\"{id}-p50\">{}</tspan> · \
@@ -284,34 +292,34 @@ fn glance(out: &mut String, (node, shown): (&Node, &Shown), place: &Rectangle, i
 }
 
 /// A node that can be gone to is a link.
-fn open(out: &mut String, shown: &Shown, (id, link): (&str, Option<&str>)) {
+fn open(out: &mut String, status: &StepStatus, id: &str, link: Option<&str>) {
     let tag = match link {
         Some(link) => format!("a href=\"{link}\""),
         None => "g".to_owned(),
     };
-    let (class, title) = (step_class(shown), escaped(&shown.title));
+    let (class, title) = (step_class(status), escape_markup(&status.title));
     let _ = writeln!(out, "<{tag} id=\"{id}\" class=\"{class}\" aria-label=\"{title}\">");
 }
 
 /// Number and version of a step; they lead to the step's own graph, where it has one.
-fn note(out: &mut String, node: &Node, place: &Rectangle, inside: Option<&str>) {
-    let at = (place.x + place.width - PAD - 2.0, place.y + CARD_HEADER / 2.0 + 4.5);
+fn note(out: &mut String, node: &PictureNode, place: &NodeBox, inside: Option<&str>) {
+    let (x, y) = (place.x + place.width - PAD - 2.0, place.y + CARD_HEADER / 2.0 + 4.5);
     match inside {
         Some(link) => {
-            let note = svg::text(at, "note inside end", &format!("{} ↗", node.note));
+            let note = svg::text(x, y, "note inside end", &format!("{} ↗", node.note));
             let _ = write!(out, "<a href=\"{link}\">{note}</a>");
         }
-        None => *out += &svg::text(at, "note end", &node.note),
+        None => *out += &svg::text(x, y, "note end", &node.note),
     }
 }
 
-fn client(out: &mut String, node: &Node, place: &Rectangle, form: Form) {
-    let class = if node.kind == Kind::Input { "in" } else { "out" };
+fn client(out: &mut String, node: &PictureNode, place: &NodeBox, variant: Variant) {
+    let class = if node.kind == NodeKind::Input { "in" } else { "out" };
     let middle = place.x + place.width / 2.0;
-    if form.is_down() {
+    if variant.is_down() {
         svg::client(out, node, place, class);
         return;
     }
     svg::frame(out, place, class, place.height / 2.0);
-    *out += &svg::text((middle, place.y + 17.0), "port middle", &node.name);
+    *out += &svg::text(middle, place.y + 17.0, "port middle", &node.name);
 }

@@ -1,17 +1,17 @@
-//! What changes in a picture that is on a page already.
+//! Updates of a picture that is on a page already: new values for elements, by their ids.
 
 use serde::Serialize;
 
-use super::{cards, picture::Picture};
+use super::{live_svg, picture::EnsemblePicture};
 
 /// An element, one of its attributes (or `text`), and the value it has now.
-pub(super) type Change = (String, &'static str, String);
+pub(super) type PageUpdate = (String, &'static str, String);
 
 /// New values for parts of a page, by the ids of their elements.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Changes(Vec<Change>);
+pub struct PageUpdates(Vec<PageUpdate>);
 
-impl Changes {
+impl PageUpdates {
     /// An element's text.
     pub fn text(&mut self, id: impl Into<String>, value: impl Into<String>) {
         self.0.push((id.into(), "text", value.into()));
@@ -34,22 +34,22 @@ impl Changes {
 }
 
 /// Everything in a picture that is not the same all the time.
-pub(super) fn of(picture: &Picture, prefix: &str, changes: &mut Changes) {
+pub(super) fn collect(picture: &EnsemblePicture, prefix: &str, updates: &mut PageUpdates) {
     for (index, node) in picture.nodes.iter().enumerate() {
-        let Some(shown) = &node.live else { continue };
+        let Some(status) = &node.live else { continue };
         let id = format!("{prefix}n{index}");
-        changes.attribute(&id, "class", cards::step_class(shown));
-        changes.attribute(&id, "aria-label", &shown.title);
-        changes.attribute(format!("{id}-bar"), "width", cards::bar_width(shown));
-        for cell in &shown.cells {
-            changes.text(format!("{id}-{}", cell.key), &cell.value);
+        updates.attribute(&id, "class", live_svg::step_class(status));
+        updates.attribute(&id, "aria-label", &status.title);
+        updates.attribute(format!("{id}-bar"), "width", live_svg::bar_width(status));
+        for figure in &status.figures {
+            updates.text(format!("{id}-{}", figure.key), &figure.value);
         }
     }
     for (index, flow) in picture.flows.iter().enumerate() {
-        let Some(carried) = &flow.live else { continue };
-        changes.attribute(format!("{prefix}f{index}"), "class", cards::flow_class(carried.level));
-        if !carried.rate.is_empty() && !flow.to.is_empty() {
-            changes.text(format!("{prefix}f{index}-rate"), &carried.rate);
+        let Some(status) = &flow.live else { continue };
+        updates.attribute(format!("{prefix}f{index}"), "class", live_svg::flow_class(status.level));
+        if !status.rate.is_empty() && !flow.to.is_empty() {
+            updates.text(format!("{prefix}f{index}-rate"), &status.rate);
         }
     }
 }

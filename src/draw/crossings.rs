@@ -1,10 +1,10 @@
-//! Finds an order within each column in which few lines cross: the barycentre heuristic.
+//! Crossing reduction: an order within each column in which few lines cross, by the barycentre heuristic.
 
 use std::collections::HashMap;
 
 /// A line between neighbouring columns: items by number, and where along each it ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Link {
+pub(super) struct GapLink {
     pub(super) flow: usize,
     pub(super) from: End,
     pub(super) to: End,
@@ -24,7 +24,7 @@ pub(super) type Columns = Vec<Vec<usize>>;
 const SWEEPS: usize = 24;
 
 /// The best order found; `gaps[n]` are the links between columns `n` and `n + 1`.
-pub(super) fn improve(mut columns: Columns, gaps: &[Vec<Link>], items: usize) -> Columns {
+pub(super) fn improve(mut columns: Columns, gaps: &[Vec<GapLink>], items: usize) -> Columns {
     let mut ranks = vec![0.0; items];
     columns.iter().for_each(|column| rank(column, &mut ranks));
     let mut fewest = crossings(gaps, &ranks);
@@ -60,7 +60,7 @@ fn position(end: End, ranks: &[f64]) -> f64 {
 }
 
 /// Sorts by the mean position of an item's neighbours; an item without any stays where it is.
-fn sort(column: &mut [usize], gap: &[Link], forward: bool, ranks: &[f64]) {
+fn sort(column: &mut [usize], gap: &[GapLink], forward: bool, ranks: &[f64]) {
     let mut sums: HashMap<usize, (f64, f64)> = HashMap::new();
     for link in gap {
         let (far, near) = if forward { (link.from, link.to) } else { (link.to, link.from) };
@@ -73,13 +73,13 @@ fn sort(column: &mut [usize], gap: &[Link], forward: bool, ranks: &[f64]) {
     column.sort_by(|left, right| key(left).total_cmp(&key(right)));
 }
 
-fn crossings(gaps: &[Vec<Link>], ranks: &[f64]) -> usize {
+fn crossings(gaps: &[Vec<GapLink>], ranks: &[f64]) -> usize {
     gaps.iter().map(|gap| crossings_of(gap, ranks)).sum()
 }
 
 /// Pairs of lines whose ends are in opposite order.
-pub(super) fn crossings_of(gap: &[Link], ranks: &[f64]) -> usize {
-    let ends = |link: &Link| (position(link.from, ranks), position(link.to, ranks));
+pub(super) fn crossings_of(gap: &[GapLink], ranks: &[f64]) -> usize {
+    let ends = |link: &GapLink| (position(link.from, ranks), position(link.to, ranks));
     let mut ends: Vec<(f64, f64)> = gap.iter().map(ends).collect();
     ends.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1)));
     let mut above: Vec<f64> = Vec::with_capacity(ends.len());

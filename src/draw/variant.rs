@@ -1,9 +1,9 @@
-//! The forms a picture has, and how large its parts are in each.
+//! The variants a picture is drawn in, and the sizes of its parts in each.
 
 use super::{
-    picture::{Flow, Kind, Node, Picture},
-    shown::{Cell, Cells},
-    text::{short, shorter, width},
+    picture::{EnsemblePicture, NodeKind, PictureNode, TensorFlow},
+    status::{Figure, Figures},
+    text_width::{short, shorter, width},
 };
 
 /// Sizes of fonts.
@@ -25,57 +25,63 @@ const CARD_HEIGHT: f64 = CARD_HEADER + 2.0 * CELL.1 + 14.0;
 
 /// What is drawn, and in which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum Variant {
     /// What the config says, from left to right: every port by its name.
     Ports,
     /// What happens, from top to bottom: numbers in steps and on tensors.
     Cards,
     /// The same for narrow screens: half of the numbers.
-    Slim,
+    NarrowCards,
     /// The same at a glance, from left to right: names only.
-    Glance,
+    Overview,
 }
 
-impl Form {
+impl Variant {
     /// Tensors go from top to bottom.
     pub(super) fn is_down(self) -> bool {
-        matches!(self, Form::Cards | Form::Slim)
+        matches!(self, Variant::Cards | Variant::NarrowCards)
     }
 
     /// A node's size in the direction that tensors go, and across.
-    pub(super) fn size(self, picture: &Picture, node: usize) -> (f64, f64) {
+    pub(super) fn size(self, picture: &EnsemblePicture, node: usize) -> (f64, f64) {
         let it = &picture.nodes[node];
         let (name, note) = (width(&short(&it.name), TITLE) * 1.06, width(&it.note, SMALL));
         match (self, it.kind) {
-            (Form::Ports, Kind::Step) => {
+            (Variant::Ports, NodeKind::Step) => {
                 let ports = widest(&it.inputs) + 2.0 * PAD + widest(&it.outputs);
                 let rows = it.inputs.len().max(it.outputs.len());
                 let height = HEADER + ROW * rows as f64 + 4.0;
                 ((name + 1.5 * PAD + note).max(ports) + 2.0 * PAD, height)
             }
-            (Form::Ports, _) => (name.max(note) + 3.0 * PAD, CLIENT_HEIGHT),
-            (Form::Cards | Form::Slim, Kind::Step) => {
-                let note = if self == Form::Cards { note + 2.0 * PAD } else { 0.0 };
+            (Variant::Ports, _) => (name.max(note) + 3.0 * PAD, CLIENT_HEIGHT),
+            (Variant::Cards | Variant::NarrowCards, NodeKind::Step) => {
+                let note = if self == Variant::Cards { note + 2.0 * PAD } else { 0.0 };
                 let cells = self.columns() as f64 * CELL.0 + PAD;
                 let title = name + note + 3.0 * PAD;
                 (CARD_HEIGHT, cells.max(title).max(self.labels_of(picture, node)))
             }
-            (Form::Cards | Form::Slim, _) => {
+            (Variant::Cards | Variant::NarrowCards, _) => {
                 let text = name.max(note) + 3.0 * PAD;
                 (CLIENT_HEIGHT, text.max(self.labels_of(picture, node)))
             }
-            (Form::Glance, Kind::Step) => (name.max(96.0) + 3.6 * PAD, 44.0),
-            (Form::Glance, _) => (width(&short(&it.name), SMALL) + 2.4 * PAD, 26.0),
+            (Variant::Overview, NodeKind::Step) => (name.max(96.0) + 3.6 * PAD, 44.0),
+            (Variant::Overview, _) => (width(&short(&it.name), SMALL) + 2.4 * PAD, 26.0),
         }
     }
 
     /// How far from a node's upper or left edge a port lies, across.
-    pub(super) fn port(self, picture: &Picture, node: usize, row: usize, is_output: bool) -> f64 {
+    pub(super) fn port(
+        self,
+        picture: &EnsemblePicture,
+        node: usize,
+        row: usize,
+        is_output: bool,
+    ) -> f64 {
         let it = &picture.nodes[node];
         match self {
-            Form::Ports => below(it, row),
-            Form::Glance => self.size(picture, node).1 / 2.0,
-            Form::Cards | Form::Slim => {
+            Variant::Ports => below(it, row),
+            Variant::Overview => self.size(picture, node).1 / 2.0,
+            Variant::Cards | Variant::NarrowCards => {
                 let ports = if is_output { it.outputs.len() } else { it.inputs.len() };
                 self.size(picture, node).1 * (row as f64 + 0.5) / ports.max(1) as f64
             }
@@ -83,25 +89,25 @@ impl Form {
     }
 
     /// Room for a tensor's label in the direction that tensors go.
-    pub(super) fn room(self, picture: &Picture, flow: &Flow) -> f64 {
+    pub(super) fn room(self, picture: &EnsemblePicture, flow: &TensorFlow) -> f64 {
         match self {
-            Form::Ports => width(&short(&flow.tensor), SMALL) + 16.0,
-            Form::Cards | Form::Slim => self.label(picture, flow).1 + 14.0,
-            Form::Glance => 0.0,
+            Variant::Ports => width(&short(&flow.tensor), SMALL) + 16.0,
+            Variant::Cards | Variant::NarrowCards => self.label(picture, flow).1 + 14.0,
+            Variant::Overview => 0.0,
         }
     }
 
     /// Room behind a column without labels.
     pub(super) fn least_room(self) -> f64 {
-        if self == Form::Glance { 4.0 } else { 14.0 }
+        if self == Variant::Overview { 4.0 } else { 14.0 }
     }
 
     /// How long the bends between columns are, by how far the steepest of their lines rises.
     pub(super) fn bend(self, rise: f64) -> f64 {
         match self {
-            Form::Ports => (0.35 * rise).clamp(32.0, 120.0),
-            Form::Cards | Form::Slim => (0.3 * rise).clamp(32.0, 90.0),
-            Form::Glance => (0.35 * rise).clamp(16.0, 48.0),
+            Variant::Ports => (0.35 * rise).clamp(32.0, 120.0),
+            Variant::Cards | Variant::NarrowCards => (0.3 * rise).clamp(32.0, 90.0),
+            Variant::Overview => (0.35 * rise).clamp(16.0, 48.0),
         }
     }
 
@@ -111,14 +117,14 @@ impl Form {
     }
 
     /// Room across for the labels of what a node writes.
-    fn labels_of(self, picture: &Picture, node: usize) -> f64 {
+    fn labels_of(self, picture: &EnsemblePicture, node: usize) -> f64 {
         let outputs = picture.flows.iter().filter(|flow| flow.from.of == node);
         let widest = outputs.map(|flow| self.label(picture, flow).0).fold(0.0, f64::max);
         (widest + 12.0) * picture.nodes[node].outputs.len() as f64
     }
 
     /// The size of the label that stands on a tensor's way.
-    pub(super) fn label(self, picture: &Picture, flow: &Flow) -> (f64, f64) {
+    pub(super) fn label(self, picture: &EnsemblePicture, flow: &TensorFlow) -> (f64, f64) {
         // Rates change; the widest is this.
         let rate = width("999 MB/s", SMALL);
         if !is_inner(picture, flow) {
@@ -126,53 +132,53 @@ impl Form {
         }
         let name = width(&self.label_name(flow), SMALL);
         let note = flow.live.as_ref().map_or(0.0, |it| width(&it.note, SMALL) + 14.0);
-        let note = if self == Form::Slim { 0.0 } else { note };
+        let note = if self == Variant::NarrowCards { 0.0 } else { note };
         (name.max(note + rate) + 22.0, LABEL.0)
     }
 
     /// A tensor's name as its label has it.
-    pub(super) fn label_name(self, flow: &Flow) -> String {
-        if self == Form::Slim { shorter(&flow.tensor, 14) } else { short(&flow.tensor) }
+    pub(super) fn label_name(self, flow: &TensorFlow) -> String {
+        if self == Variant::NarrowCards { shorter(&flow.tensor, 14) } else { short(&flow.tensor) }
     }
 
     /// How many numbers of a step stand side by side.
     pub(super) fn columns(self) -> usize {
-        if self == Form::Slim { 2 } else { 4 }
+        if self == Variant::NarrowCards { 2 } else { 4 }
     }
 
-    /// The numbers of a step that are shown.
-    pub(super) fn cells(self, of: &Cells) -> Vec<&Cell> {
-        let is_shown =
-            |it: &&Cell| self != Form::Slim || matches!(it.key, "p50" | "p99" | "rate" | "errors");
+    /// The figures of a step that are shown.
+    pub(super) fn figures(self, of: &Figures) -> Vec<&Figure> {
+        let is_main = |figure: &Figure| matches!(figure.key, "p50" | "p99" | "rate" | "errors");
+        let is_shown = |figure: &&Figure| self != Variant::NarrowCards || is_main(figure);
         of.iter().filter(is_shown).collect()
     }
 
     /// Does the tensor have a label? One that only the client reads has its name on the client's
     /// node; there are numbers on every one.
-    pub(super) fn labels(self, picture: &Picture, flow: &Flow) -> bool {
+    pub(super) fn labels(self, picture: &EnsemblePicture, flow: &TensorFlow) -> bool {
         match self {
-            Form::Ports => is_inner(picture, flow),
-            Form::Cards | Form::Slim => {
+            Variant::Ports => is_inner(picture, flow),
+            Variant::Cards | Variant::NarrowCards => {
                 let has_rate = flow.live.as_ref().is_some_and(|it| !it.rate.is_empty());
                 !flow.to.is_empty() && (has_rate || is_inner(picture, flow))
             }
-            Form::Glance => false,
+            Variant::Overview => false,
         }
     }
 }
 
-/// How far below a node's upper edge a port lies, in the form of ports.
-pub(super) fn below(node: &Node, row: usize) -> f64 {
+/// How far below a node's upper edge a port lies, in the variant with ports.
+pub(super) fn below(node: &PictureNode, row: usize) -> f64 {
     match node.kind {
-        Kind::Step => HEADER + ROW * row as f64 + ROW / 2.0,
-        Kind::Input | Kind::Output => CLIENT_HEIGHT / 2.0,
+        NodeKind::Step => HEADER + ROW * row as f64 + ROW / 2.0,
+        NodeKind::Input | NodeKind::Output => CLIENT_HEIGHT / 2.0,
     }
 }
 
 /// It goes from a step to a step.
-pub(super) fn is_inner(picture: &Picture, flow: &Flow) -> bool {
+pub(super) fn is_inner(picture: &EnsemblePicture, flow: &TensorFlow) -> bool {
     let kind = |node: usize| picture.nodes[node].kind;
-    kind(flow.from.of) == Kind::Step && flow.to.iter().any(|to| kind(to.of) == Kind::Step)
+    kind(flow.from.of) == NodeKind::Step && flow.to.iter().any(|to| kind(to.of) == NodeKind::Step)
 }
 
 fn widest(names: &[String]) -> f64 {

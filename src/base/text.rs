@@ -1,0 +1,53 @@
+//! Text where other syntax is read: escaped for markup, encoded for paths.
+
+/// Text as XML and HTML take it, also between quotes.
+pub fn escape_markup(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no way to write these.
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            control if control.is_control() => out.push('\u{fffd}'),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// A name as one segment of a path.
+pub fn encode_path_segment(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(char::from(byte));
+            }
+            other => out += &format!("%{other:02X}"),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_stays_text_within_markup_and_paths() {
+        for (text, markup, segment) in [
+            ("a-b_c.d~", "a-b_c.d~", "a-b_c.d~"),
+            ("<a&b>", "&lt;a&amp;b&gt;", "%3Ca%26b%3E"),
+            ("\"it's\"", "&quot;it&#39;s&quot;", "%22it%27s%22"),
+            ("\u{1b}\u{ffff}", "\u{fffd}\u{fffd}", "%1B%EF%BF%BF"),
+            ("ü /", "ü /", "%C3%BC%20%2F"),
+        ] {
+            assert_eq!(escape_markup(text), markup);
+            assert_eq!(encode_path_segment(text), segment);
+        }
+    }
+}

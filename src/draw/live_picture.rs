@@ -1,0 +1,34 @@
+//! The picture of a model at work: what its config says, and the status of steps and tensors.
+
+use super::{
+    graph::{GraphNode, ModelGraph},
+    picture::EnsemblePicture,
+    status::{GraphLink, StepStatus, TensorStatus},
+};
+use troupe_base::config::ModelConfig;
+
+/// The picture of `config` with what `graph` says of it; `link` says where a nested ensemble's own
+/// graph is.
+pub(super) fn live_picture(
+    config: &ModelConfig,
+    graph: &ModelGraph,
+    link: GraphLink<'_>,
+) -> EnsemblePicture {
+    let mut picture = EnsemblePicture::of(config);
+    for (node, now) in picture.nodes.iter_mut().zip(&graph.nodes) {
+        if let GraphNode::Step(step) = now {
+            node.note = format!("step {} · v{}", step.step, step.version);
+            if !config.is_ensemble() {
+                node.note = format!("v{}", step.version);
+            }
+            let link = (config.is_ensemble() && step.ensemble).then(|| link(step));
+            node.live = Some(StepStatus::of(step, link));
+        }
+    }
+    for flow in &mut picture.flows {
+        let edge = graph.edges.iter().find(|edge| edge.tensor == flow.tensor);
+        flow.live =
+            edge.map(|edge| TensorStatus::of(edge.datatype, &edge.shape, edge.bytes_per_second));
+    }
+    picture
+}

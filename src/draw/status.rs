@@ -1,0 +1,124 @@
+//! The status of a step or a tensor right now, as the short texts a picture shows.
+
+use super::{
+    numbers,
+    step::{StepHealth, StepView, WorkNumbers},
+};
+use troupe_base::tensor::shape_text;
+
+/// Where the graph of a step's model is.
+pub type GraphLink<'a> = &'a dyn Fn(&StepView) -> String;
+
+/// What a picture shows of a step at work.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StepStatus {
+    pub(super) health: StepHealth,
+    /// The share of time that its instances work.
+    pub(super) busy: f64,
+    pub(super) figures: Figures,
+    /// All of it in a sentence.
+    pub(super) title: String,
+    /// Where its own graph is.
+    pub(super) link: Option<String>,
+}
+
+/// Two rows of four.
+pub type Figures = [Figure; 8];
+
+/// A number and what it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Its name in markup.
+    pub key: &'static str,
+    /// Its name for people.
+    pub label: &'static str,
+    /// Itself.
+    pub value: String,
+}
+
+/// What a picture shows of a tensor on its way.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TensorStatus {
+    /// Its type and shape.
+    pub(super) note: String,
+    /// Bytes per second; empty if they are not counted.
+    pub(super) rate: String,
+    /// How fast it is drawn to flow, up to 5; 0 if nothing does.
+    pub(super) level: usize,
+}
+
+impl StepStatus {
+    pub(super) fn of(step: &StepView, link: Option<String>) -> StepStatus {
+        StepStatus {
+            health: step.health,
+            busy: step.numbers.utilization.unwrap_or(0.0),
+            figures: figures(&step.numbers),
+            title: step_title(step),
+            link,
+        }
+    }
+}
+
+impl TensorStatus {
+    /// Bytes are `None` where they are not counted.
+    pub(super) fn of(datatype: &str, shape: &[i64], bytes_per_second: Option<f64>) -> TensorStatus {
+        TensorStatus {
+            note: format!("{datatype} {}", shape_text(shape)).trim().to_owned(),
+            rate: numbers::bytes_rate(bytes_per_second),
+            level: level(bytes_per_second.unwrap_or(0.0)),
+        }
+    }
+}
+
+impl StepHealth {
+    /// Its name in markup.
+    pub fn class(self) -> &'static str {
+        match self {
+            StepHealth::Unavailable => "unavailable",
+            StepHealth::Failing => "failing",
+            StepHealth::Saturated => "saturated",
+            StepHealth::Working => "working",
+            StepHealth::Idle => "idle",
+        }
+    }
+
+    /// Its name for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            StepHealth::Unavailable => "not ready",
+            StepHealth::Failing => "failing",
+            StepHealth::Saturated => "saturated",
+            StepHealth::Working => "working",
+            StepHealth::Idle => "idle",
+        }
+    }
+}
+
+/// What is most worth knowing, as texts.
+pub fn figures(of: &WorkNumbers) -> Figures {
+    let figure = |key, label, value| Figure { key, label, value };
+    [
+        figure("p50", "p50", numbers::duration(of.p50_us)),
+        figure("p99", "p99", numbers::duration(of.p99_us)),
+        figure("rate", "requests", numbers::rate(of.requests_per_second)),
+        figure("busy", "busy", numbers::percent(of.utilization)),
+        figure("queue", "queue", numbers::count(of.queue_depth + of.window_waiting)),
+        figure("flight", "in flight", numbers::count(of.in_flight)),
+        figure("batch", "batch", numbers::mean(of.mean_batch())),
+        figure("errors", "errors", numbers::count(of.errors)),
+    ]
+}
+
+/// A step in a sentence, for those who cannot see it.
+pub fn step_title(step: &StepView) -> String {
+    let numbers = figures(&step.numbers)
+        .map(|figure| format!("{} {}", figure.label, figure.value))
+        .join(", ");
+    let (model, index, health) = (&step.model, step.step, step.health.word());
+    format!("{model}, step {index}, {health}: {numbers}")
+}
+
+fn level(bytes_per_second: f64) -> usize {
+    let steps = [f64::MIN_POSITIVE, 1e3, 1e5, 1e7, 1e9];
+    steps.iter().take_while(|it| **it <= bytes_per_second).count()
+}
