@@ -77,7 +77,7 @@ pub struct Context {
     pub scope: Arc<Scope>,
 }
 
-/// What is cancelled together.
+/// A cancellation scope: what is cancelled together.
 #[derive(Debug, Default)]
 pub struct Scope {
     is_cancelled: AtomicBool,

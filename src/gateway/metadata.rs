@@ -231,8 +231,8 @@ pub fn statistics(
     if versions.is_empty() {
         return Err(Error::invalid(format!("requested model '{name}' is not available")));
     }
-    let asked = versions.iter().filter(|it| version.is_none_or(|number| number == it.version));
-    let found: Vec<_> = asked.map(|it| statistics_of(it)).collect();
+    let chosen = versions.iter().filter(|it| version.is_none_or(|number| number == it.version));
+    let found: Vec<_> = chosen.map(|it| statistics_of(it)).collect();
     if found.is_empty() {
         return Err(Error::invalid(format!(
             "requested model version is not available for model '{name}'"
@@ -297,7 +297,7 @@ fn batch_statistics(rows: u32, total: BatchTotal) -> BatchStatistics {
     }
 }
 
-/// Can a model be asked, and does it say so itself? Unknown ones are an error.
+/// Is a model ready, by its instances and by its own code? Unknown ones are an error.
 pub async fn is_model_ready(state: &ServerState, name: &str, version: Option<i64>) -> Result<bool> {
     state.lifecycle.check_serving()?;
     match state.model(name, version) {

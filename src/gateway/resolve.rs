@@ -1,4 +1,4 @@
-//! A request as clients write it, with names, turned into one with positions.
+//! Resolves the names in a request to positions in the model's config.
 
 use std::{borrow::Cow, sync::Arc, time::Instant};
 

@@ -40,14 +40,14 @@ impl ServerState {
         if !self.settings.strict_readiness {
             return true;
         }
-        let asked = {
+        let checks = {
             let catalog = self.repository.catalog.load();
             if !catalog.is_ready() {
                 return false;
             }
             catalog.ready_models().flat_map(|it| it.readiness()).collect()
         };
-        all_ready(asked).await
+        all_ready(checks).await
     }
 
     /// What `health/live` and `ServerLive` say while the server is not exiting.

@@ -1,4 +1,4 @@
-//! What the tests of all doors share: a server without anything behind it.
+//! What the tests of all gateways share: a server without anything behind it.
 
 use futures_util::future::BoxFuture;
 

@@ -242,7 +242,7 @@ fn wrong_taps_are_told_what_is_wrong() {
         ("e", json!({"max_bytes": 1001}), 400, "expected 1 to 1000, which --tap-max-bytes"),
         ("e", json!({"timeout_secs": 0}), 400, "expected more than 0, up to 3600"),
         ("e", json!({"timeout_secs": 1e300}), 400, "for 'timeout_secs'"),
-        ("left", json!({}), 400, "model 'left' is no ensemble"),
+        ("left", json!({}), 400, "model 'left' is not an ensemble"),
         ("nope", json!({}), 404, "Request for unknown model: 'nope' is not found"),
         ("e/versions/2", json!({}), 404, "version 2 is not found"),
         ("e/versions/x", json!({}), 400, "version should be an integral value"),

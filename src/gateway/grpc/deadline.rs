@@ -1,4 +1,4 @@
-//! The deadline a client sends with a call. tonic would answer CANCELLED when it is over.
+//! The deadline that a client sends with a call (`grpc-timeout`). tonic would answer CANCELLED when it is over.
 
 use std::time::Duration;
 
@@ -12,10 +12,6 @@ use tonic::{
 };
 
 use super::refusal::deadline_exceeded;
-
-/// When a call is to be over, for whoever works on it.
-#[derive(Clone, Copy)]
-pub(super) struct Deadline(pub(super) Instant);
 
 /// When the call is to be over; `None` if the client does not say, or says it wrongly.
 pub(super) fn of(headers: &HeaderMap) -> Option<Instant> {

@@ -1,4 +1,4 @@
-//! Leads a call to its service: inference straight, everything else by tonic's router.
+//! Dispatches a call to its service: inference straight, everything else by tonic's router.
 
 use std::{
     convert::Infallible,
@@ -20,10 +20,10 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
 use super::{
-    deadline::{self, Deadline},
+    deadline,
     frames::Watched,
     health::WholeServer,
-    observe::{self, Arrived},
+    observe::{self, CallTimes},
     service::Inference,
 };
 use crate::ServerState;
@@ -96,12 +96,11 @@ impl Service<Request<Body>> for Dispatcher {
             request.headers().get("grpc-encoding").is_some_and(|it| it != "identity");
         let server = if is_compressed { &mut self.inflating } else { &mut self.inference };
         let deadline = deadline::of(request.headers());
-        if let Some(deadline) = deadline {
-            request.extensions_mut().insert(Deadline(deadline));
-        }
         let is_traced = self.tracer.is_on();
-        if is_traced {
-            request.extensions_mut().insert(Arrived(Instant::now()));
+        if is_traced || deadline.is_some() {
+            let arrived = is_traced.then(Instant::now);
+            let deadline = deadline.map(|deadline| deadline.into_std());
+            request.extensions_mut().insert(CallTimes { arrived, deadline });
         }
         let call = server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)));
         let call = if is_traced { observe::sent(call) } else { call };

@@ -1,4 +1,4 @@
-//! Watches the lengths clients announce before tonic reserves memory for them.
+//! Limits the lengths of frames that clients announce before tonic reserves memory for them.
 
 use std::{
     collections::VecDeque,

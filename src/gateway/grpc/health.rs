@@ -1,4 +1,4 @@
-//! The standard health service: it speaks for the whole server, whatever service is asked for.
+//! The standard health service: every service has the state of the whole server.
 
 use tokio_stream::Pending;
 use tonic::{Request, Response, Status};

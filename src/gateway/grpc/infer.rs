@@ -44,7 +44,7 @@ async fn answer(
         ));
     }
     observe::sample(observed, state, &admitted.model, head);
-    once(&admitted, message, head.deadline, observed).await
+    once(&admitted, message, head.times.deadline, observed).await
 }
 
 /// Asks a model that answers once, and stops at the deadline.

@@ -1,4 +1,4 @@
-//! The logging extension: what is logged, told and changed.
+//! The logging extension: reads and changes what is logged.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use troupe_proto::inference::{
     log_settings_response::{SettingValue, setting_value::ParameterChoice},
 };
 
-/// Changes the settings that are given, all or none, and tells all of them.
-pub(super) fn change(log: &Log, asked: &LogSettingsRequest) -> Result<LogSettingsResponse> {
-    let change = read(&asked.settings)?;
-    let is_question = asked.settings.is_empty();
-    Ok(tell(if is_question { log.settings() } else { log.change(&change) }))
+/// Changes the settings that are given, all or none, and answers with all of them.
+pub(super) fn change(log: &Log, request: &LogSettingsRequest) -> Result<LogSettingsResponse> {
+    let change = read(&request.settings)?;
+    let is_read = request.settings.is_empty();
+    Ok(response_of(if is_read { log.settings() } else { log.change(&change) }))
 }
 
-fn tell(settings: Settings) -> LogSettingsResponse {
+fn response_of(settings: Settings) -> LogSettingsResponse {
     use ParameterChoice::{BoolParam, StringParam, Uint32Param};
     let Settings { file, info, warning, error, verbose, format } = settings;
     let values = [

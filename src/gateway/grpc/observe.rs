@@ -19,10 +19,7 @@ use tonic::{
     metadata::MetadataMap,
 };
 
-use super::{
-    deadline::Deadline,
-    refusal::{SHUTTING_DOWN, code},
-};
+use super::refusal::{SHUTTING_DOWN, code};
 use crate::{
     ServerState,
     inference::{Admitted, Observed, Protocol, RequestTrace, Sending, joined},
@@ -43,30 +40,31 @@ const GRPC: Protocol = Protocol {
     send_end: "GRPC_SEND_END",
 };
 
-/// When a call came, before its message was read.
-#[derive(Clone, Copy)]
-pub(super) struct Arrived(pub(super) Instant);
+/// What is known of a call before its message is read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct CallTimes {
+    /// When it came, if somebody looked.
+    pub(super) arrived: Option<Instant>,
+    /// When the client stops waiting for a single response.
+    pub(super) deadline: Option<Instant>,
+}
 
 /// What came before the message.
 pub(super) struct CallHead {
     metadata: MetadataMap,
-    /// When it came, if somebody looked.
-    arrived: Option<Instant>,
-    /// When the client stops waiting for a single response.
-    pub(super) deadline: Option<Instant>,
+    pub(super) times: CallTimes,
 }
 
 impl CallHead {
     /// Of a call with one request.
     pub(super) fn of_one(metadata: MetadataMap, extensions: &Extensions) -> CallHead {
-        let arrived = extensions.get::<Arrived>().map(|arrived| arrived.0);
-        let deadline = extensions.get::<Deadline>().map(|deadline| deadline.0.into_std());
-        CallHead { metadata, arrived, deadline }
+        let times = extensions.get::<CallTimes>().copied().unwrap_or_default();
+        CallHead { metadata, times }
     }
 
     /// Of a stream of requests: they come later, and the deadline is that of its first response.
     pub(super) fn of_stream(metadata: MetadataMap) -> CallHead {
-        CallHead { metadata, arrived: None, deadline: None }
+        CallHead { metadata, times: CallTimes::default() }
     }
 }
 
@@ -94,7 +92,7 @@ pub(super) fn admit(
 pub(super) fn sample(observed: &mut Observed, state: &ServerState, model: &Model, head: &CallHead) {
     let values =
         |name: &str| joined(head.metadata.get_all(name).iter().map(|value| value.to_str().ok()));
-    observed.sample(state, model, &values, head.arrived);
+    observed.sample(state, model, &values, head.times.arrived);
     observed.trace.received();
 }
 

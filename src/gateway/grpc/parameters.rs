@@ -12,7 +12,7 @@ use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
 /// For the gateway, not for the model; only answers of decoupled models depend on it.
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
 
-/// Does the client want the end of a decoupled request told, when no response comes with it?
+/// Does the client want an empty final response where a decoupled request ends without one?
 pub(super) fn wants_empty_final(map: &HashMap<String, InferParameter>) -> bool {
     let choice = map.get(EMPTY_FINAL).and_then(|it| it.parameter_choice.as_ref());
     matches!(choice, Some(ParameterChoice::BoolParam(true)))
@@ -68,7 +68,7 @@ pub(super) fn one(value: Parameter) -> InferParameter {
     InferParameter { parameter_choice: Some(choice) }
 }
 
-/// Says what is wrong with an input's parameters.
+/// Finds what is wrong with an input's parameters.
 pub(super) fn check_input(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
     if is_shared(map, tensor)? { Err(no_shared_memory()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Turns errors into gRPC statuses that every client can receive.
+//! Error responses of gRPC: statuses that every client can receive.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -119,6 +119,10 @@ mod tests {
         let expected = "ensemble=m instance=m_0 model=m path=m[3] request_id=m step=3 version=1";
         assert_eq!(fields.join(" "), expected);
         assert!(refuse(Error::unavailable("x")).details().is_empty());
+        // As if the deadline had ended the call before a step of its ensemble saw it.
+        let late = refuse(at("m", Error::deadline_exceeded()));
+        assert_eq!((late.code(), late.message()), (Code::DeadlineExceeded, "Deadline Exceeded"));
+        assert!(late.details().is_empty());
         for letter in ["a", "ä", "\n", "…"] {
             let long = letter.repeat(10_000);
             let error =

@@ -1,4 +1,4 @@
-//! Reads the parameters of loads and unloads.
+//! The model repository extension: reads the parameters of loads and unloads.
 
 use std::collections::HashMap;
 

@@ -47,54 +47,57 @@ impl Inference {
         if self.state.lifecycle.is_exiting() { Err(shutting_down()) } else { Ok(&self.state) }
     }
 
-    async fn model_is_ready(&self, asked: &ModelReadyRequest) -> Result<bool> {
+    async fn model_is_ready(&self, request: &ModelReadyRequest) -> Result<bool> {
         let state = self.admit()?;
         state.lifecycle.check_serving()?;
-        let model = state.model(&asked.name, parse_version(&asked.version)?)?;
+        let model = state.model(&request.name, parse_version(&request.version)?)?;
         Ok(model.check_ready().await)
     }
 
-    fn metadata(&self, asked: &ModelMetadataRequest) -> Result<ModelMetadataResponse> {
-        let version = parse_version(&asked.version)?;
-        metadata::model(self.admit()?, &asked.name, version).map(messages::model)
+    fn metadata(&self, request: &ModelMetadataRequest) -> Result<ModelMetadataResponse> {
+        let version = parse_version(&request.version)?;
+        metadata::model(self.admit()?, &request.name, version).map(messages::model)
     }
 
-    fn config(&self, asked: &ModelConfigRequest) -> Result<ModelConfigResponse> {
-        let model = self.admit()?.model(&asked.name, parse_version(&asked.version)?)?;
+    fn config(&self, request: &ModelConfigRequest) -> Result<ModelConfigResponse> {
+        let model = self.admit()?.model(&request.name, parse_version(&request.version)?)?;
         Ok(ModelConfigResponse { config: Some(model.config.proto.clone()) })
     }
 
-    fn statistics(&self, asked: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
-        let version = parse_version(&asked.version)?;
-        let found = metadata::statistics(self.admit()?, &asked.name, version)?;
+    fn statistics(&self, request: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {
+        let version = parse_version(&request.version)?;
+        let found = metadata::statistics(self.admit()?, &request.name, version)?;
         let model_stats = found.into_iter().map(messages::statistics).collect();
         Ok(ModelStatisticsResponse { model_stats })
     }
 
-    fn index(&self, asked: &RepositoryIndexRequest) -> Result<RepositoryIndexResponse> {
-        repository::check_repository(&asked.repository_name)?;
-        let lines = metadata::index(self.admit()?, asked.ready)?;
+    fn index(&self, request: &RepositoryIndexRequest) -> Result<RepositoryIndexResponse> {
+        repository::check_repository(&request.repository_name)?;
+        let lines = metadata::index(self.admit()?, request.ready)?;
         Ok(RepositoryIndexResponse { models: lines.into_iter().map(messages::index).collect() })
     }
 
-    async fn load(&self, asked: RepositoryModelLoadRequest) -> Result<RepositoryModelLoadResponse> {
+    async fn load(
+        &self,
+        request: RepositoryModelLoadRequest,
+    ) -> Result<RepositoryModelLoadResponse> {
         let state = self.admit()?;
-        repository::check_repository(&asked.repository_name)?;
+        repository::check_repository(&request.repository_name)?;
         state.lifecycle.check_serving()?;
-        let overrides = repository::overrides(asked.parameters)?;
-        state.repository.control.load(asked.model_name, overrides).await?;
+        let overrides = repository::overrides(request.parameters)?;
+        state.repository.control.load(request.model_name, overrides).await?;
         Ok(RepositoryModelLoadResponse {})
     }
 
     async fn unload(
         &self,
-        asked: RepositoryModelUnloadRequest,
+        request: RepositoryModelUnloadRequest,
     ) -> Result<RepositoryModelUnloadResponse> {
         let state = self.admit()?;
-        repository::check_repository(&asked.repository_name)?;
+        repository::check_repository(&request.repository_name)?;
         state.lifecycle.check_serving()?;
-        let dependents = repository::unload_dependents(&asked.parameters)?;
-        state.repository.control.unload(asked.model_name, dependents).await?;
+        let dependents = repository::unload_dependents(&request.parameters)?;
+        state.repository.control.unload(request.model_name, dependents).await?;
         Ok(RepositoryModelUnloadResponse {})
     }
 }

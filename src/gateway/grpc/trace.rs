@@ -6,13 +6,13 @@ use troupe_proto::inference::{
     TraceSettingRequest, TraceSettingResponse, trace_setting_response::SettingValue,
 };
 
-/// The settings of the server or of a model, after the changes that are asked for.
+/// The settings of the server or of a model, after the changes of the request.
 pub(super) fn setting(
     state: &ServerState,
-    asked: TraceSettingRequest,
+    request: TraceSettingRequest,
 ) -> Result<TraceSettingResponse> {
-    let changes = asked.settings.into_iter().map(|(name, it)| (name, it.value)).collect();
-    let shown = trace_settings::set(state, &asked.model_name, changes)?;
+    let changes = request.settings.into_iter().map(|(name, it)| (name, it.value)).collect();
+    let shown = trace_settings::set(state, &request.model_name, changes)?;
     let settings = shown.into_iter().map(|(name, value)| (name.to_owned(), SettingValue { value }));
     Ok(TraceSettingResponse { settings: settings.collect() })
 }

@@ -17,7 +17,7 @@ pub(super) async fn live(cell: Shared) -> Result<HttpResponse, Refusal> {
     answer(&cell.into_inner(), is_live)
 }
 
-/// Models can be asked.
+/// Models can take requests.
 pub(super) async fn ready(cell: Shared) -> Result<HttpResponse, Refusal> {
     let is_ready = match cell.get() {
         Some(state) => state.is_ready().await,
@@ -26,7 +26,7 @@ pub(super) async fn ready(cell: Shared) -> Result<HttpResponse, Refusal> {
     answer(&cell.into_inner(), is_ready)
 }
 
-/// One model can be asked.
+/// One model can take requests.
 pub(super) async fn model_ready(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let (name, version) = model_and_version(&http)?;
     if metadata::is_model_ready(state(&http)?, name, version).await? {

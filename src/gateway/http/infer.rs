@@ -60,7 +60,7 @@ async fn answer(
     let (context, wanted) = (request.context.clone(), request.wanted.clone());
     let response = admitted.run(request, &deliveries, observed).await?;
     observed.trace.send_started();
-    let answer = OwnedAnswer { model: model.clone(), context, response, wanted, deliveries };
+    let answer = OwnedAnswer { model: admitted.model, context, response, wanted, deliveries };
     write(answer, coding::of_answer(http.headers())).await
 }
 

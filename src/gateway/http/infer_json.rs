@@ -1,4 +1,4 @@
-//! The JSON of an inference request as it stands there; what is missing or of another type is told by name.
+//! The JSON of an inference request as it stands there; errors name what is missing or of another type.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 

@@ -1,4 +1,4 @@
-//! The logging extension: what is logged, told and changed.
+//! The logging extension: reads and changes what is logged.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
@@ -19,12 +19,12 @@ struct LoggingSettings {
     log_format: &'static str,
 }
 
-/// Tells all settings.
+/// Answers with all settings.
 pub(super) async fn settings(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     all_settings(state(&http)?.settings.log.settings())
 }
 
-/// Changes those that are given, all or none, and tells all.
+/// Changes those that are given, all or none, and answers with all.
 pub(super) async fn change(
     http: HttpRequest,
     payload: web::Payload,
@@ -49,8 +49,8 @@ fn all_settings(settings: Settings) -> Result<HttpResponse, Refusal> {
 
 /// What is `null` or not known changes nothing.
 fn read(text: &[u8]) -> Result<LogChange> {
-    let asked: Map<String, Value> = json::parse(text)?;
-    let given = |key: &str| asked.get(key).filter(|it| !it.is_null());
+    let members: Map<String, Value> = json::parse(text)?;
+    let given = |key: &str| members.get(key).filter(|it| !it.is_null());
     if given("log_file").is_some() {
         return Err(Error::unsupported(
             "log file location can not be updated through network protocol",

@@ -1,4 +1,4 @@
-//! Failures as HTTP says them: a status and `{"error": …}`, with the place beside it where there is one.
+//! Error responses of HTTP: a status and `{"error": …}`, with the place beside it where there is one.
 
 use std::fmt;
 
@@ -74,7 +74,7 @@ impl ResponseError for Refusal {
     }
 }
 
-/// `{"error": …}`, and `"troupe": {…}` that tells the step of an ensemble.
+/// `{"error": …}`, and `"troupe": {…}` that names the step of an ensemble.
 pub(super) fn error_body(error: &Error) -> String {
     let mut body = error_json(&error.to_string());
     if let Some(place) = error_details::of(error)

@@ -85,25 +85,25 @@ fn parse(text: &[u8]) -> Result<RepositoryBody<'_>> {
     if text.is_empty() { Ok(RepositoryBody::default()) } else { json::parse(text) }
 }
 
-fn only_ready(asked: &RepositoryBody<'_>) -> Result<bool> {
-    match asked.ready {
+fn only_ready(body: &RepositoryBody<'_>) -> Result<bool> {
+    match body.ready {
         Scalar::Absent => Ok(false),
         Scalar::Bool(it) => Ok(it),
         _ => Err(Error::invalid("Invalid value for 'ready': expected a boolean")),
     }
 }
 
-fn unload_dependents(asked: &RepositoryBody<'_>) -> Result<bool> {
-    let members = asked.parameters.list("parameters")?;
+fn unload_dependents(body: &RepositoryBody<'_>) -> Result<bool> {
+    let members = body.parameters.list("parameters")?;
     let found = members.iter().find(|(key, _)| key == "unload_dependents");
     found.map_or(Ok(false), |(key, value)| value.bool(key))
 }
 
 fn overrides(text: &[u8]) -> Result<Overrides> {
-    let asked = parse(text)?;
+    let body = parse(text)?;
     let mut config = None;
     let mut files = BTreeMap::new();
-    for (key, value) in asked.parameters.list("parameters")? {
+    for (key, value) in body.parameters.list("parameters")? {
         if key == "config" {
             config = Some(value.text(key)?.to_owned());
         } else if let Some(path) = key.strip_prefix("file:") {

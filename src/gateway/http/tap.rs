@@ -88,7 +88,7 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
 }
 
 fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
-    let asked: TapParams = if text.is_empty() { TapParams::default() } else { json::parse(text)? };
+    let params: TapParams = if text.is_empty() { TapParams::default() } else { json::parse(text)? };
     let wrong = |key: &str, got: String, expected: String| {
         Error::invalid(format!("invalid value {got} for '{key}', expected {expected}"))
     };
@@ -96,15 +96,15 @@ fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
         let fits = usize::try_from(got).ok().filter(|it| (1..=most).contains(it));
         fits.ok_or_else(|| wrong(key, got.to_string(), format!("1 to {most}{more}")))
     };
-    let requests = number("requests", asked.requests.unwrap_or(1), MAX_REQUESTS, "")?;
-    let max_bytes = asked.max_bytes.unwrap_or(MAX_BYTES.min(most) as u64);
+    let requests = number("requests", params.requests.unwrap_or(1), MAX_REQUESTS, "")?;
+    let max_bytes = params.max_bytes.unwrap_or(MAX_BYTES.min(most) as u64);
     let max_bytes = number("max_bytes", max_bytes, most, ", which --tap-max-bytes can raise")?;
-    let seconds = asked.timeout_secs.unwrap_or(TIMEOUT);
+    let seconds = params.timeout_secs.unwrap_or(TIMEOUT);
     if seconds.is_nan() || seconds <= 0.0 || MAX_TIMEOUT < seconds {
         let expected = format!("more than 0, up to {MAX_TIMEOUT}");
         return Err(wrong("timeout_secs", seconds.to_string(), expected));
     }
-    let wish = CaptureSpec { requests, edges: asked.edges, max_bytes };
+    let wish = CaptureSpec { requests, edges: params.edges, max_bytes };
     Ok((wish, Duration::from_secs_f64(seconds)))
 }
 
@@ -120,8 +120,8 @@ fn begin(model: &Model, wish: &CaptureSpec) -> Result<(Tap, Of)> {
     let name = model.name();
     let taps = model.taps().ok_or_else(|| {
         Error::invalid(format!(
-            "model '{name}' is no ensemble: only the tensors between the steps of an ensemble can be \
-             captured"
+            "model '{name}' is not an ensemble: only the tensors between the steps of an ensemble can \
+             be captured"
         ))
     })?;
     let steps = model.steps.iter().map(|it| (it.version, it.config.decoupled)).collect();

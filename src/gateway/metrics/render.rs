@@ -1,4 +1,4 @@
-//! Everything there is to tell at one moment, as text.
+//! All metrics at one moment, as text.
 
 use prometheus::{TextEncoder, proto::MetricType};
 

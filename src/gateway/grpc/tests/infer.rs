@@ -99,7 +99,8 @@ async fn a_caller_that_goes_away_cancels_its_request() {
     let mut client = server.client.clone();
     let call = actix_rt::spawn(async move { client.model_infer(one("hold", "")).await });
     let pending = server.held().await;
-    assert!(!pending.request.context.is_stopped());
+    let context = &pending.request.context;
+    assert_eq!((context.is_stopped(), context.deadline), (false, None));
     call.abort();
     cancelled(&pending).await;
     // Its deadline does the same.
@@ -108,6 +109,7 @@ async fn a_caller_that_goes_away_cancels_its_request() {
     let error = server.client.model_infer(request).await.unwrap_err();
     assert!(matches!(error.code(), Cancelled | DeadlineExceeded), "{error}");
     let pending = server.held().await;
+    assert!(pending.request.context.deadline.is_some());
     cancelled(&pending).await;
 }
 
