@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     ending::Ending,
     listeners::Addresses,
-    serving::{Channels, Command, Running, serve},
+    serving::{Channels, Running, Shutdown, serve},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -27,7 +27,7 @@ use troupe_repository::{Repository, Summary};
 /// Dropping it ends the server at once, without waiting for what is in flight; `stop` waits.
 pub struct Server {
     running: Running,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<Shutdown>,
     loaded: watch::Receiver<Option<Arc<Summary>>>,
     ended: watch::Receiver<Option<Ending>>,
 }
@@ -128,17 +128,17 @@ impl Server {
     /// Refuses new requests, lets those in flight finish within `grace`, then ends the server and
     /// its workers. May be called again while it waits, and `abort` as well.
     pub async fn stop(&self, grace: Duration) -> Ending {
-        self.command(Command::Drain(grace)).await
+        self.shut_down(Shutdown::Drain(grace)).await
     }
 
     /// Ends the server at once; worker processes have `workers_grace` to finalize their models.
     pub async fn abort(&self, workers_grace: Duration) -> Ending {
-        self.command(Command::Abort(workers_grace)).await
+        self.shut_down(Shutdown::Abort(workers_grace)).await
     }
 
-    async fn command(&self, command: Command) -> Ending {
+    async fn shut_down(&self, shutdown: Shutdown) -> Ending {
         // A server that has ended needs no command.
-        let _ = self.commands.send(command);
+        let _ = self.commands.send(shutdown);
         self.ended().await
     }
 

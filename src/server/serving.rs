@@ -34,9 +34,9 @@ use troupe_repository::{self as repository, Summary};
 /// How often unused shared memory is looked for; it stays for two of these.
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a server is told by its handle. A handle that is dropped means `Abort`, without grace.
+/// How a server is told to end by its handle. A handle that is dropped means `Abort`, without grace.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Command {
+pub(super) enum Shutdown {
     /// Refuse new requests, and end once those in flight are answered or the time is over.
     Drain(Duration),
     /// End now; workers have this long.
@@ -51,7 +51,7 @@ pub(super) struct Channels {
     pub(super) loaded: watch::Sender<Option<Arc<Summary>>>,
     /// The last thing the thread says.
     pub(super) ended: watch::Sender<Option<Ending>>,
-    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) commands: mpsc::UnboundedReceiver<Shutdown>,
 }
 
 /// What the handle holds of a running server.
@@ -96,22 +96,22 @@ pub(super) async fn serve(options: Serve, log: Log, channels: Channels) {
         command = commands.recv() => command,
     };
     let ending = match command {
-        Some(Command::Drain(grace)) => tokio::select! {
+        Some(Shutdown::Drain(grace)) => tokio::select! {
             ending = drain(&state, backends.clone(), listeners, grace) => ending,
             workers_grace = abort_command(&mut commands) => abort(&state, backends, workers_grace).await,
         },
-        Some(Command::Abort(workers_grace)) => abort(&state, backends, workers_grace).await,
+        Some(Shutdown::Abort(workers_grace)) => abort(&state, backends, workers_grace).await,
         None => abort(&state, backends, Duration::ZERO).await,
     };
     ended.send_replace(Some(ending));
 }
 
-async fn abort_command(commands: &mut mpsc::UnboundedReceiver<Command>) -> Duration {
+async fn abort_command(commands: &mut mpsc::UnboundedReceiver<Shutdown>) -> Duration {
     loop {
         match commands.recv().await {
             // It drains already.
-            Some(Command::Drain(_)) => (),
-            Some(Command::Abort(workers_grace)) => return workers_grace,
+            Some(Shutdown::Drain(_)) => (),
+            Some(Shutdown::Abort(workers_grace)) => return workers_grace,
             None => return Duration::ZERO,
         }
     }

@@ -4,9 +4,9 @@ use std::fs;
 
 use troupe_base::metrics::CpuUsage;
 
-/// Remembers the last look: utilization is what happened since; at first, since the machine began.
+/// Remembers the last sample: utilization is what happened since; at first, since the machine began.
 #[derive(Debug, Default)]
-pub(super) struct CpuWatch {
+pub(super) struct CpuSampler {
     last: Ticks,
     has_complained: bool,
 }
@@ -17,18 +17,18 @@ struct Ticks {
     idle: u64,
 }
 
-impl CpuWatch {
+impl CpuSampler {
     /// `None` where the kernel does not tell.
-    pub(super) fn look(&mut self) -> Option<CpuUsage> {
-        let looked = self.try_look();
-        if looked.is_none() && !self.has_complained {
+    pub(super) fn sample(&mut self) -> Option<CpuUsage> {
+        let sampled = self.try_sample();
+        if sampled.is_none() && !self.has_complained {
             self.has_complained = true;
             tracing::warn!("no CPU metrics: /proc/stat or /proc/meminfo cannot be read");
         }
-        looked
+        sampled
     }
 
-    fn try_look(&mut self) -> Option<CpuUsage> {
+    fn try_sample(&mut self) -> Option<CpuUsage> {
         let ticks = ticks(&fs::read_to_string("/proc/stat").ok()?)?;
         let (memory_total, memory_used) = memory(&fs::read_to_string("/proc/meminfo").ok()?)?;
         let utilization = utilization(self.last, ticks);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn utilization_is_what_happened_since_the_last_look() {
+    fn utilization_is_what_happened_since_the_last_sample() {
         let ticks = |busy, idle| Ticks { busy, idle };
         assert_eq!(utilization(ticks(10, 10), ticks(20, 40)), 0.25);
         assert_eq!(utilization(ticks(10, 10), ticks(10, 10)), 0.0);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_looked_at() {
-        let cpu = CpuWatch::default().look().unwrap();
+        let cpu = CpuSampler::default().sample().unwrap();
         assert!((0.0..=1.0).contains(&cpu.utilization), "{cpu:?}");
         assert!(0 < cpu.memory_used && cpu.memory_used < cpu.memory_total, "{cpu:?}");
     }

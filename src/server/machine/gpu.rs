@@ -8,15 +8,15 @@ use troupe_backends::gpus;
 use troupe_base::metrics::GpuUsage;
 
 /// The driver's library, and what GPUs had used when the server started.
-pub(super) struct GpuWatch {
+pub(super) struct GpuSampler {
     nvml: Nvml,
     /// By UUID, with the millijoules at the start if it tells.
     gpus: Vec<(String, Option<u64>)>,
 }
 
-impl GpuWatch {
+impl GpuSampler {
     /// `None` without a driver or a GPU that can be seen, of which nothing is said.
-    pub(super) fn open() -> Option<GpuWatch> {
+    pub(super) fn open() -> Option<GpuSampler> {
         let nvml =
             Nvml::init().inspect_err(|error| tracing::debug!("no GPU metrics: {error}")).ok()?;
         let gpus = visible(&nvml).into_iter().filter_map(|uuid| {
@@ -25,16 +25,16 @@ impl GpuWatch {
             Some((uuid, energy))
         });
         let gpus: Vec<_> = gpus.collect();
-        (!gpus.is_empty()).then_some(GpuWatch { nvml, gpus })
+        (!gpus.is_empty()).then_some(GpuSampler { nvml, gpus })
     }
 
     /// What a GPU does not tell is left out.
-    pub(super) fn look(&mut self) -> BTreeMap<String, GpuUsage> {
-        let look = |(uuid, begin): &(String, Option<u64>)| {
+    pub(super) fn sample(&mut self) -> BTreeMap<String, GpuUsage> {
+        let sample = |(uuid, begin): &(String, Option<u64>)| {
             let device = self.nvml.device_by_uuid(&**uuid).ok()?;
             Some((uuid.clone(), told(&device, *begin)))
         };
-        self.gpus.iter().filter_map(look).collect()
+        self.gpus.iter().filter_map(sample).collect()
     }
 }
 

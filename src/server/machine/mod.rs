@@ -1,4 +1,4 @@
-//! Looks at CPU, memory and GPUs now and then, for whoever reads metrics.
+//! Samples the usage of CPU, memory and GPUs for the metrics, at an interval.
 
 mod cpu;
 mod gpu;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::{task::spawn_blocking, time::MissedTickBehavior};
 
-use self::{cpu::CpuWatch, gpu::GpuWatch};
+use self::{cpu::CpuSampler, gpu::GpuSampler};
 use troupe_base::metrics::{LatencyMetrics, MachineUsage, Metrics};
 use troupe_options::Serve;
 
-/// The metrics that the command line asks for; the machine is watched from now on if they are to be
+/// The metrics that the command line asks for; the machine is sampled from now on if they are to be
 /// shown. To be called on a runtime.
 pub(super) fn metrics(options: &Serve) -> Metrics {
     let (latencies, skipped) = LatencyMetrics::read(&options.metrics.metrics_config);
@@ -25,38 +25,38 @@ pub(super) fn metrics(options: &Serve) -> Metrics {
     let (cpu, gpu) = (options.metrics.allow_cpu_metrics, options.metrics.allow_gpu_metrics);
     if cpu || gpu {
         let interval = Duration::from_millis(options.metrics.metrics_interval_ms);
-        actix_rt::spawn(watch(metrics.clone(), cpu, gpu, interval));
+        actix_rt::spawn(sample_machine(metrics.clone(), cpu, gpu, interval));
     }
     metrics
 }
 
-struct Watch {
-    cpu: Option<CpuWatch>,
-    gpu: Option<GpuWatch>,
+struct MachineSampler {
+    cpu: Option<CpuSampler>,
+    gpu: Option<GpuSampler>,
 }
 
-impl Watch {
-    fn look(&mut self) -> MachineUsage {
-        let cpu = self.cpu.as_mut().and_then(CpuWatch::look);
-        MachineUsage { cpu, gpus: self.gpu.as_mut().map(GpuWatch::look).unwrap_or_default() }
+impl MachineSampler {
+    fn sample(&mut self) -> MachineUsage {
+        let cpu = self.cpu.as_mut().and_then(CpuSampler::sample);
+        MachineUsage { cpu, gpus: self.gpu.as_mut().map(GpuSampler::sample).unwrap_or_default() }
     }
 }
 
-/// Never ends unless there is nothing to look at.
-async fn watch(metrics: Metrics, cpu: bool, gpu: bool, interval: Duration) {
+/// Ends only if there is nothing to sample.
+async fn sample_machine(metrics: Metrics, cpu: bool, gpu: bool, interval: Duration) {
     // Drivers may take their time: on a thread that may block.
-    let opened = spawn_blocking(move || Watch {
-        cpu: cpu.then(CpuWatch::default),
-        gpu: if gpu { GpuWatch::open() } else { None },
+    let opened = spawn_blocking(move || MachineSampler {
+        cpu: cpu.then(CpuSampler::default),
+        gpu: if gpu { GpuSampler::open() } else { None },
     });
-    let Ok(mut watch) = opened.await else { return };
+    let Ok(mut sampler) = opened.await else { return };
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while watch.cpu.is_some() || watch.gpu.is_some() {
+    while sampler.cpu.is_some() || sampler.gpu.is_some() {
         ticks.tick().await;
-        let looked = spawn_blocking(move || (watch.look(), watch)).await;
-        let Ok((machine, again)) = looked else { return };
+        let sampled = spawn_blocking(move || (sampler.sample(), sampler)).await;
+        let Ok((machine, again)) = sampled else { return };
         metrics.set_machine(machine);
-        watch = again;
+        sampler = again;
     }
 }
