@@ -1,4 +1,4 @@
-//! Models that could say far more than their clients take.
+//! Backpressure: models that could send far more responses than their clients read.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! Whatever comes in: a clear error with the right code, the server stays, the next answer is right.
+//! Bad input: a clear error with the right code, the server stays, the next answer is right.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The gRPC door, through the generated client.
+//! The gRPC API, through the generated client.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! gRPC requests one by one: typed contents, and what is wrong in Triton's words.
+//! gRPC requests one by one: typed contents, and errors in Triton's words.
 
 use std::collections::HashMap;
 

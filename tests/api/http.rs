@@ -1,4 +1,4 @@
-//! The HTTP door: what each address answers, and tensors in all the forms they may travel in.
+//! The HTTP API: what each address answers, and tensors in all the forms they may travel in.
 
 use std::{
     io::{Read, Write},

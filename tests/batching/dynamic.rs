@@ -1,4 +1,4 @@
-//! Who runs together, proven by statistics: a gate holds the instance until the queue is as wanted.
+//! Dynamic batching: which requests run together, proven by statistics; a gate holds the instance.
 
 use serde_json::{Value, json};
 

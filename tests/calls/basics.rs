@@ -1,4 +1,4 @@
-//! Models that call models.
+//! Business logic calls: models that call models.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Requests whose models call each other: they would wait for ever.
+//! Deadlocks of business logic calls: models that call each other in a circle.
 
 use std::net::TcpStream;
 

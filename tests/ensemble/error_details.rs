@@ -1,4 +1,4 @@
-//! Every error of an ensemble says where it happened: in its text, in fields of JSON, in gRPC details.
+//! Error details: every error of an ensemble says where it happened, in text, JSON and gRPC.
 
 use std::{collections::HashMap, sync::LazyLock};
 

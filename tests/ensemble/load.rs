@@ -1,4 +1,4 @@
-//! What is wrong with an ensemble is said when it is loaded, in Triton's words.
+//! Errors of an ensemble's config, in Triton's words, when it is loaded.
 
 use crate::support::{Model, Repository, Server, ensemble, native, server::troupe};
 

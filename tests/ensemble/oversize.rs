@@ -1,4 +1,4 @@
-//! Steps that are given more rows than their model takes at once, or none.
+//! Batches that do not fit a step's model: more rows than it takes at once, or none.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Ensembles while they run: what steps are told, what fails, who goes away.
+//! Ensembles at run time: what steps receive, what fails, clients that leave.
 
 use std::{fs, sync::LazyLock};
 

@@ -1,4 +1,4 @@
-//! Models that are loaded again: swapped whole or not at all, also while they are asked.
+//! Reloads: models are swapped whole or not at all, also under load.
 
 use serde_json::json;
 

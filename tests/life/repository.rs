@@ -1,4 +1,4 @@
-//! Models come and go: versions, control modes, loads that fail, ensembles and what they hold.
+//! The repository: versions, control modes, loads that fail, ensembles and what they hold.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The end: pipelines finish, new requests are refused, nothing is left behind.
+//! Shutdown: the server drains, refuses new requests, and leaves nothing behind.
 
 use std::{
     collections::BTreeSet,

@@ -1,4 +1,4 @@
-//! Warm-up: which requests run before a model is ready, on whom, and what becomes of failures.
+//! Warm-up: which requests run before a model is ready, on which instances, and what failures do.
 
 use std::{fs, thread};
 

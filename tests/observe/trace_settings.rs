@@ -1,4 +1,4 @@
-//! Which requests are traced, where traces go, and what becomes of them when nobody takes them.
+//! Trace settings: sampling, exporters, and what is dropped when a collector does not answer.
 
 use std::{
     fs,

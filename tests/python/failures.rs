@@ -1,4 +1,4 @@
-//! Python models that do not do as they should: each failure is told, and ends with its request.
+//! Errors of Python models: each is reported, and ends with its request.
 
 use std::sync::LazyLock;
 

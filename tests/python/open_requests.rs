@@ -1,4 +1,4 @@
-//! Requests that are open while their worker talks nonsense about them, dies or does not come back.
+//! Requests in flight whose worker sends garbage, dies, or does not come back.
 
 use crate::support::{
     Model, Repository, Server, at_once,
