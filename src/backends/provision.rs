@@ -39,9 +39,9 @@ pub(super) fn cache(settings: &Settings) -> Result<PathBuf> {
         .or_else(|| of("TROUPE_CACHE"))
         .or_else(|| of("XDG_CACHE_HOME").map(|it| it.join("troupe")))
         .or_else(|| of("HOME").map(|it| it.join(".cache/troupe")));
-    let found = found
-        .ok_or_else(|| Error::internal("no folder for what is made: set TROUPE_CACHE or HOME"))?;
-    std::path::absolute(&found).map_err(|error| failed("no folder for what is made", &error))
+    let found =
+        found.ok_or_else(|| Error::internal("no cache folder: set TROUPE_CACHE or HOME"))?;
+    std::path::absolute(&found).map_err(|error| failed("no cache folder", &error))
 }
 
 /// A folder's name for everything that decides about its contents.

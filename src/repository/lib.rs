@@ -3,17 +3,17 @@
 //! A load goes this way:
 //!
 //! 1. [`Control::load`], which `control` implements, sends the action to the repository's actor.
-//! 2. `actor` reads the disk on a blocking thread (`disk::snapshot`, one `disk::definition` for each
-//!    model) and locks the models that the load may touch (`locks`). Operations on related models
-//!    run one after another, others side by side.
+//! 2. `actor` reads the disk on a blocking thread (`disk::snapshot`, one `disk::definition` for
+//!    each model) and locks the models that the load may touch (`locks`). Operations on related
+//!    models run one after another, others side by side.
 //! 3. `operation::run` notes who is wanted now (`operation::demand`) and reconciles each model once
 //!    the models it runs are through (`graph`).
-//! 4. `operation::reconcile` compares the model's record with what is wanted and what is on disk, and
-//!    has `operation::versions` open what changed: all versions or none.
+//! 4. `operation::reconcile` compares the model's record with what is wanted and what is on disk,
+//!    and has `operation::versions` open what changed: all versions or none.
 //! 5. `operation::open` opens one version: completes and checks its config, starts its instances or
 //!    its steps, warms them up.
-//! 6. `operation::publish` puts a new snapshot of the [`Catalog`] in place, which gateways read; the
-//!    actor gives the records back and answers.
+//! 6. `operation::publish` puts a new snapshot of the [`Catalog`] in place, which gateways read;
+//!    the actor takes the records back and answers.
 //!
 //! A periodic reload would be one more [`ControlMode`] whose timer sends `Action::LoadAll`: models
 //! whose stamps are as before are left as they are.

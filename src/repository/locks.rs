@@ -9,15 +9,15 @@ use std::{
 pub(super) type OperationId = u64;
 
 /// The models an operation may touch: it locks all of them at once, or waits.
-pub(super) type Scope = BTreeSet<Arc<str>>;
+pub(super) type LockScope = BTreeSet<Arc<str>>;
 
 /// Locks are granted in the order of [`OperationId`]s where scopes overlap.
 #[derive(Debug, Default)]
 pub(super) struct LockTable {
     /// Operations that run, with what they have locked; also names nothing is known of yet.
-    locked: BTreeMap<OperationId, Scope>,
+    locked: BTreeMap<OperationId, LockScope>,
     /// Operations that wait, with what they touch by their last scan of the disk.
-    waiting: BTreeMap<OperationId, Scope>,
+    waiting: BTreeMap<OperationId, LockScope>,
     /// Operations that a model asked for while it was loaded, and the operation that loads it.
     parents: BTreeMap<OperationId, OperationId>,
 }
@@ -32,7 +32,7 @@ impl LockTable {
     }
 
     /// Operation `id` waits for all of `scope`; replaces what it waited for before.
-    pub(super) fn await_scope(&mut self, id: OperationId, scope: Scope) {
+    pub(super) fn await_scope(&mut self, id: OperationId, scope: LockScope) {
         self.waiting.insert(id, scope);
     }
 
@@ -92,7 +92,7 @@ impl LockTable {
 mod tests {
     use super::*;
 
-    fn scope(names: &str) -> Scope {
+    fn scope(names: &str) -> LockScope {
         names.split_whitespace().map(Arc::from).collect()
     }
 

@@ -1,4 +1,4 @@
-//! What the command line says about models.
+//! Settings of the repository, from the command line.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use troupe_backends::Backends;
 use troupe_base::{backend, config};
 use troupe_options::ControlMode;
 
-/// What the command line says about models.
+/// Where models are, which of them are loaded, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Folders of model folders.
@@ -27,7 +27,7 @@ pub struct Settings {
     pub scratch: PathBuf,
     /// What runs models.
     pub backends: Backends,
-    /// What backends are told of the command line.
+    /// Settings of the backends.
     pub backend: backend::Settings,
     /// What the server has that a config may ask for.
     pub config: config::ServerFeatures,

@@ -42,16 +42,15 @@ fn newly_stalled<'a>(
     let mut lines = Vec::new();
     for model in models {
         let oldest = model.stats.in_flight.turn(now);
-        // A step that does not move is reported itself; an ensemble of slow ones moves all the time.
+        // A stalled step is reported itself; an ensemble of slow steps still moves.
         let is_ensemble = model.config.ensemble.is_some();
-        let Some(oldest) = oldest.filter(|it| !is_ensemble && limit <= now - it.since) else {
-            continue;
-        };
+        let is_stalled = |since| !is_ensemble && limit <= now - since;
+        let Some(oldest) = oldest.filter(|oldest| is_stalled(oldest.since)) else { continue };
         let version = (model.name().clone(), model.version);
         if !before.contains(&version) {
             lines.push(format!(
-                "model '{}' version {}: its oldest request has not moved for {} s ({} not answered, {} \
-                 of them not executed yet)",
+                "model '{}' version {}: its oldest request has not moved for {} s ({} not answered, \
+                 {} of them not executed yet)",
                 version.0,
                 version.1,
                 (now - oldest.since).as_secs(),
@@ -109,14 +108,14 @@ mod tests {
         check(0, &[]);
         let ticket = RequestGuard::new(model.stats.clone(), Instant::now());
         check(5, &[]);
-        let told = "model 'm' version 3: its oldest request has not moved for 10 s (1 not answered, \
-                    0 of them not executed yet)";
-        check(10, &[told]);
+        let line = "model 'm' version 3: its oldest request has not moved for 10 s (1 not \
+                    answered, 0 of them not executed yet)";
+        check(10, &[line]);
         check(15, &[]);
         drop(ticket);
         check(20, &[]);
         let _ticket = RequestGuard::new(model.stats.clone(), Instant::now());
         check(25, &[]);
-        check(30, &[told]);
+        check(30, &[line]);
     }
 }

@@ -147,7 +147,7 @@ fn refused(library: &Path, error: &LoadDynamicError) -> String {
             ort::MINOR_VERSION
         ),
         LoadDynamicError::MissingApi { .. } | LoadDynamicError::InvalidVersionString => {
-            format!("'{path}' is no ONNX Runtime library")
+            format!("'{path}' is not an ONNX Runtime library")
         }
     }
 }

@@ -189,7 +189,7 @@ impl Output {
         unsafe {
             checked((api.IsTensor)(value, &mut is_tensor))?;
             if is_tensor == 0 {
-                return Err(Error::internal("a value that is no tensor"));
+                return Err(Error::internal("a value that is not a tensor"));
             }
             checked((api.GetTensorTypeAndShape)(value, &mut facts.0))?;
             checked((api.GetTensorElementType)(facts.0, (&raw mut element).cast()))?;

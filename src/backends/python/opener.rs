@@ -39,7 +39,7 @@ pub fn complete(
     config: &str,
 ) -> Result<Option<String>> {
     let parsed: serde_json::Value = serde_json::from_str(config)
-        .map_err(|error| Error::internal(format!("the configuration is no JSON: {error}")))?;
+        .map_err(|error| Error::internal(format!("the configuration is not JSON: {error}")))?;
     let file = parsed["default_model_filename"].as_str().unwrap_or_default();
     let path = model_file(files, file)?;
     if !may_complete(&path) {

@@ -27,7 +27,7 @@ pub enum CompletionSource {
     /// Fills gaps only; its backend compares the finished configuration with the file itself.
     #[default]
     ModelFile,
-    /// `auto_complete_config` of a Python model: contradictions are problems, new tensors are added.
+    /// `auto_complete_config` of a Python model: contradictions are problems, tensors are added.
     Python,
 }
 

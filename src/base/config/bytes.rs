@@ -1,6 +1,7 @@
 //! Sizes as people write them: `512M`.
 
-/// `512M` in bytes; the letters K, M and G stand for powers of 1024. `None` where it is not positive.
+/// `512M` in bytes; the letters K, M and G stand for powers of 1024. `None` where it is not
+/// positive.
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit = |letter| match letter {

@@ -99,7 +99,7 @@ pub trait Answer: Send {
     /// A response that others or the end will follow.
     fn part(&mut self, part: Part, now: Instant) {
         let _ = now;
-        tracing::error!("a response too many was dropped: {:?}", part.result.err());
+        tracing::error!("dropped a response that nobody takes: {:?}", part.result.err());
     }
 
     /// There was no response, or none after the last `part`; the request's time was spent so.

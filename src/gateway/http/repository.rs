@@ -77,7 +77,7 @@ async fn finish(
     change: futures_util::future::BoxFuture<'static, Result<()>>,
 ) -> Result<HttpResponse, Refusal> {
     let done = actix_rt::spawn(change).await;
-    done.map_err(|it| Error::internal(format!("the change was given up: {it}")))??;
+    done.map_err(|it| Error::internal(format!("the load or unload was aborted: {it}")))??;
     Ok(HttpResponse::Ok().finish())
 }
 

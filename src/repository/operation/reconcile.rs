@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     record::{LoadedVersion, ModelRecord},
-    versions::{self, LoadContext, OpenFailure, OpenedVersions, Steps},
+    versions::{self, LoadContext, OpenFailure, OpenedVersions, StepsByName},
 };
 use crate::{
     disk::definition::{Content, Definition},
@@ -25,7 +25,7 @@ pub(super) struct ReconcileInput {
     /// Why it depends on itself, if it does.
     pub(super) cycle: Option<String>,
     /// The models it runs, now or next.
-    pub(super) steps: Steps,
+    pub(super) steps: StepsByName,
 }
 
 /// What became of a model.
@@ -175,7 +175,7 @@ fn unload(context: &LoadContext, input: &ReconcileInput, record: &mut ModelRecor
 }
 
 /// Whether an ensemble that serves runs only models that still serve.
-fn is_intact(record: &ModelRecord, steps: &Steps) -> bool {
+fn is_intact(record: &ModelRecord, steps: &StepsByName) -> bool {
     let is_served = |step: &Arc<Model>| {
         let served = steps.get(step.name());
         served.is_some_and(|step_models| step_models.serves(step))

@@ -130,9 +130,10 @@ mod tests {
             "e: y idle x y broken bad",
             &[
                 "ensemble e contains models that are not available or ambiguous: x, y",
-                "ensemble 'e' depends on 'bad' which is not valid. Model 'bad' failed with error: no input",
-                "ensemble 'e' depends on 'broken' which has no loaded version. Model 'broken' loading \
-             failed with error: it raised",
+                "ensemble 'e' depends on 'bad' which is not valid. Model 'bad' failed with error: no \
+                 input",
+                "ensemble 'e' depends on 'broken' which has no loaded version. Model 'broken' \
+                 loading failed with error: it raised",
                 "ensemble 'e' depends on 'idle' which has no loaded version.",
             ],
         );

@@ -31,7 +31,8 @@ pub(crate) fn scope(snapshot: &DiskSnapshot, records: &Records) -> BTreeSet<Arc<
     touched.extend(snapshot.kept.iter().cloned());
     let steps = |name: &Arc<str>| {
         let (found, record) = (snapshot.definitions.get(name), records.get(name));
-        let next = found.iter().flat_map(|found| found.iter()).flat_map(|it| it.required());
+        let next = found.and_then(|found| found.as_ref().ok());
+        let next = next.into_iter().flat_map(|definition| definition.required());
         let known = record.into_iter().flat_map(ModelRecord::required);
         let mut models: Vec<_> = next.chain(known).map(|step| step.model.clone()).collect();
         models.extend(record.into_iter().flat_map(ModelRecord::running));
@@ -56,7 +57,10 @@ pub(crate) async fn run(
     demand::update(&mut records, &graph, &snapshot, action);
     let mut operation = Operation {
         cycles: graph.cycles(),
-        served: records.iter().map(|(name, it)| (name.clone(), StepModels::of(it))).collect(),
+        served: records
+            .iter()
+            .map(|(name, record)| (name.clone(), StepModels::of(record)))
+            .collect(),
         waiting: BTreeMap::new(),
         progress: LoadProgress { done: 0, total: snapshot.definitions.len() },
         results: Results::new(),

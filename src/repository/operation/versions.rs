@@ -66,7 +66,7 @@ impl StepModels {
 }
 
 /// The models an ensemble runs, now or next, by name.
-pub(super) type Steps = BTreeMap<Arc<str>, StepModels>;
+pub(super) type StepsByName = BTreeMap<Arc<str>, StepModels>;
 
 /// Versions that were opened.
 pub(super) type OpenedVersions = Vec<(i64, Arc<Model>)>;
@@ -106,7 +106,7 @@ pub(super) async fn open_ensemble(
     definition: &Arc<Definition>,
     config: &Arc<ModelConfig>,
     cycle: Option<&str>,
-    steps: &Steps,
+    steps: &StepsByName,
 ) -> Result<OpenedVersions, Vec<String>> {
     if let Some(cycle) = cycle {
         return Err(vec![config.source_map.problem("ensemble_scheduling", cycle).message()]);

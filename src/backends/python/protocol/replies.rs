@@ -81,7 +81,7 @@ pub(crate) fn reply(
             flags |= GIVEN;
             put_response(frame, start, response, config, segments)
         }
-        (Some(Ok(_)), None) => Err(Error::internal("a response of no model")),
+        (Some(Ok(_)), None) => Err(Error::internal("a response whose model is unknown")),
     };
     let (code, written) = match written {
         Ok(written) => (0, written),

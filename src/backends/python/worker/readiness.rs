@@ -1,4 +1,4 @@
-//! Readiness of a model by its own account: asks the worker whether `is_ready`.
+//! Readiness by the model's own code: asks the worker to run `is_ready()`.
 
 use tokio::sync::oneshot;
 

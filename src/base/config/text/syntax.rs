@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
         Some(SyntaxField { name, at, colon, node })
     }
 
-    /// A word, or an extension in brackets (which nobody defines, but which reads as a name).
+    /// A word, or an extension in brackets: there are none, but the error names it.
     fn name(&mut self) -> Option<String> {
         if self.token.kind == TokenKind::Identifier {
             return Some(self.take().text.to_owned());
@@ -178,7 +178,8 @@ impl<'a> Parser<'a> {
     fn enter(&mut self) -> bool {
         if self.depth == MAX_DEPTH {
             self.stop(format!(
-                "Message is too deep, the parser exceeded the configured recursion limit of {MAX_DEPTH}."
+                "Message is too deep, the parser exceeded the configured recursion limit of \
+                 {MAX_DEPTH}."
             ));
             return false;
         }
