@@ -146,7 +146,7 @@ impl Error {
 impl StepError {
     /// What is kept of a client's id.
     pub fn request_id(id: &str) -> Arc<str> {
-        match id.char_indices().nth(LONGEST_ID) {
+        match id.char_indices().nth(MAX_ID_CHARS) {
             Some((end, _)) => format!("{}…", &id[..end]).into(),
             None => id.into(),
         }
@@ -154,7 +154,7 @@ impl StepError {
 }
 
 /// Letters of a request's id that errors repeat.
-const LONGEST_ID: usize = 128;
+const MAX_ID_CHARS: usize = 128;
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn ids_without_end_are_cut() {
-        let long = "é".repeat(LONGEST_ID);
+        let long = "é".repeat(MAX_ID_CHARS);
         assert_eq!(*StepError::request_id(&long), *long);
         assert_eq!(*StepError::request_id(&format!("{long}x")), *format!("{long}…"));
     }

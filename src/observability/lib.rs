@@ -1,4 +1,5 @@
-//! What leaves the server about it: log lines and traces.
+//! What leaves the server about itself: log lines and traces.
 
+mod drop_queue;
 pub mod log;
 pub mod telemetry;

@@ -1,4 +1,4 @@
-//! Log lines: one line an event whatever it says, by switches that may change while the server runs.
+//! The log: one line an event, filtered by settings that may change while the server runs.
 
 mod event;
 mod line;
@@ -24,8 +24,8 @@ pub use self::{
 use self::{event::LogRecord, line::Timestamp, settings::Switches, writer::Writer};
 use troupe_options::{self as options, LogFormat};
 
-/// How long the end of the process waits for lines that are not written yet.
-const LAST_GRACE: Duration = Duration::from_secs(1);
+/// How long the end of the process waits for the log to be flushed.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The log of this process; clones share it.
 #[derive(Clone)]
@@ -34,24 +34,24 @@ pub struct Log {
     writer: Writer,
 }
 
-/// Writes events to `to` from now on, on a thread of its own. Events go to the log that was started
-/// first.
+/// Starts a log that writes events to `to` on a thread of its own. This is process-wide, as `tracing` is:
+/// events go to the log that was started first.
 pub fn start(options: &options::LogArguments, to: Box<dyn Write + Send>) -> std::io::Result<Log> {
     let switches = Arc::new(Switches::new(options));
-    let told = switches.clone();
+    let for_report = switches.clone();
     let writer = Writer::start(to, move |dropped| {
-        let said = LogRecord {
+        let record = LogRecord {
             level: tracing::Level::WARN,
             target: module_path!(),
             place: format!("log.rs:{}", line!()),
             message: format!("{dropped} lines were not logged: they came faster than they go"),
             fields: Vec::new(),
         };
-        line::write(&said, &told, Timestamp::now())
+        line::write(&record, &for_report, Timestamp::now())
     })?;
     let log = Log { switches: switches.clone(), writer: writer.clone() };
     let is_wanted = switches.clone();
-    let lines = Lines { switches, writer };
+    let lines = LogLayer { switches, writer };
     let lines = lines.with_filter(filter_fn(move |it| is_wanted.wants(it)));
     // A second start in one process keeps the first subscriber.
     let _ = tracing_subscriber::registry().with(lines).try_init();
@@ -59,63 +59,62 @@ pub fn start(options: &options::LogArguments, to: Box<dyn Write + Send>) -> std:
 }
 
 impl Log {
-    /// A log that nothing is written to, with Triton's settings.
+    /// A log that writes nothing, with Triton's default settings.
     pub fn silent() -> Log {
         let (switches, writer) = (Arc::new(Switches::default()), Writer::closed());
         Log { switches, writer }
     }
 
-    /// What is logged, and how.
+    /// The current settings.
     pub fn settings(&self) -> Settings {
         self.switches.settings()
     }
 
-    /// Changes what is given and keeps the rest; counts from the next event on.
+    /// Changes the given settings and keeps the others, from the next event on.
     pub fn change(&self, change: &LogChange) -> Settings {
         self.switches.change(change);
-        // Whether an event is wanted is remembered where it comes from.
+        // `tracing` caches for each call site whether its events are wanted.
         tracing::callsite::rebuild_interest_cache();
         self.settings()
     }
 
-    /// A line of the access log, which no switch of the levels hides.
+    /// Writes a line of the access log, which the settings of levels do not hide.
     pub fn access(&self, fields: Vec<(&'static str, FieldValue)>) {
-        let said = LogRecord {
+        let record = LogRecord {
             level: tracing::Level::INFO,
             target: "troupe::access",
             place: "access".to_owned(),
             message: "inference".to_owned(),
             fields,
         };
-        self.writer.push(line::write(&said, &self.switches, Timestamp::now()).as_bytes());
+        self.writer.push(line::write(&record, &self.switches, Timestamp::now()));
     }
 
-    /// Shows people a table as it is, but where each line is an object.
+    /// Writes a table as it is, or as the message of an event where lines are JSON.
     pub fn table(&self, table: &str) {
         if self.switches.format() == LogFormat::Json {
             tracing::info!("{table}");
         } else {
-            self.writer.push(format!("\n{}\n", table.trim_end()).as_bytes());
+            self.writer.push(format!("\n{}\n", table.trim_end()));
         }
     }
 
-    /// Dropping it waits until everything is written, a second at most: nobody may read it.
+    /// A guard that flushes the log when it is dropped; it waits a second at most, for nobody may read.
     pub fn flush_on_drop(&self) -> FlushOnDrop {
         FlushOnDrop(self.clone())
     }
 }
 
-/// Writes what is left when it is dropped, however the process comes to its end.
+/// Flushes the log when it is dropped, however the process ends.
 pub struct FlushOnDrop(Log);
 
 impl Drop for FlushOnDrop {
     fn drop(&mut self) {
-        self.0.writer.flush(LAST_GRACE);
+        self.0.writer.flush(FLUSH_TIMEOUT);
     }
 }
 
-/// Panics become errors in the log from now on: written directly, they would wait for whoever reads
-/// stderr.
+/// Logs panics as errors from now on: written directly, they would block on the reader of stderr.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -128,15 +127,15 @@ pub fn log_panics() {
     }));
 }
 
-/// Hands events over to the writer.
-struct Lines {
+/// The `tracing` layer that formats events and hands them to the writer.
+struct LogLayer {
     switches: Arc<Switches>,
     writer: Writer,
 }
 
-impl<S: Subscriber> Layer<S> for Lines {
+impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let line = line::write(&LogRecord::of(event), &self.switches, Timestamp::now());
-        self.writer.push(line.as_bytes());
+        self.writer.push(line);
     }
 }

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
 
-use super::half::{from_bf16, from_fp16};
+use half::{bf16, f16};
 use troupe_base::tensor::{DataType, Tensor};
 
 /// A tensor whose elements can be looked up.
@@ -88,8 +88,8 @@ impl<'a> Elements<'a> {
             Int16 => ElementValue::Signed(i16::from_le_bytes(self.bytes(index)?).into()),
             Int32 => ElementValue::Signed(i32::from_le_bytes(self.bytes(index)?).into()),
             Int64 => ElementValue::Signed(i64::from_le_bytes(self.bytes(index)?)),
-            Fp16 => ElementValue::Single(from_fp16(u16::from_le_bytes(self.bytes(index)?))),
-            Bf16 => ElementValue::Single(from_bf16(u16::from_le_bytes(self.bytes(index)?))),
+            Fp16 => ElementValue::Single(f16::from_le_bytes(self.bytes(index)?).to_f32()),
+            Bf16 => ElementValue::Single(bf16::from_le_bytes(self.bytes(index)?).to_f32()),
             Fp32 => ElementValue::Single(f32::from_le_bytes(self.bytes(index)?)),
             Fp64 => ElementValue::Double(f64::from_le_bytes(self.bytes(index)?)),
             Bytes => ElementValue::Text(self.strings.get(index)?),

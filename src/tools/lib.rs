@@ -3,7 +3,6 @@
 mod bench;
 mod client;
 mod elements;
-mod half;
 mod infer;
 mod input;
 mod literal;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::half::{to_bf16, to_fp16};
+use half::{bf16, f16};
 use troupe_base::tensor::{DataType, Shape};
 
 /// Elements, and the shape they were written in.
@@ -91,8 +91,8 @@ fn push(dtype: DataType, value: &Value, data: &mut Vec<u8>) -> Option<()> {
         DataType::Int16 => data.extend(i16::try_from(value.as_i64()?).ok()?.to_le_bytes()),
         DataType::Int32 => data.extend(i32::try_from(value.as_i64()?).ok()?.to_le_bytes()),
         DataType::Int64 => data.extend(value.as_i64()?.to_le_bytes()),
-        DataType::Fp16 => data.extend(to_fp16(float(value, 65_520.0)?).to_le_bytes()),
-        DataType::Bf16 => data.extend(to_bf16(float(value, 3.396e38)?).to_le_bytes()),
+        DataType::Fp16 => data.extend(f16::from_f32(float(value, 65_520.0)?).to_le_bytes()),
+        DataType::Bf16 => data.extend(bf16::from_f32(float(value, 3.396e38)?).to_le_bytes()),
         DataType::Fp32 => data.extend(float(value, 3.402_823_567_797_336_6e38)?.to_le_bytes()),
         DataType::Fp64 => data.extend(wide(value)?.to_le_bytes()),
         DataType::Bytes => push_string(value.as_str()?.as_bytes(), data).ok()?,
@@ -181,6 +181,43 @@ mod tests {
         ] {
             let error = read(dtype, text).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_are_rounded_to_the_nearest() {
+        for (value, fp16, bf16) in [
+            (0.0, 0, 0),
+            (-0.0, 0x8000, 0x8000),
+            (1.0, 0x3c00, 0x3f80),
+            (-2.5, 0xc100, 0xc020),
+            (65504.0, 0x7bff, 0x4780),
+            (65519.0, 0x7bff, 0x4780),
+            (65520.0, 0x7c00, 0x4780),
+            (1e9, 0x7c00, 0x4e6e),
+            (f32::NEG_INFINITY, 0xfc00, 0xff80),
+            (1.000_488_3, 0x3c00, 0x3f80),
+            (1.001_464_8, 0x3c02, 0x3f80),
+            (5.960_464_5e-8, 1, 0x3380),
+            (2e-8, 0, 0x32ac),
+            (6.1e-5, 0x3ff, 0x3880),
+            (6.103_515_6e-5, 0x400, 0x3880),
+        ] {
+            assert_eq!(
+                (f16::from_f32(value).to_bits(), bf16::from_f32(value).to_bits()),
+                (fp16, bf16),
+                "{value}"
+            );
+        }
+        assert!(f16::from_f32(f32::NAN).is_nan() && bf16::from_f32(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn all_of_them_survive_the_way_there_and_back() {
+        for bits in 0..=u16::MAX {
+            let (fp16, bf16) = (f16::from_bits(bits).to_f32(), bf16::from_bits(bits).to_f32());
+            assert!(fp16.is_nan() || f16::from_f32(fp16).to_bits() == bits, "{bits:x}");
+            assert!(bf16.is_nan() || bf16::from_f32(bf16).to_bits() == bits, "{bits:x}");
         }
     }
 }

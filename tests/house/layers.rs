@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::sources::{CRATES, code_of, crate_of, read, rust_files, without_comments};
+use super::sources::{CRATES, code_of, crate_of, rust_files, without_comments};
 
 /// What is said only in these places; a place is a file or folder below `src`.
 const ONLY_HERE: &[(&str, &[&str])] = &[
@@ -89,22 +89,4 @@ fn some_words_are_said_in_some_rooms_only() {
 #[test]
 fn comments_are_no_code() {
     assert_eq!(without_comments("a // crate::b\n/// std::fs\nc"), "a \n\nc\n");
-}
-
-#[test]
-fn a_dependency_says_why_it_is_there() {
-    let mut inside = false;
-    let mut broken = Vec::new();
-    for line in read(Path::new("Cargo.toml")).lines() {
-        if line.starts_with('[') {
-            inside = line.contains("dependencies");
-        } else if inside
-            && line.contains(" = ")
-            && !["# ", "path = ", "workspace = true"].iter().any(|it| line.contains(it))
-            && !line.contains(".workspace")
-        {
-            broken.push(line.to_owned());
-        }
-    }
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 mod circles;
+mod dependencies;
 mod documents;
 mod files;
 mod imports;

@@ -319,7 +319,8 @@ impl Steps {
     }
 }
 
-fn labels_of((ensemble, step, model): &StepKey) -> Vec<LabelPair> {
+fn labels_of(key: &StepKey) -> Vec<LabelPair> {
+    let (ensemble, step, model) = key;
     step_labels(ensemble, *step, model)
 }
 

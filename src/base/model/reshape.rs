@@ -1,4 +1,4 @@
-//! `reshape` of a config: clients see `dims`, the model sees `reshape.shape`.
+//! Reshapes tensors as `reshape` of a config says: clients see `dims`, the model sees `reshape.shape`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -10,28 +10,28 @@ use crate::{
     tensor::{Shape, Tensor},
 };
 
-/// Inputs as the model wants them.
+/// Gives inputs the shapes that the model wants.
 pub(super) fn inputs(config: &ModelConfig, tensors: &mut [Option<Tensor>]) -> Result<()> {
     for (input, tensor) in config.inputs.iter().zip(tensors) {
         if let Some(to) = &input.reshape {
-            convert(config, (&input.dims, to), tensor)?;
+            convert(config, &input.dims, to, tensor)?;
         }
     }
     Ok(())
 }
 
-/// A reply that gives outputs their outer shapes.
+/// A reply that gives outputs the shapes that clients see.
 pub(super) fn reply(config: Arc<ModelConfig>, reply: Reply) -> Reply {
     let since = reply.since();
-    Reply::new_at(Outer { config, reply }, since)
+    Reply::new_at(ReshapedReply { config, reply }, since)
 }
 
-struct Outer {
+struct ReshapedReply {
     config: Arc<ModelConfig>,
     reply: Reply,
 }
 
-impl Answer for Outer {
+impl Answer for ReshapedReply {
     fn answer(self: Box<Self>, result: Result<Response>, now: Instant) {
         let result = result.and_then(|mut response| {
             outputs(&self.config, &mut response.outputs)?;
@@ -58,25 +58,27 @@ impl Answer for Outer {
     }
 }
 
-/// Outputs as clients want them.
+/// Gives outputs the shapes that clients see.
 fn outputs(config: &ModelConfig, tensors: &mut [Option<Tensor>]) -> Result<()> {
     for (output, tensor) in config.outputs.iter().zip(tensors) {
         if let Some(from) = &output.reshape {
-            convert(config, (from, &output.dims), tensor)?;
+            convert(config, from, &output.dims, tensor)?;
         }
     }
     Ok(())
 }
 
-/// Does any tensor of the config have a `reshape`?
+/// Whether any tensor of the config has a `reshape`.
 pub(super) fn is_needed(config: &ModelConfig) -> bool {
     config.inputs.iter().any(|it| it.reshape.is_some())
         || config.outputs.iter().any(|it| it.reshape.is_some())
 }
 
+/// Gives a tensor with dimensions `from` the dimensions `to`, behind the batch dimension if there is one.
 fn convert(
     config: &ModelConfig,
-    (from, to): (&[i64], &[i64]),
+    from: &[i64],
+    to: &[i64],
     tensor: &mut Option<Tensor>,
 ) -> Result<()> {
     let Some(old) = tensor.take() else { return Ok(()) };

@@ -17,14 +17,14 @@ use crate::{
 };
 
 /// Bytes that one input, and all requests of a sample together, may take.
-const LIMIT: usize = 2 << 30;
+const MAX_SAMPLE_BYTES: usize = 2 << 30;
 /// A request costs at least so much memory, however small its tensors.
 const REQUEST_COST: usize = 1 << 10;
 /// A run that takes longer is told: it may be one that never ends.
-const LONG: Duration = Duration::from_secs(10);
+const SLOW_SAMPLE: Duration = Duration::from_secs(10);
 
 /// The contents of a file of the `warmup` folder: its first so many bytes, or all of them; at most
-/// `LIMIT`. Fails with a text for users.
+/// `MAX_SAMPLE_BYTES`. Fails with a text for users.
 pub type ReadFile<'a> = &'a dyn Fn(&str, ReadLimit) -> Result<Bytes, String>;
 
 /// How much of a file is needed.
@@ -104,13 +104,15 @@ fn tensor(
         )
     })?;
     let elements = element_count(dims).map_err(|error| format!("input '{name}': {error}"))?;
-    let size = elements.checked_mul(dtype.size().unwrap_or(4)).filter(|it| *it <= LIMIT);
+    let size = elements.checked_mul(dtype.size().unwrap_or(4)).filter(|it| *it <= MAX_SAMPLE_BYTES);
     let size = size.ok_or_else(|| {
         let shape = shape_text(dims);
-        format!("shape {shape} of input '{name}' takes more than {LIMIT} bytes")
+        format!("shape {shape} of input '{name}' takes more than {MAX_SAMPLE_BYTES} bytes")
     })?;
     let bytes = match (data, dtype) {
-        (WarmupData::File(file), DataType::Bytes) => read(file, ReadLimit::AtMost(LIMIT))?,
+        (WarmupData::File(file), DataType::Bytes) => {
+            read(file, ReadLimit::AtMost(MAX_SAMPLE_BYTES))?
+        }
         (WarmupData::File(file), _) => read(file, ReadLimit::Exactly(size))?,
         // A string of no characters is four zeros; as in Triton, random ones are not made up.
         (WarmupData::Zero, _) | (WarmupData::Random, DataType::Bytes) => vec![0; size].into(),
@@ -141,8 +143,8 @@ fn requests(
     }
     let bytes: usize = inputs.iter().flatten().map(|it| it.data().len()).sum();
     let total = bytes.max(REQUEST_COST).checked_mul(batch_size as usize);
-    if total.is_none_or(|it| LIMIT < it) {
-        return Err(format!("batch size {batch_size} takes more than {LIMIT} bytes"));
+    if total.is_none_or(|it| MAX_SAMPLE_BYTES < it) {
+        return Err(format!("batch size {batch_size} takes more than {MAX_SAMPLE_BYTES} bytes"));
     }
     let (count, rows) = if config.is_ensemble() { (1, batch_size) } else { (batch_size, 1) };
     let repeated = |it: Tensor| data::repeated(it, rows as usize);
@@ -170,7 +172,7 @@ pub async fn run(samples: &[WarmupSample], target: &str, run: impl Fn(Vec<Pendin
 
 impl WarmupSample {
     async fn run(&self, target: &str, run: impl Fn(Vec<Pending>)) -> Result<()> {
-        let unneeded = Unneeded(Arc::new(Context { is_warmup: true, ..Context::default() }));
+        let unneeded = CancelOnDrop(Arc::new(Context { is_warmup: true, ..Context::default() }));
         let mut group = Vec::with_capacity(self.requests.len());
         let mut answers = Vec::with_capacity(self.requests.len());
         for request in &self.requests {
@@ -181,10 +183,10 @@ impl WarmupSample {
         }
         run(group);
         let mut all = std::pin::pin!(join_all(answers));
-        let answers = match timeout(LONG, &mut all).await {
+        let answers = match timeout(SLOW_SAMPLE, &mut all).await {
             Ok(answers) => answers,
             Err(_) => {
-                let (name, seconds) = (&self.name, LONG.as_secs());
+                let (name, seconds) = (&self.name, SLOW_SAMPLE.as_secs());
                 tracing::info!("{target} runs warmup sample '{name}' for more than {seconds} s");
                 all.await
             }
@@ -209,9 +211,9 @@ impl WarmupSample {
 }
 
 /// Requests whose answers nobody needs once this is dropped.
-struct Unneeded(Arc<Context>);
+struct CancelOnDrop(Arc<Context>);
 
-impl Drop for Unneeded {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }

@@ -60,7 +60,7 @@ fn write_with(entries: Vec<NpzEntry>, large: u64) -> Result<Vec<Bytes>> {
         parts.extend(entry.parts);
     }
     let length = list.len() as u64;
-    end((count, length, offset), large, &mut list);
+    end(count, length, offset, large, &mut list);
     parts.push(list.into());
     Ok(parts)
 }
@@ -140,7 +140,7 @@ fn small(number: u64, large: u64) -> u32 {
 }
 
 /// What stands behind a list of `count` files, `length` bytes of it from `offset` on.
-fn end((count, length, offset): (u64, u64, u64), large: u64, to: &mut Vec<u8>) {
+fn end(count: u64, length: u64, offset: u64, large: u64, to: &mut Vec<u8>) {
     let is_wide = large <= offset || large <= length || u64::from(u16::MAX) <= count;
     if is_wide {
         to.put_u32_le(END_64);

@@ -1,4 +1,4 @@
-//! What a tap holds, within its bound.
+//! The tensors and failures that a tap has captured, within its byte limit.
 
 use super::{CaptureEnd, CaptureSpec};
 use crate::{
@@ -6,9 +6,9 @@ use crate::{
     tensor::Tensor,
 };
 
-/// What is counted for each tensor, error and request beside its own bytes: about what its places
-/// here, in the manifest and in the archive take.
-const EACH: usize = 1024;
+/// Bytes counted for each tensor, error and request beside its own: about what its entries here, in the
+/// manifest and in the archive take.
+const ENTRY_BYTES: usize = 1024;
 
 /// Everything captured so far.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Capture {
     wanted: usize,
     most: usize,
     slots: usize,
-    under_way: usize,
+    in_flight: usize,
 }
 
 /// One captured request.
@@ -122,7 +122,7 @@ impl Capture {
             tapped.wanted = wanted.clone();
         }
         self.requests.push(tapped);
-        self.under_way += 1;
+        self.in_flight += 1;
         Some((number, self.requests.len() == self.wanted))
     }
 
@@ -149,13 +149,13 @@ impl Capture {
     /// A request is through; says whether that was the last.
     pub(super) fn end(&mut self, request: usize) -> bool {
         self.requests[request].has_ended = true;
-        self.under_way -= 1;
-        self.under_way == 0 && self.requests.len() == self.wanted
+        self.in_flight -= 1;
+        self.in_flight == 0 && self.requests.len() == self.wanted
     }
 
     /// Takes room for so many bytes, if there is some.
     fn has_room(&mut self, bytes: usize) -> bool {
-        let after = self.bytes.saturating_add(bytes).saturating_add(EACH);
+        let after = self.bytes.saturating_add(bytes).saturating_add(ENTRY_BYTES);
         let fits = after <= self.most;
         if fits {
             self.bytes = after;

@@ -1,4 +1,4 @@
-//! The table of contents of a capture: `manifest.json` in its archive.
+//! The manifest of a capture: its table of contents, `manifest.json` in its archive.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -140,7 +140,7 @@ pub struct ManifestLeftOut {
     pub bytes: usize,
 }
 
-/// What a capture is of.
+/// What a capture was taken from, and what was asked for.
 #[derive(Clone, Debug)]
 pub struct CaptureOrigin<'a> {
     /// The ensemble's config.
@@ -151,24 +151,26 @@ pub struct CaptureOrigin<'a> {
     pub steps: &'a [(i64, bool)],
     /// The ensemble's tensors, by slot, and whether they were to be kept.
     pub edges: &'a [(std::sync::Arc<str>, bool)],
-    /// How many requests were to be captured, and bytes to be held at most.
-    pub wished: (usize, usize),
+    /// How many requests were to be captured.
+    pub requested: usize,
+    /// How many bytes were to be held at most.
+    pub max_bytes: usize,
 }
 
 impl Manifest {
     /// Describes a capture.
     pub fn of(origin: &CaptureOrigin<'_>, capture: &Capture, ended: CaptureEnd) -> Manifest {
-        let CaptureOrigin { config, version, edges, wished, .. } = origin;
+        let CaptureOrigin { config, version, edges, requested, max_bytes, .. } = origin;
         let steps = steps(origin);
         let requests = capture.requests.iter().enumerate();
-        let requests = requests.map(|(number, it)| request(origin, &steps, (number, it)));
+        let requests = requests.map(|(number, captured)| request(origin, &steps, number, captured));
         Manifest {
             format: FORMAT.to_owned(),
             ensemble: config.name.to_string(),
             version: *version,
             ended: ended.as_str().to_owned(),
-            requested: wished.0,
-            max_bytes: wished.1,
+            requested: *requested,
+            max_bytes: *max_bytes,
             bytes: capture.bytes,
             left_out_bytes: capture.left_out_bytes,
             edges: edges.iter().filter(|it| it.1).map(|it| it.0.to_string()).collect(),
@@ -213,15 +215,17 @@ fn steps(origin: &CaptureOrigin<'_>) -> Vec<ManifestStep> {
 fn request(
     origin: &CaptureOrigin<'_>,
     steps: &[ManifestStep],
-    (number, it): (usize, &CapturedRequest),
+    number: usize,
+    captured: &CapturedRequest,
 ) -> ManifestRequest {
     let name = |slot: usize| origin.edges[slot].0.to_string();
-    let left_out = it.left_out.iter().enumerate().filter(|(_, it)| it.count != 0);
+    let left_out = captured.left_out.iter().enumerate().filter(|(_, it)| it.count != 0);
     let left_out = left_out.map(|(slot, it)| ManifestLeftOut {
         tensor: name(slot),
         count: it.count,
         bytes: it.bytes,
     });
+    let tensors = captured.edges.iter().map(|edge| tensor(number, edge, name(edge.slot), steps));
     let failure = |it: &super::StepFailure| ManifestFailure {
         step: it.step,
         iteration: it.iteration,
@@ -229,15 +233,15 @@ fn request(
     };
     ManifestRequest {
         request: number,
-        id: it.id.clone(),
-        parameters: parameters(it.parameters.iter().chain(&it.sequence)),
-        outputs: outputs(origin.config, &it.wanted),
-        batch_size: it.batch,
-        ended: it.has_ended,
-        is_left_out: it.is_left_out,
-        errors: it.failed.iter().map(failure).collect(),
-        more_errors: it.more_failed,
-        tensors: it.edges.iter().map(|it| tensor((number, it), name(it.slot), steps)).collect(),
+        id: captured.id.clone(),
+        parameters: parameters(captured.parameters.iter().chain(&captured.sequence)),
+        outputs: outputs(origin.config, &captured.wanted),
+        batch_size: captured.batch,
+        ended: captured.has_ended,
+        is_left_out: captured.is_left_out,
+        errors: captured.failed.iter().map(failure).collect(),
+        more_errors: captured.more_failed,
+        tensors: tensors.collect(),
         left_out: left_out.collect(),
     }
 }
@@ -248,7 +252,8 @@ fn outputs(config: &ModelConfig, wanted: &Wanted) -> Vec<String> {
 }
 
 fn tensor(
-    (request, edge): (usize, &CapturedTensor),
+    request: usize,
+    edge: &CapturedTensor,
     name: String,
     steps: &[ManifestStep],
 ) -> ManifestTensor {

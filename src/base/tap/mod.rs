@@ -1,4 +1,4 @@
-//! Taps: the tensors of an ensemble's next requests, held until somebody takes them.
+//! Taps capture the tensors of an ensemble's next requests and hold them until they are taken.
 //!
 //! Tensors are held by reference. An ensemble that nobody taps asks once a request whether it is
 //! tapped, which is one relaxed load.
@@ -37,7 +37,7 @@ pub const MAX_REQUESTS: usize = 10_000;
 /// What to capture.
 #[derive(Clone, Debug)]
 pub struct CaptureSpec {
-    /// So many requests, at most `MAX_REQUESTS`.
+    /// How many requests to capture, at most `MAX_REQUESTS`.
     pub requests: usize,
     /// The tensors of the ensemble to keep, by name; `None`: all.
     pub edges: Option<Vec<String>>,
@@ -45,10 +45,10 @@ pub struct CaptureSpec {
     pub max_bytes: usize,
 }
 
-/// Why a capture is over.
+/// Why a capture ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureEnd {
-    /// All requests are through.
+    /// All requests have ended.
     Complete,
     /// Its time was up.
     Timeout,
@@ -70,7 +70,7 @@ impl CaptureEnd {
     }
 }
 
-/// Where an ensemble can be tapped, by one at a time.
+/// The place where an ensemble can be tapped, by one tap at a time.
 #[derive(Debug)]
 pub struct Taps(Arc<Shared>);
 
@@ -162,8 +162,8 @@ impl Taps {
         if is_last {
             self.0.is_on.store(false, Relaxed);
         }
-        let under_way = Arc::new(CapturingRequest { session, number });
-        let recording = TapRecorder { request: under_way, iteration: None };
+        let in_flight = Arc::new(CapturingRequest { session, number });
+        let recording = TapRecorder { request: in_flight, iteration: None };
         for (slot, tensor) in inputs.iter().zip(&request.inputs) {
             recording.keep(*slot, tensor.as_ref(), request.batch);
         }

@@ -175,7 +175,8 @@ fn the_manifest_tells_what_was_captured() {
         version: 1,
         steps: &steps,
         edges: &edges,
-        wished: (2, MANY),
+        requested: 2,
+        max_bytes: MANY,
     };
     let parts = archive::write(&origin, &capture, CaptureEnd::Timeout).unwrap();
     let files = crate::numpy::npz::read(&parts.concat().into()).unwrap();

@@ -79,7 +79,8 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
             version: of.version,
             steps: &of.steps,
             edges: &edges,
-            wished: (wish.requests, wish.max_bytes),
+            requested: wish.requests,
+            max_bytes: wish.max_bytes,
         };
         archive::write(&origin, &capture, ended)
     });

@@ -1,4 +1,4 @@
-//! What an event says: its message, its fields, and where it comes from.
+//! A log record: the message of a `tracing` event, its fields, and its source location.
 
 use std::fmt::{self, Write};
 
@@ -7,28 +7,28 @@ use tracing::{
     field::{Field, Visit},
 };
 
-/// Longer messages are cut, and longer fields too.
-const LONGEST: usize = 64 << 10;
-const LONGEST_FIELD: usize = 8 << 10;
+/// Bytes of a message and of a field; longer ones are cut.
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
+const MAX_FIELD_BYTES: usize = 8 << 10;
 
-/// One event.
+/// One record of the log.
 pub(super) struct LogRecord {
     pub(super) level: Level,
     pub(super) target: &'static str,
-    /// `file.rs:12`; of a Python model's line that of its call; or something else without a line.
+    /// `file.rs:12`; for a Python model the line of its call; or a name without a line.
     pub(super) place: String,
     pub(super) message: String,
-    /// In their order.
+    /// Fields in their order.
     pub(super) fields: Vec<(&'static str, FieldValue)>,
 }
 
-/// A field's value, by how it is written.
+/// The value of a field, by how it is written.
 pub enum FieldValue {
-    /// In quotation marks where they are needed.
+    /// A text, in quotation marks where they are needed.
     Text(String),
-    /// JSON has it as it is: a number or a truth value.
+    /// A number or a truth value, written as it is in all formats.
     Plain(String),
-    /// JSON has another form of it, as it is.
+    /// A value with a form of its own in JSON.
     Both {
         /// For the other formats.
         text: String,
@@ -39,7 +39,7 @@ pub enum FieldValue {
 
 impl From<&str> for FieldValue {
     fn from(text: &str) -> FieldValue {
-        FieldValue::Text(bounded(format_args!("{text}"), LONGEST_FIELD))
+        FieldValue::Text(bounded(format_args!("{text}"), MAX_FIELD_BYTES))
     }
 }
 
@@ -51,30 +51,30 @@ impl From<u64> for FieldValue {
 
 impl LogRecord {
     pub(super) fn of(event: &Event<'_>) -> LogRecord {
-        let about = event.metadata();
-        let mut said = LogRecord {
-            level: *about.level(),
-            target: about.target(),
+        let metadata = event.metadata();
+        let mut record = LogRecord {
+            level: *metadata.level(),
+            target: metadata.target(),
             place: String::new(),
             message: String::new(),
             fields: Vec::new(),
         };
-        event.record(&mut said);
-        if said.place.is_empty() {
-            let file = about.file().unwrap_or("unknown");
+        event.record(&mut record);
+        if record.place.is_empty() {
+            let file = metadata.file().unwrap_or("unknown");
             let name = file.rsplit('/').next().unwrap_or(file);
             // Writing to a string cannot fail.
-            let _ = write!(said.place, "{name}:{}", about.line().unwrap_or(0));
+            let _ = write!(record.place, "{name}:{}", metadata.line().unwrap_or(0));
         }
-        said
+        record
     }
 
     fn text(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         match field.name() {
-            "message" => self.message = bounded(value, LONGEST),
-            // Where code in another language called from.
-            "place" => self.place = bounded(value, LONGEST_FIELD),
-            name => self.fields.push((name, FieldValue::Text(bounded(value, LONGEST_FIELD)))),
+            "message" => self.message = bounded(value, MAX_MESSAGE_BYTES),
+            // The location of a call from another language.
+            "place" => self.place = bounded(value, MAX_FIELD_BYTES),
+            name => self.fields.push((name, FieldValue::Text(bounded(value, MAX_FIELD_BYTES)))),
         }
     }
 
@@ -109,22 +109,22 @@ impl Visit for LogRecord {
     }
 }
 
-/// The text up to so many bytes.
-fn bounded(text: fmt::Arguments<'_>, most: usize) -> String {
-    let mut bounded = Bounded { text: String::new(), most };
+/// The text, cut to `max_bytes`.
+fn bounded(text: fmt::Arguments<'_>, max_bytes: usize) -> String {
+    let mut bounded = BoundedText { text: String::new(), max_bytes };
     // An error means that it was cut.
     let _ = bounded.write_fmt(text);
     bounded.text
 }
 
-struct Bounded {
+struct BoundedText {
     text: String,
-    most: usize,
+    max_bytes: usize,
 }
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write_str(&mut self, more: &str) -> fmt::Result {
-        let room = self.most - self.text.len();
+        let room = self.max_bytes - self.text.len();
         if more.len() <= room {
             self.text.push_str(more);
             return Ok(());
@@ -146,6 +146,9 @@ mod tests {
         assert_eq!(bounded(format_args!("{}{}", "ab", "cd"), 4), "abcd");
         assert_eq!(bounded(format_args!("{}{}", "ab", "cde"), 4), "abcd…");
         assert_eq!(bounded(format_args!("{}{}", "aé", "é"), 4), "aé…");
-        assert_eq!(bounded(format_args!("{}", "x".repeat(1 << 20)), LONGEST).len(), LONGEST + 3);
+        assert_eq!(
+            bounded(format_args!("{}", "x".repeat(1 << 20)), MAX_MESSAGE_BYTES).len(),
+            MAX_MESSAGE_BYTES + 3
+        );
     }
 }

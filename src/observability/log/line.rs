@@ -1,10 +1,11 @@
-//! How a line looks: Triton's two formats, and an object of JSON.
+//! Formats a log line: Triton's two formats, or a JSON object.
 
 use std::{
     fmt::{self, Display, Write},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use time::UtcDateTime;
 use tracing::Level;
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
 };
 use troupe_options::LogFormat;
 
-/// When something was said, since 1970.
+/// The time of a log record: since the Unix epoch.
 #[derive(Clone, Copy)]
 pub(super) struct Timestamp(Duration);
 
@@ -23,56 +24,49 @@ impl Timestamp {
     }
 }
 
-/// One line and its end.
-pub(super) fn write(said: &LogRecord, switches: &Switches, moment: Timestamp) -> String {
-    let mut line = String::with_capacity(128 + said.message.len());
+/// The line of a record, with its line break.
+pub(super) fn write(record: &LogRecord, switches: &Switches, moment: Timestamp) -> String {
+    let mut line = String::with_capacity(128 + record.message.len());
     // Writing to a string cannot fail.
     let _ = match switches.format() {
-        LogFormat::Json => object(&mut line, said, moment),
-        LogFormat::Default => default_head(&mut line, said, moment)
-            .and_then(|()| text(&mut line, said, switches.quotes)),
-        LogFormat::Iso8601 => {
-            iso_head(&mut line, said, moment).and_then(|()| text(&mut line, said, switches.quotes))
-        }
+        LogFormat::Json => object(&mut line, record, moment),
+        LogFormat::Default => default_head(&mut line, record, moment)
+            .and_then(|()| text(&mut line, record, switches.quotes)),
+        LogFormat::Iso8601 => iso_head(&mut line, record, moment)
+            .and_then(|()| text(&mut line, record, switches.quotes)),
     };
     line.push('\n');
     line
 }
 
 /// `I0131 12:34:56.123456 4711`.
-fn default_head(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
-    let (_, month, day) = date(now);
-    let [hours, minutes, seconds] = time(now);
+fn default_head(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
+    let time = utc(now);
+    let (month, day) = (u8::from(time.month()), time.day());
+    let (hours, minutes, seconds) = time.as_hms();
     write!(
         line,
         "{}{month:02}{day:02} {hours:02}:{minutes:02}:{seconds:02}.{:06} {}",
-        letter(said.level),
+        letter(record.level),
         now.subsec_micros(),
         std::process::id()
     )
 }
 
 /// `2024-01-31T12:34:56Z I 4711`.
-fn iso_head(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
-    let (year, month, day) = date(now);
-    let [hours, minutes, seconds] = time(now);
-    write!(
-        line,
-        "{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}Z {} {}",
-        letter(said.level),
-        std::process::id()
-    )
+fn iso_head(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
+    write!(line, "{}Z {} {}", IsoTime(utc(now)), letter(record.level), std::process::id())
 }
 
 /// ` file.rs:12] "message" name=value`.
-fn text(line: &mut String, said: &LogRecord, quotes: bool) -> fmt::Result {
-    write!(line, " {}] ", Escaped(&said.place, false))?;
+fn text(line: &mut String, record: &LogRecord, quotes: bool) -> fmt::Result {
+    write!(line, " {}] ", Escaped(&record.place, false))?;
     if quotes {
-        write!(line, "\"{}\"", Escaped(&said.message, true))?;
+        write!(line, "\"{}\"", Escaped(&record.message, true))?;
     } else {
-        write!(line, "{}", Escaped(&said.message, false))?;
+        write!(line, "{}", Escaped(&record.message, false))?;
     }
-    for (name, value) in &said.fields {
+    for (name, value) in &record.fields {
         match value {
             FieldValue::Plain(value) => write!(line, " {name}={value}")?,
             FieldValue::Both { text, .. } => write!(line, " {name}={}", Escaped(text, false))?,
@@ -83,30 +77,28 @@ fn text(line: &mut String, said: &LogRecord, quotes: bool) -> fmt::Result {
     Ok(())
 }
 
-/// Needs no quotation marks.
+/// Whether the text needs no quotation marks.
 fn is_word(text: &str) -> bool {
     let is_plain = |it: char| !it.is_control() && !it.is_whitespace() && it != '"' && it != '\\';
     !text.is_empty() && text.chars().all(is_plain)
 }
 
-fn object(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
-    let (year, month, day) = date(now);
-    let [hours, minutes, seconds] = time(now);
+fn object(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
     write!(
         line,
-        "{{\"time\":\"{year}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{:06}Z\",\
-         \"level\":\"{}\",\"pid\":{},\"target\":\"{}\"",
+        "{{\"time\":\"{}.{:06}Z\",\"level\":\"{}\",\"pid\":{},\"target\":\"{}\"",
+        IsoTime(utc(now)),
         now.subsec_micros(),
-        said.level,
+        record.level,
         std::process::id(),
-        Escaped(said.target, true)
+        Escaped(record.target, true)
     )?;
-    if let Some((file, number)) = said.place.rsplit_once(':') {
+    if let Some((file, number)) = record.place.rsplit_once(':') {
         let number = number.parse::<u32>().unwrap_or(0);
         write!(line, ",\"file\":\"{}\",\"line\":{number}", Escaped(file, true))?;
     }
-    write!(line, ",\"message\":\"{}\"", Escaped(&said.message, true))?;
-    for (name, value) in &said.fields {
+    write!(line, ",\"message\":\"{}\"", Escaped(&record.message, true))?;
+    for (name, value) in &record.fields {
         match value {
             FieldValue::Plain(value) | FieldValue::Both { json: value, .. } => {
                 write!(line, ",\"{name}\":{value}")?;
@@ -117,8 +109,9 @@ fn object(line: &mut String, said: &LogRecord, Timestamp(now): Timestamp) -> fmt
     line.write_char('}')
 }
 
-/// A text in which nothing moves the cursor, ends the line or paints the terminal; as the inside of
-/// a JSON string, or else with nothing escaped but control characters.
+/// A text with its control characters escaped: it can neither end the line, nor move the cursor, nor
+/// colour the terminal. `true` also escapes quotation marks and backslashes, for the inside of a JSON
+/// string. `serde_json` would leave DEL and the C1 control characters as they are.
 struct Escaped<'a>(&'a str, bool);
 
 impl Display for Escaped<'_> {
@@ -142,28 +135,26 @@ fn letter(level: Level) -> char {
         Level::ERROR => 'E',
         Level::WARN => 'W',
         Level::INFO => 'I',
-        // As Triton marks what is verbose.
+        // Triton marks verbose messages like this.
         Level::DEBUG | Level::TRACE => 'I',
     }
 }
 
-/// Hours, minutes and seconds.
-fn time(now: Duration) -> [u64; 3] {
-    let second = now.as_secs() % 86_400;
-    [second / 3600, second / 60 % 60, second % 60]
+/// The date and time of day in UTC; the first day of 1970 for clocks beyond the year 9999.
+fn utc(now: Duration) -> UtcDateTime {
+    UtcDateTime::from_unix_timestamp(now.as_secs() as i64).unwrap_or(UtcDateTime::UNIX_EPOCH)
 }
 
-/// Year, month and day, by the usual rule of leap years.
-fn date(now: Duration) -> (i64, u32, u32) {
-    let shifted = (now.as_secs() / 86_400) as i64 + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let of_era = shifted.rem_euclid(146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = (of_year - (153 * month + 2) / 5 + 1) as u32;
-    let month = if month < 10 { month + 3 } else { month - 9 } as u32;
-    (year + era * 400 + i64::from(month <= 2), month, day)
+/// `2024-01-31T12:34:56`, without fractions of a second.
+struct IsoTime(UtcDateTime);
+
+impl Display for IsoTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (date, time) = (self.0.date(), self.0.time());
+        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        let (hour, minute, second) = time.as_hms();
+        write!(f, "{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    }
 }
 
 #[cfg(test)]
@@ -173,17 +164,17 @@ mod tests {
 
     const WHEN: Timestamp = Timestamp(Duration::new(1_706_704_496, 123_456_000));
 
-    fn said(message: &str, fields: Vec<(&'static str, FieldValue)>) -> LogRecord {
+    fn record(message: &str, fields: Vec<(&'static str, FieldValue)>) -> LogRecord {
         let (target, place) = ("troupe::x", "file.rs:12".to_owned());
         LogRecord { level: Level::WARN, target, place, message: message.to_owned(), fields }
     }
 
     #[track_caller]
-    fn check(format: LogFormat, said: &LogRecord, expected: &str) {
+    fn check(format: LogFormat, record: &LogRecord, expected: &str) {
         let switches = Switches::default();
         switches.change(&LogChange { format: Some(format), ..LogChange::default() });
         let pid = format!("{}", std::process::id());
-        assert_eq!(write(said, &switches, WHEN), expected.replace("PID", &pid) + "\n");
+        assert_eq!(write(record, &switches, WHEN), expected.replace("PID", &pid) + "\n");
     }
 
     #[test]
@@ -197,28 +188,29 @@ mod tests {
                 ("count", FieldValue::Plain("3".to_owned())),
             ]
         };
-        let said = said("two words", fields());
+        let record = record("two words", fields());
         let rest = r#" PID file.rs:12] "two words" model=m why="a \"b\"" none="" count=3"#;
-        check(LogFormat::Default, &said, &format!("W0131 12:34:56.123456{rest}"));
-        check(LogFormat::Iso8601, &said, &format!("2024-01-31T12:34:56Z W{rest}"));
+        check(LogFormat::Default, &record, &format!("W0131 12:34:56.123456{rest}"));
+        check(LogFormat::Iso8601, &record, &format!("2024-01-31T12:34:56Z W{rest}"));
         let json = r#"{"time":"2024-01-31T12:34:56.123456Z","level":"WARN","pid":PID,"target":"troupe::x","file":"file.rs","line":12,"message":"two words","model":"m","why":"a \"b\"","none":"","count":3}"#;
-        check(LogFormat::Json, &said, json);
+        check(LogFormat::Json, &record, json);
     }
 
     #[test]
     fn nobody_can_forge_a_line_or_paint_the_terminal() {
         let evil = "a\nW0131 b\r\t\u{1b}[31m\0\u{9b}\u{7f}\"\\";
-        let said = said(evil, vec![("x", FieldValue::Text(evil.to_owned()))]);
+        let record = record(evil, vec![("x", FieldValue::Text(evil.to_owned()))]);
         let escaped = r#"a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f\"\\"#;
         let head = "W0131 12:34:56.123456 PID file.rs:12]";
-        check(LogFormat::Default, &said, &format!("{head} \"{escaped}\" x=\"{escaped}\""));
+        check(LogFormat::Default, &record, &format!("{head} \"{escaped}\" x=\"{escaped}\""));
         let switches = Switches::default();
         switches.change(&LogChange { format: Some(LogFormat::Json), ..LogChange::default() });
-        let line: serde_json::Value = serde_json::from_str(&write(&said, &switches, WHEN)).unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(&write(&record, &switches, WHEN)).unwrap();
         assert_eq!((&line["message"], &line["x"]), (&evil.into(), &evil.into()));
         let mut plain = Switches::default();
         plain.quotes = false;
-        let line = write(&said, &plain, WHEN);
+        let line = write(&record, &plain, WHEN);
         let bare = r#"] a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f"\ x="#;
         assert!(line.contains(bare), "{line}");
         assert_eq!(line.matches(char::is_control).collect::<String>(), "\n");
@@ -226,7 +218,10 @@ mod tests {
 
     #[test]
     fn days_have_dates() {
-        let of = |day: u64| date(Duration::from_secs(day * 86_400));
+        let of = |day: u64| {
+            let date = utc(Duration::from_secs(day * 86_400));
+            (date.year(), u8::from(date.month()), date.day())
+        };
         assert_eq!(of(0), (1970, 1, 1));
         assert_eq!(of(19_782), (2024, 2, 29));
         assert_eq!(of(20_778), (2026, 11, 21));

@@ -1,4 +1,4 @@
-//! What is logged and how: set by the command line, changed by clients.
+//! Log settings: set by the command line, changed by clients of the logging extension.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -6,10 +6,10 @@ use tracing::{Level, Metadata};
 
 use troupe_options::{self as options, LogFormat};
 
-/// What the logging extension tells.
+/// The settings as the logging extension shows them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where lines go; empty: to stderr. Never changes.
+    /// The log file; empty: stderr. Never changes.
     pub file: String,
     /// Log information.
     pub info: bool,
@@ -19,7 +19,7 @@ pub struct Settings {
     pub error: bool,
     /// Level of verbose messages, 0 for none.
     pub verbose: u32,
-    /// How a line looks.
+    /// The format of a line.
     pub format: LogFormat,
 }
 
@@ -34,10 +34,10 @@ pub struct LogChange {
     pub format: Option<LogFormat>,
 }
 
-/// The settings, read with every event.
+/// The settings as atomic switches, which every event reads.
 pub(super) struct Switches {
     file: String,
-    /// Quotation marks around messages, and what is in them escaped as in JSON.
+    /// Whether messages stand in quotation marks and are escaped as in JSON.
     pub(super) quotes: bool,
     info: AtomicBool,
     warning: AtomicBool,
@@ -105,7 +105,7 @@ impl Switches {
         }
     }
 
-    /// Is an event like this logged?
+    /// Whether an event with this metadata is logged.
     pub(super) fn wants(&self, event: &Metadata<'_>) -> bool {
         let is_ours = event.target().starts_with("troupe");
         match *event.level() {

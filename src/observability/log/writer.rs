@@ -1,8 +1,7 @@
-//! Writes lines on a thread of its own, so that nobody who serves waits for whoever reads the log.
+//! The log's writer thread behind a bounded queue: threads that serve never wait for the log's reader.
 
 use std::{
     io::{self, Write},
-    mem,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -10,64 +9,69 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes that may wait; lines beyond them are dropped and counted.
-const ROOM: usize = 1 << 20;
+use crate::drop_queue::{DropQueue, Limits};
 
-/// What everybody holds of the thread; it ends with the process.
+/// Bytes of lines that may wait; further lines are dropped and counted.
+const MAX_WAITING_BYTES: usize = 1 << 20;
+
+/// A handle of the writer thread, which ends with the process; clones share it.
 #[derive(Clone)]
-pub(super) struct Writer(Arc<Shared>);
+pub(super) struct Writer(Arc<WriterThread>);
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// Something is to be written.
+struct WriterThread {
+    state: Mutex<WriterState>,
+    /// Notified when the queue gets its first line.
     filled: Condvar,
-    /// All of it is written.
+    /// Notified when everything is written.
     written: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    waiting: Vec<u8>,
-    dropped: u64,
+struct WriterState {
+    lines: DropQueue<String>,
     is_writing: bool,
-    /// Nobody writes: everything is forgotten.
+    /// There is no thread: lines are discarded.
     is_closed: bool,
 }
 
+impl Default for WriterState {
+    fn default() -> WriterState {
+        let max_weight = MAX_WAITING_BYTES;
+        let limits = Limits { max_items: usize::MAX, max_weight, takes_oversized: false };
+        WriterState { lines: DropQueue::new(limits), is_writing: false, is_closed: false }
+    }
+}
+
 impl Writer {
-    /// Writes to `to`; `report` makes the line that says how many were dropped.
+    /// Starts a thread that writes to `to`; `report` makes the line that says how many were dropped.
     pub(super) fn start(
         to: Box<dyn Write + Send>,
-        report: impl Fn(u64) -> String + Send + 'static,
+        report: impl Fn(usize) -> String + Send + 'static,
     ) -> io::Result<Writer> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<WriterThread>::default();
         let of_thread = shared.clone();
         let named = thread::Builder::new().name("log".to_owned());
         named.spawn(move || of_thread.write(to, report))?;
         Ok(Writer(shared))
     }
 
-    /// One that forgets everything.
+    /// A writer that discards everything.
     pub(super) fn closed() -> Writer {
-        let state = Mutex::new(State { is_closed: true, ..State::default() });
-        Writer(Arc::new(Shared { state, ..Shared::default() }))
+        let state = Mutex::new(WriterState { is_closed: true, ..WriterState::default() });
+        Writer(Arc::new(WriterThread { state, ..WriterThread::default() }))
     }
 
-    /// Never waits for whoever reads what is written.
-    pub(super) fn push(&self, line: &[u8]) {
+    /// Queues a line, or drops it; never waits for the reader.
+    pub(super) fn push(&self, line: String) {
         let mut state = self.0.state.lock();
         if state.is_closed {
             return;
         }
-        if ROOM < state.waiting.len() + line.len() {
-            state.dropped += 1;
-            return;
-        }
-        let was_empty = state.waiting.is_empty();
-        state.waiting.extend_from_slice(line);
+        let was_empty = state.lines.is_empty();
+        let bytes = line.len();
+        let is_queued = state.lines.push(line, bytes);
         drop(state);
-        if was_empty {
+        if was_empty && is_queued {
             self.0.filled.notify_one();
         }
     }
@@ -76,7 +80,7 @@ impl Writer {
     pub(super) fn flush(&self, grace: Duration) {
         let deadline = Instant::now() + grace;
         let mut state = self.0.state.lock();
-        while state.is_writing || !state.waiting.is_empty() || state.dropped != 0 {
+        while state.is_writing || !state.lines.is_idle() {
             if self.0.written.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
@@ -84,26 +88,27 @@ impl Writer {
     }
 }
 
-impl Shared {
-    fn write(&self, mut to: Box<dyn Write + Send>, report: impl Fn(u64) -> String) {
-        let mut lines = Vec::new();
+impl WriterThread {
+    fn write(&self, mut to: Box<dyn Write + Send>, report: impl Fn(usize) -> String) {
+        let mut bytes = Vec::new();
         let mut state = self.state.lock();
         loop {
-            while state.waiting.is_empty() && state.dropped == 0 {
+            while state.lines.is_idle() {
                 state.is_writing = false;
                 self.written.notify_all();
                 self.filled.wait(&mut state);
             }
-            mem::swap(&mut state.waiting, &mut lines);
-            let dropped = mem::take(&mut state.dropped);
+            let lines = state.lines.take_all();
+            let dropped = state.lines.take_dropped().items;
             state.is_writing = true;
             drop(state);
+            lines.for_each(|line| bytes.extend_from_slice(line.as_bytes()));
             if 0 < dropped {
-                lines.extend_from_slice(report(dropped).as_bytes());
+                bytes.extend_from_slice(report(dropped).as_bytes());
             }
             // A log that cannot be written has nowhere to say so.
-            let _ = to.write_all(&lines).and_then(|()| to.flush());
-            lines.clear();
+            let _ = to.write_all(&bytes).and_then(|()| to.flush());
+            bytes.clear();
             state = self.state.lock();
         }
     }
@@ -139,9 +144,9 @@ mod tests {
         let gate = Gate { allowed, taken };
         let writer =
             Writer::start(Box::new(gate), |dropped| format!("{dropped} dropped\n")).unwrap();
-        let line = vec![b'x'; 1 << 10];
+        let line = "x".repeat(1 << 10);
         for _ in 0..5000 {
-            writer.push(&line);
+            writer.push(line.clone());
         }
         writer.flush(Duration::ZERO);
         drop(allow);
@@ -151,7 +156,7 @@ mod tests {
         let report = String::from_utf8_lossy(report);
         let dropped: usize = report.strip_suffix(" dropped\n").unwrap().parse().unwrap();
         assert_eq!(lines.len() / line.len() + dropped, 5000);
-        assert!(lines.len() <= 2 * ROOM, "{} bytes were kept", lines.len());
+        assert!(lines.len() <= 2 * MAX_WAITING_BYTES, "{} bytes were kept", lines.len());
     }
 
     #[test]
@@ -160,7 +165,7 @@ mod tests {
         let (allow, allowed) = mpsc::channel();
         drop(allow);
         let writer = Writer::start(Box::new(Gate { allowed, taken }), |_| String::new()).unwrap();
-        (0..1000).for_each(|it| writer.push(format!("{it}\n").as_bytes()));
+        (0..1000).for_each(|it| writer.push(format!("{it}\n")));
         writer.flush(Duration::from_secs(60));
         let all: Vec<u8> = written.try_iter().flatten().collect();
         let expected: String = (0..1000).map(|it| format!("{it}\n")).collect();

@@ -1,11 +1,9 @@
-//! Sends spans to a collector from a thread of its own; what finds no room is dropped and counted.
+//! Exports spans to a collector in batches, from a thread of its own behind a bounded queue.
+//!
+//! The SDK's `BatchSpanProcessor` is not used: it takes finished spans, which would be built on the threads
+//! that serve instead of here; and its thread has no runtime of tokio, which the clients of OTLP need.
 
-use std::{
-    mem,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{mem, sync::Arc, thread};
 
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
@@ -20,28 +18,21 @@ use super::{
     collector::Collector,
     spans::{self, Spans},
 };
+use crate::drop_queue::{DropQueue, Limits, ReportTimer};
 use troupe_base::trace::{FinishedTrace, TraceSink};
 
-/// What is lost is said no more often than that.
-const SAID_EVERY: Duration = Duration::from_secs(30);
-
-/// What waits for the next export.
+/// The queue of traces for the next export.
 pub(super) struct Exporter {
-    queue: Mutex<Queue>,
-    /// Enough waits, or the end has come.
+    queue: Mutex<ExportQueue>,
+    /// Notified when enough waits, or at the end.
     wake: Notify,
-    /// Spans that wait at most.
-    most: usize,
-    /// So many spans are not kept waiting.
-    enough: usize,
+    /// Spans that trigger an export before its time.
+    batch_size: usize,
 }
 
-#[derive(Default)]
-struct Queue {
-    finished: Vec<Arc<FinishedTrace>>,
-    spans: usize,
-    dropped: usize,
-    /// Told once all that waits is sent.
+struct ExportQueue {
+    traces: DropQueue<Arc<FinishedTrace>>,
+    /// Notified once everything is sent.
     end: Option<oneshot::Sender<()>>,
 }
 
@@ -49,10 +40,9 @@ impl Exporter {
     /// Starts the thread. It ends with the process, or when told to.
     pub(super) fn start(collector: Collector) -> Result<Arc<Exporter>, String> {
         let exporter = Arc::new(Exporter {
-            queue: Mutex::default(),
+            queue: Mutex::new(ExportQueue::new(collector.queue)),
             wake: Notify::new(),
-            most: collector.queue,
-            enough: collector.batch,
+            batch_size: collector.batch,
         });
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot export spans: {error}"))?;
@@ -79,19 +69,22 @@ impl Exporter {
     }
 }
 
+impl ExportQueue {
+    /// A queue for so many spans.
+    fn new(max_spans: usize) -> ExportQueue {
+        let max_items = usize::MAX;
+        let limits = Limits { max_items, max_weight: max_spans, takes_oversized: true };
+        ExportQueue { traces: DropQueue::new(limits), end: None }
+    }
+}
+
 impl TraceSink for Exporter {
     fn take(&self, finished: Arc<FinishedTrace>) {
         let more = spans::count(&finished);
         let mut queue = self.queue.lock();
-        // One that is larger than the whole queue is taken if nothing else waits.
-        if self.most < queue.spans + more && queue.spans != 0 {
-            queue.dropped += more;
-            return;
-        }
-        let was_enough = self.enough <= queue.spans;
-        queue.spans += more;
-        queue.finished.push(finished);
-        if !was_enough && self.enough <= queue.spans {
+        let was_enough = self.batch_size <= queue.traces.weight();
+        queue.traces.push(finished, more);
+        if !was_enough && self.batch_size <= queue.traces.weight() {
             self.wake.notify_one();
         }
     }
@@ -102,18 +95,26 @@ struct Sender {
     client: SpanExporter,
     collector: Collector,
     spans: Spans,
-    /// Not said yet.
+    /// Losses that are not reported yet: spans dropped by the queue, spans not sent, and why.
     dropped: usize,
     unsent: usize,
     why: String,
-    said: Option<Instant>,
+    report: ReportTimer,
 }
 
 impl Sender {
     fn new(client: SpanExporter, collector: Collector) -> Sender {
         let spans = Spans::new();
         let why = String::new();
-        Sender { client, collector, spans, dropped: 0, unsent: 0, why, said: None }
+        Sender {
+            client,
+            collector,
+            spans,
+            dropped: 0,
+            unsent: 0,
+            why,
+            report: ReportTimer::default(),
+        }
     }
 
     async fn run(mut self, exporter: &Exporter) {
@@ -122,10 +123,13 @@ impl Sender {
                 () = exporter.wake.notified() => (),
                 () = sleep(self.collector.delay) => (),
             }
-            let Queue { finished, dropped, end, .. } = mem::take(&mut *exporter.queue.lock());
-            self.dropped += dropped;
-            self.send(&finished).await;
-            self.say(end.is_some());
+            let (traces, end) = {
+                let mut queue = exporter.queue.lock();
+                self.dropped += queue.traces.take_dropped().weight;
+                (queue.traces.take_all(), queue.end.take())
+            };
+            self.send(traces).await;
+            self.report_losses(end.is_some());
             if let Some(end) = end {
                 // The server may not wait any longer.
                 let _ = end.send(());
@@ -134,10 +138,10 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, finished: &[Arc<FinishedTrace>]) {
+    async fn send(&mut self, traces: impl Iterator<Item = Arc<FinishedTrace>>) {
         let mut waiting = Vec::new();
-        for one in finished {
-            waiting.extend(self.spans.of(one));
+        for trace in traces {
+            waiting.extend(self.spans.of(&trace));
             while self.collector.batch <= waiting.len() {
                 let rest = waiting.split_off(self.collector.batch);
                 self.export(mem::replace(&mut waiting, rest)).await;
@@ -160,9 +164,9 @@ impl Sender {
         }
     }
 
-    fn say(&mut self, is_end: bool) {
-        let is_time = self.said.is_none_or(|it| SAID_EVERY <= it.elapsed());
-        if self.dropped + self.unsent == 0 || !(is_time || is_end) {
+    /// Reports losses: now and then, and at the end.
+    fn report_losses(&mut self, is_end: bool) {
+        if self.dropped + self.unsent == 0 || !(self.report.is_due() || is_end) {
             return;
         }
         let endpoint = &self.collector.endpoint;
@@ -177,12 +181,14 @@ impl Sender {
                  (--trace-config opentelemetry,bsp_max_queue_size=)"
             );
         }
-        self.said = Some(Instant::now());
+        self.report.reported();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use troupe_base::trace::{Span, SpanStart, TraceContext, TraceRecord};
 
@@ -199,15 +205,18 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_dropped_and_counted() {
-        let (queue, wake) = (Mutex::default(), Notify::new());
-        let exporter = Arc::new(Exporter { queue, wake, most: 10, enough: 5 });
+        let (queue, wake) = (Mutex::new(ExportQueue::new(10)), Notify::new());
+        let exporter = Arc::new(Exporter { queue, wake, batch_size: 5 });
         // Larger than all there is, but alone.
         finish(&exporter, 20);
         finish(&exporter, 0);
-        let Queue { finished, spans, dropped, .. } = mem::take(&mut *exporter.queue.lock());
-        assert_eq!((finished.len(), spans, dropped), (1, 21, 1));
+        let taken = || {
+            let queue = &mut exporter.queue.lock().traces;
+            let (spans, dropped) = (queue.weight(), queue.take_dropped().weight);
+            (queue.take_all().count(), spans, dropped)
+        };
+        assert_eq!(taken(), (1, 21, 1));
         (0..4).for_each(|_| finish(&exporter, 2));
-        let queue = exporter.queue.lock();
-        assert_eq!((queue.finished.len(), queue.spans, queue.dropped), (3, 9, 3));
+        assert_eq!(taken(), (3, 9, 3));
     }
 }

@@ -1,7 +1,8 @@
-//! Writes traces to files from a thread of its own; a file is a JSON array between two writes.
+//! Writes traces to files, from a thread of its own behind a bounded queue; a file is a valid JSON array
+//! after each write.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     fs::{self, File},
     io,
     os::unix::fs::FileExt,
@@ -11,26 +12,23 @@ use std::{
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
 };
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::{schema, setting::SampleCounter};
+use crate::drop_queue::{DropQueue, Limits, ReportTimer};
 use troupe_base::trace::{FinishedTrace, TraceSink};
 use troupe_options::TraceLevels;
 
-/// Traces that wait to be written, and bytes of the tensors in them; those beyond are dropped.
-const MOST_WAITING: usize = 4096;
-const MOST_BYTES: usize = 256 << 20;
-/// Files of settings that no longer apply are closed when so many are open.
-const MOST_OPEN: usize = 64;
-/// What is lost is said no more often than that.
-const SAID_EVERY: Duration = Duration::from_secs(30);
+/// Traces that may wait, and bytes of the tensors in them; further traces are dropped.
+const LIMITS: Limits = Limits { max_items: 4096, max_weight: 256 << 20, takes_oversized: false };
+/// Open files; all are closed before another one is opened, for settings may no longer apply.
+const MAX_OPEN_FILES: usize = 64;
 
 /// Traces taken under one setting.
-pub(super) struct Series {
+pub(super) struct TraceSeries {
     /// What is written of them.
     pub(super) levels: TraceLevels,
     /// So many share a file; 0: all of them.
@@ -39,38 +37,39 @@ pub(super) struct Series {
     pub(super) tally: Arc<SampleCounter>,
 }
 
-/// What waits for the thread.
-pub(super) struct Writer {
-    queue: Mutex<Queue>,
+/// The queue of traces for the thread that writes files.
+pub(super) struct FileWriter {
+    queue: Mutex<TraceQueue>,
     wake: Condvar,
     series: AtomicU64,
 }
 
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<(Arc<FinishedTrace>, Arc<Numbered>)>,
-    bytes: usize,
-    dropped: usize,
+struct TraceQueue {
+    traces: DropQueue<(Arc<FinishedTrace>, Arc<NumberedSeries>)>,
     end: Option<oneshot::Sender<()>>,
 }
 
 /// A series with an identity, and how many of its traces are written.
-struct Numbered {
-    series: Series,
+struct NumberedSeries {
+    series: TraceSeries,
     number: u64,
     written: AtomicU64,
 }
 
-impl Writer {
+impl FileWriter {
     /// Writes to `path` and, where a series wants it, to `path.0` and so on. The files are made with
     /// the first trace.
-    pub(super) fn start(path: PathBuf) -> Result<Arc<Writer>, String> {
+    pub(super) fn start(path: PathBuf) -> Result<Arc<FileWriter>, String> {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         if !folder.unwrap_or(Path::new(".")).is_dir() || path.is_dir() {
             return Err(format!("cannot write traces to {}: no such folder", path.display()));
         }
-        let (queue, wake, series) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
-        let writer = Arc::new(Writer { queue, wake, series });
+        let (queue, wake, series) = (
+            Mutex::new(TraceQueue { traces: DropQueue::new(LIMITS), end: None }),
+            Condvar::new(),
+            AtomicU64::new(0),
+        );
+        let writer = Arc::new(FileWriter { queue, wake, series });
         let queue = writer.clone();
         let mut files = Files::new(path);
         thread::Builder::new()
@@ -81,10 +80,10 @@ impl Writer {
     }
 
     /// Where the traces of one series go.
-    pub(super) fn sink(self: &Arc<Self>, series: Series) -> impl TraceSink + use<> {
+    pub(super) fn sink(self: &Arc<Self>, series: TraceSeries) -> impl TraceSink + use<> {
         let number = self.series.fetch_add(1, Relaxed);
-        let series = Arc::new(Numbered { series, number, written: AtomicU64::new(0) });
-        ToFile { writer: self.clone(), series }
+        let series = Arc::new(NumberedSeries { series, number, written: AtomicU64::new(0) });
+        FileSink { writer: self.clone(), series }
     }
 
     /// Has all that waits written. The other end hears of it.
@@ -96,24 +95,21 @@ impl Writer {
     }
 }
 
-struct ToFile {
-    writer: Arc<Writer>,
-    series: Arc<Numbered>,
+struct FileSink {
+    writer: Arc<FileWriter>,
+    series: Arc<NumberedSeries>,
 }
 
-impl TraceSink for ToFile {
+impl TraceSink for FileSink {
     fn take(&self, finished: Arc<FinishedTrace>) {
         let more = bytes(&finished);
         let mut queue = self.writer.queue.lock();
-        if MOST_WAITING <= queue.waiting.len() || MOST_BYTES < queue.bytes + more {
-            queue.dropped += 1;
-            // It is done with all the same.
+        if queue.traces.push((finished, self.series.clone()), more) {
+            self.writer.wake.notify_one();
+        } else {
+            // A dropped trace counts as written, so that the series can end.
             self.series.written.fetch_add(1, Relaxed);
-            return;
         }
-        queue.bytes += more;
-        queue.waiting.push_back((finished, self.series.clone()));
-        self.writer.wake.notify_one();
     }
 }
 
@@ -126,12 +122,13 @@ fn bytes(finished: &FinishedTrace) -> usize {
 struct Files {
     path: PathBuf,
     /// Of all series that share it; and the one that has written to it, if it was only one.
-    plain: Option<(Array, Option<u64>)>,
-    indexed: HashMap<u64, Array>,
+    plain: Option<(ArrayFile, Option<u64>)>,
+    indexed: HashMap<u64, ArrayFile>,
     next_index: u64,
     last_id: u64,
+    /// Traces that were lost and not reported yet.
     lost: usize,
-    said: Option<Instant>,
+    report: ReportTimer,
 }
 
 impl Files {
@@ -143,21 +140,21 @@ impl Files {
             next_index: 0,
             last_id: 0,
             lost: 0,
-            said: None,
+            report: ReportTimer::default(),
         }
     }
 
     /// Waits for a trace and writes it; `false` at the end.
-    fn write_next(&mut self, writer: &Writer) -> bool {
+    fn write_next(&mut self, writer: &FileWriter) -> bool {
         let mut queue = writer.queue.lock();
         let next = loop {
-            self.lost += std::mem::take(&mut queue.dropped);
-            if let Some(next) = queue.waiting.pop_front() {
+            self.lost += queue.traces.take_dropped().items;
+            if let Some(next) = queue.traces.pop() {
                 break Some(next);
             }
             if let Some(end) = queue.end.take() {
                 drop(queue);
-                self.say("more waited than is kept", true);
+                self.report_losses("more waited than is kept", true);
                 // The server may not wait any longer.
                 let _ = end.send(());
                 return false;
@@ -165,26 +162,26 @@ impl Files {
             writer.wake.wait(&mut queue);
         };
         let Some((finished, series)) = next else { return true };
-        queue.bytes -= bytes(&finished);
         drop(queue);
         if let Err(error) = self.write(&finished, &series) {
             self.lost += 1;
-            self.say(&error.to_string(), false);
+            self.report_losses(&error.to_string(), false);
         } else {
-            self.say("more waited than is kept", false);
+            self.report_losses("more waited than is kept", false);
         }
         true
     }
 
-    fn write(&mut self, finished: &FinishedTrace, series: &Numbered) -> io::Result<()> {
-        let Numbered { series: Series { levels, frequency, tally }, number, written } = series;
+    fn write(&mut self, finished: &FinishedTrace, series: &NumberedSeries) -> io::Result<()> {
+        let NumberedSeries { series: TraceSeries { levels, frequency, tally }, number, written } =
+            series;
         let text = schema::text(finished, *levels, &mut self.last_id);
         let result = if text.is_empty() {
             Ok(())
         } else if *frequency == 0 {
             self.write_plain(&text, *number)
         } else {
-            self.write_indexed(&text, (*number, *frequency))
+            self.write_indexed(&text, *number, *frequency)
         };
         let count = written.fetch_add(1, Relaxed) + 1;
         // As Triton does: those of a count that is used up are a file of their own.
@@ -204,19 +201,19 @@ impl Files {
     fn write_plain(&mut self, text: &str, series: u64) -> io::Result<()> {
         let (array, only) = match &mut self.plain {
             Some(plain) => plain,
-            none => none.insert((Array::create(&self.path)?, Some(series))),
+            none => none.insert((ArrayFile::create(&self.path)?, Some(series))),
         };
         *only = only.filter(|it| *it == series);
         array.push(text)
     }
 
-    fn write_indexed(&mut self, text: &str, (series, frequency): (u64, u32)) -> io::Result<()> {
+    fn write_indexed(&mut self, text: &str, series: u64, frequency: u32) -> io::Result<()> {
         if !self.indexed.contains_key(&series) {
-            if MOST_OPEN <= self.indexed.len() {
+            if MAX_OPEN_FILES <= self.indexed.len() {
                 self.indexed.clear();
             }
             let path = self.take_index();
-            self.indexed.insert(series, Array::create(&path)?);
+            self.indexed.insert(series, ArrayFile::create(&path)?);
         }
         let Some(array) = self.indexed.get_mut(&series) else { return Ok(()) };
         array.push(text)?;
@@ -233,27 +230,27 @@ impl Files {
         path.into()
     }
 
-    fn say(&mut self, why: &str, is_end: bool) {
-        let is_time = self.said.is_none_or(|it| SAID_EVERY <= it.elapsed());
-        if 0 < self.lost && (is_time || is_end) {
+    /// Reports losses: now and then, and at the end.
+    fn report_losses(&mut self, why: &str, is_end: bool) {
+        if 0 < self.lost && (self.report.is_due() || is_end) {
             let (lost, path) = (std::mem::take(&mut self.lost), self.path.display());
             tracing::warn!("{lost} traces were not written to {path}: {why}");
-            self.said = Some(Instant::now());
+            self.report.reported();
         }
     }
 }
 
 /// A file that is a JSON array after each write.
-struct Array {
+struct ArrayFile {
     file: File,
     /// Where the bracket is that closes it.
     end: u64,
     count: u32,
 }
 
-impl Array {
-    fn create(path: &Path) -> io::Result<Array> {
-        Ok(Array { file: File::create(path)?, end: 0, count: 0 })
+impl ArrayFile {
+    fn create(path: &Path) -> io::Result<ArrayFile> {
+        Ok(ArrayFile { file: File::create(path)?, end: 0, count: 0 })
     }
 
     fn push(&mut self, text: &str) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What was noted of a request as Triton writes it: JSON objects with identifiers, times and tensors.
+//! Formats a finished trace as Triton's trace file has it: JSON objects with identifiers, times and tensors.
 
 use std::{
     collections::HashMap,
@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use half::{bf16, f16};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -24,20 +25,20 @@ pub(super) fn text(finished: &FinishedTrace, levels: TraceLevels, last: &mut u64
     let numbers: HashMap<u64, u64> = spans().map(|(it, number)| (it.id, number)).collect();
     let clock = Clock::now();
     let mut objects = Vec::new();
-    for (visit, id) in spans() {
-        objects.push(head(visit, id, numbers.get(&visit.parent)));
+    for (span, id) in spans() {
+        objects.push(head(span, id, numbers.get(&span.parent)));
         let mut marks = Vec::new();
         if id == begin {
             marks.extend(finished.marks.iter().copied());
         }
-        marks.extend(moments(visit));
+        marks.extend(moments(span));
         if levels.timestamps {
             objects.extend(marks.into_iter().map(
                 |(name, at)| json!({"id": id, "timestamps": [{"name": name, "ns": clock.at(at)}]}),
             ));
         }
         for (activity, tensors) in
-            [("TENSOR_QUEUE_INPUT", &visit.inputs), ("TENSOR_BACKEND_OUTPUT", &visit.outputs)]
+            [("TENSOR_QUEUE_INPUT", &span.inputs), ("TENSOR_BACKEND_OUTPUT", &span.outputs)]
         {
             objects.extend(tensors.iter().map(|(name, tensor)| {
                 json!({"id": id, "activity": activity, "tensor": contents(name, tensor)})
@@ -47,7 +48,7 @@ pub(super) fn text(finished: &FinishedTrace, levels: TraceLevels, last: &mut u64
     objects.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Nanoseconds of the clock that does not jump, as Triton tells them.
+/// Nanoseconds of the monotonic clock, as in Triton's traces.
 struct Clock(Instant, i64);
 
 impl Clock {
@@ -64,8 +65,8 @@ impl Clock {
     }
 }
 
-fn head(visit: &ModelSpan, id: u64, above: Option<&u64>) -> Value {
-    let begin = &visit.start;
+fn head(span: &ModelSpan, id: u64, above: Option<&u64>) -> Value {
+    let begin = &span.start;
     let mut head = json!({"id": id, "model_name": *begin.model, "model_version": begin.version});
     if !begin.request_id.is_empty() {
         head["request_id"] = begin.request_id.as_str().into();
@@ -76,10 +77,10 @@ fn head(visit: &ModelSpan, id: u64, above: Option<&u64>) -> Value {
     head
 }
 
-fn moments(visit: &ModelSpan) -> Vec<(&'static str, Instant)> {
-    let begun = visit.start.at;
+fn moments(span: &ModelSpan) -> Vec<(&'static str, Instant)> {
+    let begun = span.start.at;
     let mut moments = vec![("REQUEST_START", begun), ("QUEUE_START", begun)];
-    if let Some(execution) = &visit.execution {
+    if let Some(execution) = &span.execution {
         let [input, infer, output] = execution.moments();
         moments.extend([
             ("COMPUTE_START", execution.begun.max(begun)),
@@ -88,7 +89,7 @@ fn moments(visit: &ModelSpan) -> Vec<(&'static str, Instant)> {
             ("COMPUTE_END", output),
         ]);
     }
-    moments.extend(visit.ended.map(|it| ("REQUEST_END", it)));
+    moments.extend(span.ended.map(|it| ("REQUEST_END", it)));
     moments
 }
 
@@ -112,8 +113,8 @@ fn data(tensor: &Tensor) -> String {
         Int16 => elements(data, i16::from_le_bytes),
         Int32 => elements(data, i32::from_le_bytes),
         Int64 => elements(data, i64::from_le_bytes),
-        Fp16 => elements(data, |it| half(u16::from_le_bytes(it))),
-        Bf16 => elements(data, |[low, high]| f32::from_le_bytes([0, 0, low, high])),
+        Fp16 => elements(data, |it| f16::from_le_bytes(it).to_f32()),
+        Bf16 => elements(data, |it| bf16::from_le_bytes(it).to_f32()),
         Fp32 => elements(data, f32::from_le_bytes),
         Fp64 => elements(data, f64::from_le_bytes),
         Bytes => {
@@ -131,18 +132,6 @@ fn elements<T: Display, const N: usize>(data: &[u8], read: impl Fn([u8; N]) -> T
         let _ = write!(text, "{comma}{}", read(*element));
     }
     text
-}
-
-/// The value of a half-precision number.
-fn half(bits: u16) -> f32 {
-    let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
-    sign * match exponent {
-        0 => fraction * 2f32.powi(-24),
-        31 if fraction == 0.0 => f32::INFINITY,
-        31 => f32::NAN,
-        _ => (1024.0 + fraction) * 2f32.powi(exponent - 25),
-    }
 }
 
 #[cfg(test)]

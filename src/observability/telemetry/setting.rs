@@ -1,4 +1,4 @@
-//! Trace settings: those of the server, and those of models that have their own.
+//! Trace settings: sampling rate, count and level of the server, and of models with their own.
 
 use std::{
     collections::HashMap,
@@ -14,15 +14,15 @@ use troupe_base::{
 };
 use troupe_options::{TraceConfig, TraceLevels, TraceMode};
 
-/// What becomes of one field.
+/// The change of one field.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum FieldChange<T> {
-    /// It stays as it is.
+    /// Keeps the value.
     #[default]
     Keep,
-    /// It falls back: a model's to the server's, the server's to the command line's.
+    /// Clears the value: a model's falls back to the server's, the server's to the command line's.
     Clear,
-    /// It becomes this.
+    /// Sets the value.
     Set(T),
 }
 
@@ -36,7 +36,7 @@ pub struct TraceUpdate {
     pub log_frequency: FieldChange<u32>,
 }
 
-/// Fields that were set and not cleared.
+/// The fields that were set explicitly and not cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ExplicitValues {
     levels: Option<TraceLevels>,
@@ -45,7 +45,7 @@ struct ExplicitValues {
     log_frequency: Option<u32>,
 }
 
-/// All fields.
+/// The values of all fields.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Values {
     pub(super) levels: TraceLevels,
@@ -54,27 +54,27 @@ pub(super) struct Values {
     pub(super) log_frequency: u32,
 }
 
-/// Counts the requests under one setting.
+/// Counts the requests of one setting, to sample one in `rate` up to a count.
 #[derive(Debug)]
 pub(super) struct SampleCounter {
-    /// Requests that came.
+    /// Requests that arrived.
     seen: AtomicU64,
-    /// Of them, those that were traced by the rate.
+    /// Requests that were sampled.
     pub(super) taken: AtomicU64,
-    /// So many more are traced; -1: no limit.
+    /// Requests that may still be sampled; -1: no limit.
     pub(super) left: AtomicI32,
 }
 
-/// What applies to the requests of some models, until it is changed.
+/// One setting, of the server or of a model, until it is replaced.
 pub(super) struct Setting {
     pub(super) values: Values,
     pub(super) tally: Arc<SampleCounter>,
-    /// Where traces go; `None` if it was not said.
+    /// Where traces go; `None` if no destination was configured.
     pub(super) sink: Option<Arc<dyn TraceSink>>,
     given: ExplicitValues,
 }
 
-/// Everything that is set. Never changed, but replaced.
+/// All settings. Immutable: a change makes new ones.
 #[derive(Clone)]
 pub(super) struct Settings {
     start: Values,
@@ -85,7 +85,7 @@ pub(super) struct Settings {
     models: HashMap<String, Arc<Setting>>,
 }
 
-/// Makes the end of a way: for all requests under one setting.
+/// Makes the sink for the traces of one setting.
 pub(super) type MakeSink<'a> =
     &'a dyn Fn(&Values, &Arc<SampleCounter>) -> Option<Arc<dyn TraceSink>>;
 
@@ -95,7 +95,7 @@ impl SampleCounter {
         Arc::new(SampleCounter { seen, taken, left: AtomicI32::new(count) })
     }
 
-    /// One more request has come: is it one in `rate`, and is there one left?
+    /// Counts a request; whether it is sampled: it is one in `rate`, and the count is not used up.
     pub(super) fn takes_next(&self, rate: u32) -> bool {
         if rate == 0 || self.left.load(Relaxed) == 0 {
             return false;
@@ -122,7 +122,7 @@ impl Setting {
         Arc::new(Setting { values, tally, sink, given })
     }
 
-    /// What is left of the count, with the rest as it is.
+    /// The values, with what is left of the count.
     pub(super) fn now(&self) -> Values {
         Values { count: self.tally.left.load(Relaxed), ..self.values }
     }
@@ -138,13 +138,13 @@ impl Settings {
         Settings { start, mode: config.mode, has_target, global, models: HashMap::new() }
     }
 
-    /// Is any request of any model traced?
+    /// Whether requests of any model may be sampled.
     pub(super) fn is_on(&self) -> bool {
         let mut all = self.models.values().chain([&self.global]);
         all.any(|it| !it.values.levels.is_off())
     }
 
-    /// What applies to a model.
+    /// The setting of a model.
     pub(super) fn of(&self, model: &str) -> &Arc<Setting> {
         if self.models.is_empty() {
             return &self.global;
@@ -152,7 +152,7 @@ impl Settings {
         self.models.get(model).unwrap_or(&self.global)
     }
 
-    /// The same after a change to the server's settings, or to those of a model.
+    /// The settings after a change to the server's setting, or to a model's.
     pub(super) fn updated(
         &self,
         model: Option<&str>,
@@ -161,16 +161,15 @@ impl Settings {
     ) -> Result<Settings> {
         let mut new = self.clone();
         let Some(model) = model else {
-            new.global = self.changed(Some(&self.global), self.start, (update, make))?;
+            new.global = self.changed(Some(&self.global), self.start, update, make)?;
             for setting in new.models.values_mut() {
                 let fallback = new.global.now();
-                *setting =
-                    self.changed(Some(setting), fallback, (&TraceUpdate::default(), make))?;
+                *setting = self.changed(Some(setting), fallback, &TraceUpdate::default(), make)?;
             }
             return Ok(new);
         };
         let current = self.models.get(model).map(|it| &**it);
-        let setting = self.changed(current, self.global.now(), (update, make))?;
+        let setting = self.changed(current, self.global.now(), update, make)?;
         if setting.given == ExplicitValues::default() {
             new.models.remove(model);
         } else {
@@ -183,10 +182,11 @@ impl Settings {
         &self,
         current: Option<&Setting>,
         fallback: Values,
-        (update, make): (&TraceUpdate, MakeSink<'_>),
+        update: &TraceUpdate,
+        make: MakeSink<'_>,
     ) -> Result<Arc<Setting>> {
         let mut given = current.map(|it| it.given).unwrap_or_default();
-        // What was used up stays so until it is set anew.
+        // A count that is used up stays so until it is set again.
         let left = current.map(|it| it.now().count);
         given.count = given.count.and(left);
         change(&mut given.levels, update.levels);

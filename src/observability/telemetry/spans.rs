@@ -1,4 +1,4 @@
-//! What was noted of a request as spans of OpenTelemetry, with Triton's names where it has them.
+//! Turns a finished trace into OpenTelemetry spans, with Triton's names where it has them.
 
 use std::{
     borrow::Cow,
@@ -17,8 +17,8 @@ use troupe_base::{
     trace::{BatchExecution, FinishedTrace, ModelSpan, span_id},
 };
 
-/// Spans of a visit that was executed: its own, those of its parts, and perhaps that of the batch.
-const OF_EXECUTED: usize = 7;
+/// Spans of a model that executed: its own, those of its phases, and perhaps that of the batch.
+const SPANS_OF_EXECUTION: usize = 7;
 
 /// Makes spans; numbers requests of models as Triton does.
 pub(super) struct Spans {
@@ -28,8 +28,10 @@ pub(super) struct Spans {
 
 /// How many spans it will be, at most.
 pub(super) fn count(finished: &FinishedTrace) -> usize {
-    let visits = finished.model_spans.iter();
-    1 + visits.map(|it| if it.execution.is_some() { OF_EXECUTED } else { 1 }).sum::<usize>()
+    let model_spans = finished.model_spans.iter();
+    1 + model_spans
+        .map(|it| if it.execution.is_some() { SPANS_OF_EXECUTION } else { 1 })
+        .sum::<usize>()
 }
 
 impl Spans {
@@ -43,21 +45,25 @@ impl Spans {
     /// executed `queue`, `compute` and its parts. An execution is told of once, as `batch` in the
     /// trace of the first request in it.
     pub(super) fn of(&mut self, finished: &FinishedTrace) -> Vec<SpanData> {
-        let visits = &finished.model_spans;
-        let numbers: HashMap<u64, i64> =
-            visits.iter().zip(self.last_number + 1..).map(|(it, number)| (it.id, number)).collect();
-        self.last_number += visits.len() as i64;
-        let by_id: HashMap<u64, &ModelSpan> = visits.iter().map(|it| (it.id, it)).collect();
-        let request = Request { finished, scope: &self.scope, clock: Clock::now(), numbers, by_id };
+        let model_spans = &finished.model_spans;
+        let numbers: HashMap<u64, i64> = model_spans
+            .iter()
+            .zip(self.last_number + 1..)
+            .map(|(it, number)| (it.id, number))
+            .collect();
+        self.last_number += model_spans.len() as i64;
+        let by_id: HashMap<u64, &ModelSpan> = model_spans.iter().map(|it| (it.id, it)).collect();
+        let request =
+            SpanBuilder { finished, scope: &self.scope, clock: Clock::now(), numbers, by_id };
         let mut spans = vec![request.root()];
-        for visit in visits {
-            request.visit(visit, &mut spans);
+        for model_span in model_spans {
+            request.model(model_span, &mut spans);
         }
         spans
     }
 }
 
-/// The wall clock at some moment: it may be set, so it is asked once for a whole trace.
+/// The wall clock at any `Instant`; read once a trace, since it may be set meanwhile.
 struct Clock(Instant, SystemTime);
 
 impl Clock {
@@ -73,8 +79,8 @@ impl Clock {
     }
 }
 
-/// One request on its way to spans.
-struct Request<'a> {
+/// Builds the spans of one trace.
+struct SpanBuilder<'a> {
     finished: &'a FinishedTrace,
     scope: &'a InstrumentationScope,
     clock: Clock,
@@ -83,16 +89,21 @@ struct Request<'a> {
     by_id: HashMap<u64, &'a ModelSpan>,
 }
 
-/// Two moments, the second not before the first.
-type Interval = (Instant, Instant);
+/// The start and the end of a span.
+#[derive(Clone, Copy)]
+struct Interval {
+    start: Instant,
+    end: Instant,
+}
 
-impl Request<'_> {
+impl SpanBuilder<'_> {
     fn root(&self) -> SpanData {
         let FinishedTrace {
             parent, root, begun, ended, model_spans, marks, left_out, error, ..
         } = self.finished;
         let above = parent.as_ref().map_or(0, |it| it.span_id);
-        let mut span = self.span("InferRequest", (*root, above), (*begun, *ended));
+        let mut span =
+            self.span("InferRequest", *root, above, Interval { start: *begun, end: *ended });
         span.parent_span_is_remote = parent.is_some();
         span.span_kind = SpanKind::Server;
         span.events.events.extend(marks.iter().map(|(name, at)| self.event(name, *at)));
@@ -106,46 +117,53 @@ impl Request<'_> {
         span
     }
 
-    fn visit(&self, visit: &ModelSpan, spans: &mut Vec<SpanData>) {
-        let begun = visit.start.at;
-        let ended = visit.ended.unwrap_or(self.finished.ended).max(begun);
-        let name = visit.start.model.to_string();
-        let mut span = self.span(name, (visit.id, visit.parent), (begun, ended));
-        span.attributes = self.attributes(visit);
+    fn model(&self, model_span: &ModelSpan, spans: &mut Vec<SpanData>) {
+        let begun = model_span.start.at;
+        let ended = model_span.ended.unwrap_or(self.finished.ended).max(begun);
+        let name = model_span.start.model.to_string();
+        let mut span = self.span(
+            name,
+            model_span.id,
+            model_span.parent,
+            Interval { start: begun, end: ended },
+        );
+        span.attributes = self.attributes(model_span);
         let events = &mut span.events.events;
         events.push(self.event("REQUEST_START", begun));
         events.push(self.event("QUEUE_START", begun));
-        events.extend(visit.responses.iter().map(|at| self.event("RESPONSE", *at)));
-        if let Some(ended) = visit.ended {
+        events.extend(model_span.responses.iter().map(|at| self.event("RESPONSE", *at)));
+        if let Some(ended) = model_span.ended {
             events.push(self.event("REQUEST_END", ended));
         } else {
             span.attributes.push(KeyValue::new("troupe.unanswered", true));
         }
-        if let Some(error) = &visit.error {
+        if let Some(error) = &model_span.error {
             self.fail(&mut span, error, ended);
         }
         spans.push(span);
-        if let Some(execution) = &visit.execution {
-            self.parts(visit, (begun, ended), execution, spans);
+        if let Some(execution) = &model_span.execution {
+            self.parts(model_span, Interval { start: begun, end: ended }, execution, spans);
             if execution.is_first_export() {
-                spans.push(self.batch(visit, execution));
+                spans.push(self.batch(model_span, execution));
             }
         }
     }
 
-    fn attributes(&self, visit: &ModelSpan) -> Vec<KeyValue> {
+    fn attributes(&self, model_span: &ModelSpan) -> Vec<KeyValue> {
         let number = |id: &u64| self.numbers.get(id).copied();
         let mut all = vec![
-            KeyValue::new("triton.model_name", visit.start.model.clone()),
-            KeyValue::new("triton.model_version", visit.start.version),
+            KeyValue::new("triton.model_name", model_span.start.model.clone()),
+            KeyValue::new("triton.model_version", model_span.start.version),
         ];
-        all.extend(number(&visit.id).map(|it| KeyValue::new("triton.trace_id", it)));
-        all.extend(number(&visit.parent).map(|it| KeyValue::new("triton.trace_parent_id", it)));
-        if !visit.start.request_id.is_empty() {
-            all.push(KeyValue::new("triton.request_id", visit.start.request_id.clone()));
+        all.extend(number(&model_span.id).map(|it| KeyValue::new("triton.trace_id", it)));
+        all.extend(
+            number(&model_span.parent).map(|it| KeyValue::new("triton.trace_parent_id", it)),
+        );
+        if !model_span.start.request_id.is_empty() {
+            all.push(KeyValue::new("triton.request_id", model_span.start.request_id.clone()));
         }
-        let above = self.by_id.get(&visit.parent).map(|it| it.start.model.clone());
-        match (above, visit.step) {
+        let above = self.by_id.get(&model_span.parent).map(|it| it.start.model.clone());
+        match (above, model_span.step) {
             (Some(ensemble), Some(step)) => {
                 all.push(KeyValue::new("troupe.ensemble", ensemble));
                 all.push(KeyValue::new("troupe.step", step as i64));
@@ -153,26 +171,33 @@ impl Request<'_> {
             (Some(caller), None) => all.push(KeyValue::new("troupe.caller", caller)),
             (None, _) => (),
         }
-        if let Some(execution) = &visit.execution {
-            all.extend(of_execution(execution));
+        if let Some(execution) = &model_span.execution {
+            all.extend(execution_attributes(execution));
         }
         all
     }
 
-    /// Where the time went. What lies outside the visit by a hair, as clocks are read apart, does
+    /// Where the time went. What lies outside the model span by a hair, as clocks are read apart, does
     /// not.
     fn parts(
         &self,
-        visit: &ModelSpan,
-        (begun, ended): Interval,
+        model_span: &ModelSpan,
+        interval: Interval,
         execution: &BatchExecution,
         spans: &mut Vec<SpanData>,
     ) {
+        let Interval { start: begun, end: ended } = interval;
         let within = |at: Instant| at.clamp(begun, ended);
         let start = within(execution.begun);
         let [input, infer, output] = execution.moments().map(within);
-        spans.push(self.span("queue", (span_id(), visit.id), (begun, start)));
-        let mut compute = self.span("compute", (span_id(), visit.id), (start, output));
+        spans.push(self.span(
+            "queue",
+            span_id(),
+            model_span.id,
+            Interval { start: begun, end: start },
+        ));
+        let mut compute =
+            self.span("compute", span_id(), model_span.id, Interval { start, end: output });
         compute.events.events.extend([
             self.event("COMPUTE_START", start),
             self.event("COMPUTE_INPUT_END", input),
@@ -184,29 +209,34 @@ impl Request<'_> {
         }
         let above = u64::from_be_bytes(compute.span_context.span_id().to_bytes());
         spans.push(compute);
-        for (name, during) in [
-            ("compute-input", (start, input)),
-            ("compute-infer", (input, infer)),
-            ("compute-output", (infer, output)),
+        for (name, interval) in [
+            ("compute-input", Interval { start, end: input }),
+            ("compute-infer", Interval { start: input, end: infer }),
+            ("compute-output", Interval { start: infer, end: output }),
         ] {
-            spans.push(self.span(name, (span_id(), above), during));
+            spans.push(self.span(name, span_id(), above, interval));
         }
     }
 
     /// The execution itself, linked to all requests in it.
-    fn batch(&self, visit: &ModelSpan, execution: &BatchExecution) -> SpanData {
+    fn batch(&self, model_span: &ModelSpan, execution: &BatchExecution) -> SpanData {
         let (trace_id, above) =
-            execution.links.first().copied().unwrap_or((self.finished.trace_id, visit.id));
+            execution.links.first().copied().unwrap_or((self.finished.trace_id, model_span.id));
         let [.., ended] = execution.moments();
-        let mut span = self.span("batch", (execution.id, above), (execution.begun, ended));
+        let mut span = self.span(
+            "batch",
+            execution.id,
+            above,
+            Interval { start: execution.begun, end: ended },
+        );
         span.span_context = self.context(trace_id, execution.id);
         span.attributes = vec![
-            KeyValue::new("triton.model_name", visit.start.model.clone()),
-            KeyValue::new("triton.model_version", visit.start.version),
+            KeyValue::new("triton.model_name", model_span.start.model.clone()),
+            KeyValue::new("triton.model_version", model_span.start.version),
         ];
-        span.attributes.extend(of_execution(execution));
+        span.attributes.extend(execution_attributes(execution));
         span.links.links.extend(execution.links.iter().map(|(trace, id)| link(*trace, *id)));
-        if let Some(error) = &visit.error {
+        if let Some(error) = &model_span.error {
             self.fail(&mut span, error, ended);
         }
         span
@@ -215,12 +245,13 @@ impl Request<'_> {
     fn span(
         &self,
         name: impl Into<Cow<'static, str>>,
-        (id, above): (u64, u64),
-        (start, end): Interval,
+        id: u64,
+        parent: u64,
+        Interval { start, end }: Interval,
     ) -> SpanData {
         SpanData {
             span_context: self.context(self.finished.trace_id, id),
-            parent_span_id: SpanId::from(above),
+            parent_span_id: SpanId::from(parent),
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
             name: name.into(),
@@ -250,7 +281,7 @@ impl Request<'_> {
     fn fail(&self, span: &mut SpanData, error: &Error, at: Instant) {
         let text = error.to_string();
         let attributes = vec![
-            KeyValue::new("exception.type", kind(error.kind())),
+            KeyValue::new("exception.type", error_type(error.kind())),
             KeyValue::new("exception.message", text.clone()),
         ];
         let event = Event::new("exception", self.clock.at(at), attributes, 0);
@@ -259,7 +290,7 @@ impl Request<'_> {
     }
 }
 
-fn of_execution(execution: &BatchExecution) -> [KeyValue; 3] {
+fn execution_attributes(execution: &BatchExecution) -> [KeyValue; 3] {
     [
         KeyValue::new("troupe.instance", execution.instance.clone()),
         KeyValue::new("troupe.batch.requests", execution.requests as i64),
@@ -274,7 +305,7 @@ fn link(trace_id: u128, id: u64) -> Link {
 }
 
 /// Triton's words for its codes.
-fn kind(kind: ErrorKind) -> &'static str {
+fn error_type(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Unknown => "Unknown",
         ErrorKind::Internal => "Internal",

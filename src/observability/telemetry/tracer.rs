@@ -1,4 +1,4 @@
-//! Decides at the door whether a request is traced, and knows where its trace goes.
+//! Samples requests on arrival, and knows where their traces go.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::{
     collector::Collector,
     exporter::Exporter,
-    file::{self, Writer},
+    file::{self, FileWriter},
     setting::{SampleCounter, Settings, TraceUpdate, Values},
 };
 use troupe_base::{
@@ -23,7 +23,7 @@ use troupe_base::{
 };
 use troupe_options::{TraceConfig, TraceMode};
 
-/// Shared by all doors.
+/// The tracer of one server, shared by its listeners.
 pub struct Tracer {
     /// Some requests of some models are traced.
     is_on: AtomicBool,
@@ -37,7 +37,7 @@ pub struct Tracer {
 /// Where traces go.
 enum Destination {
     Nowhere,
-    File(Arc<Writer>),
+    File(Arc<FileWriter>),
     Collector(Arc<Exporter>, Vec<(&'static str, String)>),
 }
 
@@ -54,7 +54,7 @@ impl Tracer {
                 Destination::Collector(Exporter::start(collector)?, shown)
             }
             TraceMode::Triton if config.file.is_empty() => Destination::Nowhere,
-            TraceMode::Triton => Destination::File(Writer::start(config.file.as_str().into())?),
+            TraceMode::Triton => Destination::File(FileWriter::start(config.file.as_str().into())?),
         };
         Ok(Tracer::new(config, to))
     }
@@ -178,7 +178,7 @@ impl Destination {
             Destination::Nowhere => None,
             Destination::File(writer) => {
                 let (levels, frequency) = (values.levels, values.log_frequency);
-                let series = file::Series { levels, frequency, tally: tally.clone() };
+                let series = file::TraceSeries { levels, frequency, tally: tally.clone() };
                 Some(Arc::new(writer.sink(series)))
             }
             Destination::Collector(exporter, _) => Some(exporter.clone()),

@@ -2,6 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use time::UtcDateTime;
+
 /// Nanoseconds.
 pub(super) fn time(ns: f64) -> String {
     match ns {
@@ -47,26 +49,11 @@ pub(super) fn plain(text: &str) -> String {
 
 /// `2026-11-21 08:30 UTC`.
 pub(super) fn date(time: SystemTime) -> String {
-    let minutes = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
-    let (mut day, mut year) = (minutes / 1440, 1970);
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-    let days = |year| if is_leap(year) { 366 } else { 365 };
-    while days(year) <= day {
-        day -= days(year);
-        year += 1;
-    }
-    let february = if is_leap(year) { 29 } else { 28 };
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    let (hour, minute) = (minutes / 60 % 24, minutes % 60);
-    format!("{year}-{month:02}-{:02} {hour:02}:{minute:02} UTC", day + 1)
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // Clocks beyond the year 9999 show the first day of 1970.
+    let date = UtcDateTime::from_unix_timestamp(seconds as i64).unwrap_or(UtcDateTime::UNIX_EPOCH);
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", date.hour(), date.minute())
 }
 
 #[cfg(test)]

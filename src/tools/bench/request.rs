@@ -3,11 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::super::{
-    half::{to_bf16, to_fp16},
-    input,
-    literal::push_string,
-};
+use super::super::{input, literal::push_string};
 use troupe_base::tensor::{DataType, Shape, Tensor, element_count};
 use troupe_options::BenchArguments;
 use troupe_proto::inference::{
@@ -176,8 +172,8 @@ fn element(
         DataType::Uint16 | DataType::Int16 => data.extend((bit as u16).to_le_bytes()),
         DataType::Uint32 | DataType::Int32 => data.extend((bit as u32).to_le_bytes()),
         DataType::Uint64 | DataType::Int64 => data.extend(bit.to_le_bytes()),
-        DataType::Fp16 => data.extend(to_fp16(fraction).to_le_bytes()),
-        DataType::Bf16 => data.extend(to_bf16(fraction).to_le_bytes()),
+        DataType::Fp16 => data.extend(half::f16::from_f32(fraction).to_le_bytes()),
+        DataType::Bf16 => data.extend(half::bf16::from_f32(fraction).to_le_bytes()),
         DataType::Fp32 => data.extend(fraction.to_le_bytes()),
         DataType::Fp64 => data.extend(f64::from(fraction).to_le_bytes()),
         DataType::Bytes => {

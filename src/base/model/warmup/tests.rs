@@ -163,7 +163,7 @@ fn what_the_model_cannot_take_is_a_problem_with_its_line() {
 #[test]
 fn memory_has_a_limit() {
     let one = "batch_size: 1";
-    let limit = format!("takes more than {LIMIT} bytes");
+    let limit = format!("takes more than {MAX_SAMPLE_BYTES} bytes");
     for dims in ["1000000000,2", "9223372036854775807,1"] {
         let text = format!("shape [{dims}] of input 'x' {limit}");
         wrong(one, &[&format!("x FP32 {dims} random_data: true")], &text);
