@@ -15,25 +15,25 @@ use troupe_base::{
 };
 
 /// One kind of model, by its name in `backend:`.
-struct Kind {
+struct BackendEntry {
     /// As configs spell it.
     name: &'static str,
     complete: fn(&Backends, &Settings, &ModelFiles, &str) -> Result<Option<String>>,
     prepare: fn(&Backends, &Settings, &ModelFiles, Arc<ModelConfig>) -> Result<Backend>,
 }
 
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[BackendEntry] = &[
+    BackendEntry {
         name: "native",
         complete: |_, _, _, _| Ok(None),
         prepare: |_, _, _, config| native::prepare(config),
     },
-    Kind {
+    BackendEntry {
         name: "onnxruntime",
         complete: |_, settings, files, config| onnx::complete(settings, files, config),
         prepare: |_, settings, files, config| onnx::prepare(settings, files, config),
     },
-    Kind {
+    BackendEntry {
         name: "python",
         complete: |all, settings, files, config| {
             python::complete(&all.python, settings, files, config)
@@ -73,7 +73,7 @@ impl Backends {
 /// One backend of a server.
 pub struct BackendKind<'a> {
     all: &'a Backends,
-    kind: &'static Kind,
+    kind: &'static BackendEntry,
 }
 
 impl BackendKind<'_> {

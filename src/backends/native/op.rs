@@ -50,13 +50,13 @@ impl OpenLocal for Op {
         self.placement
     }
     fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
-        Ok(Box::new(Runner((self.open)())))
+        Ok(Box::new(NativeRunner((self.open)())))
     }
 }
 
-struct Runner(Box<Run>);
+struct NativeRunner(Box<Run>);
 
-impl Executor for Runner {
+impl Executor for NativeRunner {
     fn execute(&mut self, batch: Batch<'_>) -> Result<Tensors> {
         (self.0)(batch.inputs, batch.rows)
     }

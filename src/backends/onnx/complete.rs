@@ -2,7 +2,7 @@
 
 use super::{
     dtype,
-    graph::{Declared, Form, Graph},
+    graph::{DeclaredTensor, ModelGraph, TensorForm},
 };
 use troupe_base::{
     backend::Settings,
@@ -28,24 +28,24 @@ pub(super) fn is_complete(config: &ModelConfig) -> bool {
 pub(super) fn found(
     settings: &Settings,
     config: &ModelConfig,
-    graph: &Graph,
+    graph: &ModelGraph,
 ) -> Result<AutoComplete> {
     let max_batch_size = max_batch_size(settings, config, graph)?;
     let batches = 0 < max_batch_size;
-    let form = |it: &Declared, kind| {
+    let form = |it: &DeclaredTensor, kind| {
         let (data_type, dims, reshape) = found_form(config, it, kind)?.of(batches);
         Ok((it.name.clone(), data_type, dims, reshape))
     };
-    let input = |it: &Declared| -> Result<ModelInput> {
+    let input = |it: &DeclaredTensor| -> Result<ModelInput> {
         let (name, data_type, dims, reshape) = form(it, "input")?;
         Ok(ModelInput { name, data_type, dims, reshape, ..Default::default() })
     };
-    let output = |it: &Declared| -> Result<ModelOutput> {
+    let output = |it: &DeclaredTensor| -> Result<ModelOutput> {
         let (name, data_type, dims, reshape) = form(it, "output")?;
         Ok(ModelOutput { name, data_type, dims, reshape, ..Default::default() })
     };
     // Outputs nobody asks for may be of any kind.
-    let is_asked = |it: &&Declared| {
+    let is_asked = |it: &&DeclaredTensor| {
         config.output.is_empty() || config.output.iter().any(|written| written.name == it.name)
     };
     Ok(AutoComplete {
@@ -64,11 +64,11 @@ fn is_whole(config: &ModelConfig) -> bool {
 }
 
 /// Element type and full dims.
-struct Found(i32, Vec<i64>);
+struct FoundTensor(i32, Vec<i64>);
 
-impl Found {
+impl FoundTensor {
     fn of(self, batches: bool) -> (i32, Vec<i64>, Option<ModelTensorReshape>) {
-        let Found(dtype, mut dims) = self;
+        let FoundTensor(dtype, mut dims) = self;
         if batches && !dims.is_empty() {
             dims.remove(0);
         }
@@ -80,8 +80,8 @@ impl Found {
     }
 }
 
-fn found_form(config: &ModelConfig, declared: &Declared, kind: &str) -> Result<Found> {
-    let Form { element, dims } = declared.form().map_err(Error::unsupported)?;
+fn found_form(config: &ModelConfig, declared: &DeclaredTensor, kind: &str) -> Result<FoundTensor> {
+    let TensorForm { element, dims } = declared.form().map_err(Error::unsupported)?;
     let dtype = dtype::from_onnx(*element).ok_or_else(|| {
         Error::unsupported(format!(
             "unsupported datatype TYPE_{} for {kind} '{}' for model '{}'",
@@ -90,13 +90,13 @@ fn found_form(config: &ModelConfig, declared: &Declared, kind: &str) -> Result<F
             config.name
         ))
     })?;
-    Ok(Found(dtype.to_proto(), dims.clone()))
+    Ok(FoundTensor(dtype.to_proto(), dims.clone()))
 }
 
-fn max_batch_size(settings: &Settings, config: &ModelConfig, graph: &Graph) -> Result<i32> {
+fn max_batch_size(settings: &Settings, config: &ModelConfig, graph: &ModelGraph) -> Result<i32> {
     let (m, written) = (&config.name, config.max_batch_size);
     let all = graph.inputs.iter().chain(&graph.outputs);
-    let dims = |it: &Declared| it.kind.as_ref().map_or(&[][..], |form| &form.dims).to_vec();
+    let dims = |it: &DeclaredTensor| it.kind.as_ref().map_or(&[][..], |form| &form.dims).to_vec();
     let can_batch = all.clone().all(|it| dims(it).first() == Some(&-1));
     if written != 0 && !is_whole(config) && !can_batch {
         return Err(Error::invalid(format!(

@@ -6,32 +6,32 @@ use ort::{
 };
 
 /// The tensors of a loaded model.
-pub(super) struct Graph {
-    pub(super) inputs: Vec<Declared>,
+pub(super) struct ModelGraph {
+    pub(super) inputs: Vec<DeclaredTensor>,
     /// Inputs with a value in the file: requests may leave them out.
-    pub(super) initializers: Vec<Declared>,
-    pub(super) outputs: Vec<Declared>,
+    pub(super) initializers: Vec<DeclaredTensor>,
+    pub(super) outputs: Vec<DeclaredTensor>,
 }
 
 /// One input or output.
-pub(super) struct Declared {
+pub(super) struct DeclaredTensor {
     pub(super) name: String,
     /// What it is when it is no tensor, in ONNX Runtime's words.
-    pub(super) kind: Result<Form, &'static str>,
+    pub(super) kind: Result<TensorForm, &'static str>,
 }
 
 /// Element type and dimensions of a declared tensor.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Form {
+pub(super) struct TensorForm {
     pub(super) element: TensorElementType,
     /// -1: any size. Empty: a scalar.
     pub(super) dims: Vec<i64>,
 }
 
 /// Asks a session.
-pub(super) fn read(session: &Session) -> Graph {
+pub(super) fn read(session: &Session) -> ModelGraph {
     let outlet = |it: &ort::value::Outlet| declared(it.name(), it.dtype());
-    Graph {
+    ModelGraph {
         inputs: session.inputs().iter().map(outlet).collect(),
         initializers: session
             .overridable_initializers()
@@ -42,19 +42,21 @@ pub(super) fn read(session: &Session) -> Graph {
     }
 }
 
-fn declared(name: &str, dtype: &ValueType) -> Declared {
+fn declared(name: &str, dtype: &ValueType) -> DeclaredTensor {
     let kind = match dtype {
-        ValueType::Tensor { ty, shape, .. } => Ok(Form { element: *ty, dims: shape.to_vec() }),
+        ValueType::Tensor { ty, shape, .. } => {
+            Ok(TensorForm { element: *ty, dims: shape.to_vec() })
+        }
         ValueType::Sequence(_) => Err("ONNX_TYPE_SEQUENCE"),
         ValueType::Map { .. } => Err("ONNX_TYPE_MAP"),
         ValueType::Optional(_) => Err("ONNX_TYPE_OPTIONAL"),
     };
-    Declared { name: name.to_owned(), kind }
+    DeclaredTensor { name: name.to_owned(), kind }
 }
 
-impl Declared {
+impl DeclaredTensor {
     /// Triton's text for what requests cannot carry.
-    pub(super) fn form(&self) -> Result<&Form, String> {
+    pub(super) fn form(&self) -> Result<&TensorForm, String> {
         self.kind.as_ref().map_err(|kind| {
             format!(
                 "Unsupported ONNX Type '{kind}' for I/O '{}', expected 'ONNX_TYPE_TENSOR'.",

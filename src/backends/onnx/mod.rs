@@ -16,7 +16,7 @@ mod value;
 
 use std::sync::Arc;
 
-use self::{options::Options, run::Runner, session::ModelFile};
+use self::{options::OnnxOptions, run::OnnxRunner, session::ModelFile};
 use troupe_base::{
     backend::{Backend, Executor, InstanceName, ModelFiles, OpenLocal, Placement, Settings},
     config::{self, ModelConfig, Problem, json},
@@ -49,7 +49,7 @@ pub fn prepare(
         options::read(&config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let file = session::find(files, &config.default_model_filename)?;
     library::environment(settings, &files.name)?;
-    Ok(Backend::Local(Arc::new(Opener { settings: settings.clone(), config, options, file })))
+    Ok(Backend::Local(Arc::new(OnnxOpener { settings: settings.clone(), config, options, file })))
 }
 
 fn refuse_global_threadpool(settings: &Settings) -> Result<()> {
@@ -63,14 +63,14 @@ fn refuse_global_threadpool(settings: &Settings) -> Result<()> {
     }
 }
 
-struct Opener {
+struct OnnxOpener {
     settings: Settings,
     config: Arc<ModelConfig>,
-    options: Options,
+    options: OnnxOptions,
     file: ModelFile,
 }
 
-impl OpenLocal for Opener {
+impl OpenLocal for OnnxOpener {
     fn placement(&self) -> Placement {
         Placement::Own
     }
@@ -84,7 +84,7 @@ impl OpenLocal for Opener {
         let signature = signature.map_err(|it| Error::invalid(config::join_messages(&it)))?;
         let run = session::run_options(&self.options);
         let run = run.map_err(|error| Error::internal(value::told(&error)))?;
-        Ok(Box::new(Runner::new(session, run, self.config.name.clone(), signature)?))
+        Ok(Box::new(OnnxRunner::new(session, run, self.config.name.clone(), signature)?))
     }
 }
 

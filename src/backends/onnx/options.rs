@@ -19,7 +19,7 @@ const SESSION_ENTRIES: [&str; 4] = ["session.", "optimization.", "ep.", "mlas."]
 const SHRINKAGE: &str = "memory.enable_memory_arena_shrinkage";
 
 /// How sessions of one model are made.
-pub(super) struct Options {
+pub(super) struct OnnxOptions {
     pub(super) level: GraphOptimizationLevel,
     pub(super) parallel: bool,
     pub(super) intra_op_threads: usize,
@@ -32,9 +32,9 @@ pub(super) struct Options {
 }
 
 /// Reads a finished config; parameters that mean nothing here are said to.
-pub(super) fn read(config: &ModelConfig) -> Result<Options, Vec<Problem>> {
+pub(super) fn read(config: &ModelConfig) -> Result<OnnxOptions, Vec<Problem>> {
     let mut reader = Reader { config, problems: Vec::new() };
-    let options = Options {
+    let options = OnnxOptions {
         level: reader.level(),
         parallel: reader.parallel(),
         intra_op_threads: reader.threads("intra_op_thread_count", threads_of_an_instance(config)),

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use super::{
     aligned::{Aligned, aligned},
     dtype,
-    signature::{Expected, Reads, Signature, Writes},
-    value::{self, Output, Value},
+    signature::{ExpectedDims, Reads, Signature, Writes},
+    value::{self, OnnxValue, OutputValue},
 };
 use troupe_base::{
     backend::{Batch, Executor, Tensors},
@@ -25,7 +25,7 @@ use troupe_base::{
 ///
 /// The raw `Run` of the C API: the safe one makes names, allocators and types anew at each call,
 /// which took 4.6 µs instead of 3.5 µs for `add_sub` of 16 floats (two busy cores, ±0.1).
-pub(super) struct Runner {
+pub(super) struct OnnxRunner {
     session: Session,
     options: RunOptions,
     memory: MemoryInfo<'static>,
@@ -42,17 +42,17 @@ struct Named<T> {
     tensor: T,
 }
 
-impl Runner {
+impl OnnxRunner {
     /// Resolves the names of a checked signature.
     pub(super) fn new(
         session: Session,
         options: RunOptions,
         model: Arc<str>,
         signature: Signature,
-    ) -> Result<Runner> {
+    ) -> Result<OnnxRunner> {
         let inputs = signature.inputs.into_iter().map(|it| named(it.name.clone(), it.dtype, it));
         let outputs = signature.outputs.into_iter().map(|it| named(it.name.clone(), it.dtype, it));
-        Ok(Runner {
+        Ok(OnnxRunner {
             session,
             options,
             memory: MemoryInfo::default(),
@@ -70,7 +70,7 @@ fn named<T>(name: Arc<str>, dtype: DataType, tensor: T) -> Result<Named<T>> {
     Ok(Named { name: CString::new(&*name).map_err(nul)?, element, tensor })
 }
 
-impl Executor for Runner {
+impl Executor for OnnxRunner {
     fn execute(&mut self, batch: Batch<'_>) -> Result<Tensors> {
         let Batch { inputs, rows, .. } = batch;
         let given = || {
@@ -81,10 +81,10 @@ impl Executor for Runner {
         let names: SmallVec<[_; 8]> = given().map(|(slot, _)| slot.name.as_ptr()).collect();
         let values =
             given().zip(&data).map(|((slot, tensor), data)| self.value(slot, tensor, data));
-        let values: SmallVec<[Value<'_>; 8]> = values.collect::<Result<_>>()?;
+        let values: SmallVec<[OnnxValue<'_>; 8]> = values.collect::<Result<_>>()?;
         let wanted: SmallVec<[_; 8]> = self.outputs.iter().map(|it| it.name.as_ptr()).collect();
         let results = value::run(&mut self.session, &self.options, (&names, &values), &wanted)?;
-        let read = |(slot, result): (&Named<Writes>, Option<Output>)| {
+        let read = |(slot, result): (&Named<Writes>, Option<OutputValue>)| {
             let result = result.ok_or_else(|| self.wrong(slot, "was not given by the model"))?;
             self.read(slot, result, rows, &values).map(Some)
         };
@@ -92,27 +92,27 @@ impl Executor for Runner {
     }
 }
 
-impl Runner {
+impl OnnxRunner {
     fn value<'a>(
         &self,
         slot: &Named<Reads>,
         tensor: &Tensor,
         data: &'a Aligned<'a>,
-    ) -> Result<Value<'a>> {
+    ) -> Result<OnnxValue<'a>> {
         let shape = if slot.tensor.is_scalar { &[] } else { tensor.shape() };
         if tensor.dtype() == DataType::Bytes {
-            return Value::strings(&self.allocator, shape, tensor);
+            return OnnxValue::strings(&self.allocator, shape, tensor);
         }
-        Value::over(&self.memory, slot.element, shape, data)
+        OnnxValue::over(&self.memory, slot.element, shape, data)
     }
 
     /// Checks an output, because a model may not keep what it declared.
     fn read(
         &self,
         slot: &Named<Writes>,
-        output: Output,
+        output: OutputValue,
         rows: u32,
-        inputs: &[Value<'_>],
+        inputs: &[OnnxValue<'_>],
     ) -> Result<Tensor> {
         let (element, shape) = output.form().map_err(|it| self.wrong(slot, &it.to_string()))?;
         let dtype = slot.tensor.dtype;
@@ -132,11 +132,11 @@ impl Runner {
     /// The shape as the rest of the server knows it.
     fn outer(&self, slot: &Named<Writes>, shape: &Shape, rows: u32) -> Result<Shape> {
         let dims = match &slot.tensor.dims {
-            Expected::Any => return Ok(shape.clone()),
-            Expected::Scalar(dims) if shape.is_empty() => {
+            ExpectedDims::Any => return Ok(shape.clone()),
+            ExpectedDims::Scalar(dims) if shape.is_empty() => {
                 return Ok(dims.iter().copied().collect());
             }
-            Expected::Scalar(dims) | Expected::Dims(dims) => dims,
+            ExpectedDims::Scalar(dims) | ExpectedDims::Dims(dims) => dims,
         };
         let lead = (0 < rows).then_some(i64::from(rows));
         let expected: Shape = lead.into_iter().chain(dims.iter().copied()).collect();

@@ -12,7 +12,7 @@ use ort::{
     },
 };
 
-use super::{options::Options, value::told};
+use super::{options::OnnxOptions, value::told};
 use troupe_base::{
     backend::{InstanceName, ModelFiles},
     error::{Error, Result},
@@ -60,7 +60,7 @@ impl ModelFile {
     pub(super) fn open(
         &self,
         environment: &Environment,
-        options: &Options,
+        options: &OnnxOptions,
         instance: &InstanceName,
     ) -> Result<Session> {
         let builder = configured(environment, options);
@@ -86,7 +86,7 @@ fn quiet(environment: &Environment) -> ort::Result<SessionBuilder> {
     Ok(builder.with_intra_op_spinning(false)?.with_inter_op_spinning(false)?)
 }
 
-fn configured(environment: &Environment, options: &Options) -> ort::Result<SessionBuilder> {
+fn configured(environment: &Environment, options: &OnnxOptions) -> ort::Result<SessionBuilder> {
     let mut builder = quiet(environment)?
         .with_optimization_level(options.level)?
         .with_parallel_execution(options.parallel)?
@@ -105,7 +105,7 @@ fn configured(environment: &Environment, options: &Options) -> ort::Result<Sessi
 }
 
 /// What each run of a model is told.
-pub(super) fn run_options(options: &Options) -> ort::Result<RunOptions> {
+pub(super) fn run_options(options: &OnnxOptions) -> ort::Result<RunOptions> {
     let mut run = RunOptions::new()?;
     // A failed run is an answer; in the log it would be said twice.
     run.set_log_level(LogLevel::Fatal)?;

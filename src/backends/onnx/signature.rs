@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     dtype,
-    graph::{Declared, Form, Graph},
+    graph::{DeclaredTensor, ModelGraph, TensorForm},
 };
 use troupe_base::{
     config::{ModelConfig, Output, Problem},
@@ -35,12 +35,12 @@ pub(super) struct Reads {
 pub(super) struct Writes {
     pub(super) name: Arc<str>,
     pub(super) dtype: DataType,
-    pub(super) dims: Expected,
+    pub(super) dims: ExpectedDims,
 }
 
 /// The shape an output must have, without the batch.
 #[derive(Debug)]
-pub(super) enum Expected {
+pub(super) enum ExpectedDims {
     /// What comes out is scattered by `batch_output`.
     Any,
     /// No dimension; clients see these.
@@ -50,20 +50,20 @@ pub(super) enum Expected {
 }
 
 /// Settles which tensor of the config is which of the model.
-pub(super) fn settle(config: &ModelConfig, graph: &Graph) -> Result<Signature, Vec<Problem>> {
-    let mut check = Check { config, problems: Vec::new() };
+pub(super) fn settle(config: &ModelConfig, graph: &ModelGraph) -> Result<Signature, Vec<Problem>> {
+    let mut check = SignatureCheck { config, problems: Vec::new() };
     let read = written_inputs(config);
     check.count(&read, graph);
-    let known: Vec<&Declared> = graph.inputs.iter().chain(&graph.initializers).collect();
+    let known: Vec<&DeclaredTensor> = graph.inputs.iter().chain(&graph.initializers).collect();
     let inputs = read.into_iter().filter_map(|it| check.input(it, &known)).collect();
     let written = written_outputs(config);
-    let known: Vec<&Declared> = graph.outputs.iter().collect();
+    let known: Vec<&DeclaredTensor> = graph.outputs.iter().collect();
     let outputs = written.into_iter().filter_map(|it| check.output(it, &known)).collect();
     if check.problems.is_empty() { Ok(Signature { inputs, outputs }) } else { Err(check.problems) }
 }
 
 /// A tensor as the config has it.
-struct Written {
+struct WrittenTensor {
     /// `input[3]`.
     path: String,
     kind: &'static str,
@@ -83,9 +83,9 @@ enum Shape {
     Dims(Vec<i64>),
 }
 
-fn written_inputs(config: &ModelConfig) -> Vec<Written> {
+fn written_inputs(config: &ModelConfig) -> Vec<WrittenTensor> {
     let declared = config.inputs.iter().zip(&config.proto.input).enumerate();
-    let inputs = declared.map(|(index, (input, proto))| Written {
+    let inputs = declared.map(|(index, (input, proto))| WrittenTensor {
         path: format!("input[{index}]"),
         kind: "input",
         name: input.name.clone(),
@@ -97,7 +97,7 @@ fn written_inputs(config: &ModelConfig) -> Vec<Written> {
         optional: input.optional,
     });
     let computed = config.proto.batch_input.iter().enumerate().flat_map(|(index, batch)| {
-        batch.target_name.iter().map(move |name| Written {
+        batch.target_name.iter().map(move |name| WrittenTensor {
             path: format!("batch_input[{index}]"),
             kind: "input",
             name: name.as_str().into(),
@@ -109,7 +109,7 @@ fn written_inputs(config: &ModelConfig) -> Vec<Written> {
     inputs.chain(computed).collect()
 }
 
-fn written_outputs(config: &ModelConfig) -> Vec<Written> {
+fn written_outputs(config: &ModelConfig) -> Vec<WrittenTensor> {
     let scattered: BTreeSet<&str> = config
         .proto
         .batch_output
@@ -117,7 +117,7 @@ fn written_outputs(config: &ModelConfig) -> Vec<Written> {
         .flat_map(|it| it.target_name.iter().map(String::as_str))
         .collect();
     let declared = config.outputs.iter().zip(&config.proto.output).enumerate();
-    let output = |(index, (output, proto)): (usize, (&Output, &ModelOutput))| Written {
+    let output = |(index, (output, proto)): (usize, (&Output, &ModelOutput))| WrittenTensor {
         path: format!("output[{index}]"),
         kind: "output",
         name: output.name.clone(),
@@ -137,13 +137,13 @@ fn inner(dims: &[i64], reshape: Option<&ModelTensorReshape>) -> Vec<i64> {
     reshape.map_or_else(|| dims.to_vec(), |it| it.shape.clone())
 }
 
-struct Check<'a> {
+struct SignatureCheck<'a> {
     config: &'a ModelConfig,
     problems: Vec<Problem>,
 }
 
-impl Check<'_> {
-    fn count(&mut self, written: &[Written], graph: &Graph) {
+impl SignatureCheck<'_> {
+    fn count(&mut self, written: &[WrittenTensor], graph: &ModelGraph) {
         let m = &self.config.name;
         let expected = written.iter().filter(|it| !it.optional).count();
         if expected != graph.inputs.len() {
@@ -164,7 +164,7 @@ impl Check<'_> {
         }
     }
 
-    fn input(&mut self, written: Written, known: &[&Declared]) -> Option<Reads> {
+    fn input(&mut self, written: WrittenTensor, known: &[&DeclaredTensor]) -> Option<Reads> {
         let m = &self.config.name;
         if written.optional && 0 < self.config.max_batch_size {
             let text = format!(
@@ -202,24 +202,32 @@ impl Check<'_> {
         Some(Reads { name: written.name, dtype: written.dtype, is_scalar })
     }
 
-    fn output(&mut self, written: Written, known: &[&Declared]) -> Option<Writes> {
+    fn output(&mut self, written: WrittenTensor, known: &[&DeclaredTensor]) -> Option<Writes> {
         let form = self.same(&written, known)?;
         let dims = match written.shape {
-            Shape::Unsaid | Shape::Ragged => Expected::Any,
+            Shape::Unsaid | Shape::Ragged => ExpectedDims::Any,
             Shape::Dims(dims) => {
                 let text = self.unlike(&written.name, form, &dims, |model, dim| model == dim);
                 if let Some(text) = text {
                     self.problem(&format!("{}.dims", written.path), text);
                 }
-                if form.dims.is_empty() { Expected::Scalar(dims) } else { Expected::Dims(dims) }
+                if form.dims.is_empty() {
+                    ExpectedDims::Scalar(dims)
+                } else {
+                    ExpectedDims::Dims(dims)
+                }
             }
         };
         Some(Writes { name: written.name, dtype: written.dtype, dims })
     }
 
     /// The model's tensor of that name, if it is one that requests can carry.
-    fn same<'a>(&mut self, written: &Written, known: &[&'a Declared]) -> Option<&'a Form> {
-        let Written { path, kind, name, .. } = written;
+    fn same<'a>(
+        &mut self,
+        written: &WrittenTensor,
+        known: &[&'a DeclaredTensor],
+    ) -> Option<&'a TensorForm> {
+        let WrittenTensor { path, kind, name, .. } = written;
         let Some(declared) = known.iter().find(|it| *it.name == **name) else {
             let names: BTreeSet<&str> = known.iter().map(|it| it.name.as_str()).collect();
             let names: Vec<&str> = names.into_iter().collect();
@@ -248,7 +256,7 @@ impl Check<'_> {
     fn unlike(
         &self,
         name: &str,
-        form: &Form,
+        form: &TensorForm,
         dims: &[i64],
         fits: impl Fn(i64, i64) -> bool,
     ) -> Option<String> {

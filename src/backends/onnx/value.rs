@@ -28,14 +28,14 @@ use troupe_base::{
 pub(super) type Element = i32;
 
 /// A value of ONNX Runtime; it may lie in bytes of ours, which then outlive it.
-pub(super) struct Value<'a> {
+pub(super) struct OnnxValue<'a> {
     value: NonNull<OrtValue>,
     /// The addresses of those bytes; empty if it has memory of its own.
     lent: Range<usize>,
     lender: PhantomData<&'a [u8]>,
 }
 
-impl Drop for Value<'_> {
+impl Drop for OnnxValue<'_> {
     #[allow(unsafe_code, reason = "a call of the C API")]
     fn drop(&mut self) {
         // SAFETY: the value is ours, and nobody uses it after this.
@@ -60,7 +60,7 @@ fn owned(value: *mut OrtValue) -> Result<NonNull<OrtValue>> {
     NonNull::new(value).ok_or_else(|| Error::internal("ONNX Runtime gave no value"))
 }
 
-impl<'a> Value<'a> {
+impl<'a> OnnxValue<'a> {
     /// Numbers in memory of ours, read but never written by ONNX Runtime.
     #[allow(unsafe_code, reason = "a call of the C API")]
     pub(super) fn over(
@@ -68,7 +68,7 @@ impl<'a> Value<'a> {
         element: ONNXTensorElementDataType,
         shape: &[i64],
         data: &'a Aligned<'a>,
-    ) -> Result<Value<'a>> {
+    ) -> Result<OnnxValue<'a>> {
         let data = data.bytes();
         let mut value = ptr::null_mut();
         // SAFETY: `data` and `shape` are valid for their lengths, and `data` outlives the value by
@@ -85,7 +85,7 @@ impl<'a> Value<'a> {
             )
         })?;
         let start = data.as_ptr() as usize;
-        Ok(Value { value: owned(value)?, lent: start..start + data.len(), lender: PhantomData })
+        Ok(OnnxValue { value: owned(value)?, lent: start..start + data.len(), lender: PhantomData })
     }
 
     /// The strings of a BYTES tensor, copied: ONNX Runtime wants each in memory of its own.
@@ -94,7 +94,7 @@ impl<'a> Value<'a> {
         allocator: &Allocator,
         shape: &[i64],
         tensor: &Tensor,
-    ) -> Result<Value<'static>> {
+    ) -> Result<OnnxValue<'static>> {
         let mut value = ptr::null_mut();
         let string = ONNXTensorElementDataType::ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING;
         // SAFETY: `shape` is valid for its length.
@@ -107,7 +107,7 @@ impl<'a> Value<'a> {
                 &mut value,
             )
         })?;
-        let value = Value { value: owned(value)?, lent: 0..0, lender: PhantomData };
+        let value = OnnxValue { value: owned(value)?, lent: 0..0, lender: PhantomData };
         for (index, text) in tensor.strings().enumerate() {
             let mut place: *mut c_char = ptr::null_mut();
             // SAFETY: the value is a tensor of strings; an index beyond its end is an error.
@@ -133,9 +133,9 @@ impl<'a> Value<'a> {
 pub(super) fn run(
     session: &mut Session,
     options: &RunOptions,
-    inputs: (&[*const c_char], &[Value<'_>]),
+    inputs: (&[*const c_char], &[OnnxValue<'_>]),
     outputs: &[*const c_char],
-) -> Result<SmallVec<[Option<Output>; 4]>> {
+) -> Result<SmallVec<[Option<OutputValue>; 4]>> {
     let (names, values) = inputs;
     debug_assert_eq!(names.len(), values.len());
     let values: SmallVec<[*const OrtValue; 8]> =
@@ -157,20 +157,20 @@ pub(super) fn run(
     // Owned before anything can fail.
     let session = session.inner();
     let output = |value| {
-        let value = Value { value: NonNull::new(value)?, lent: 0..0, lender: PhantomData };
-        Some(Output { value, _session: session.clone() })
+        let value = OnnxValue { value: NonNull::new(value)?, lent: 0..0, lender: PhantomData };
+        Some(OutputValue { value, _session: session.clone() })
     };
     let results = results.into_iter().map(output).collect();
     checked(status).map(|()| results)
 }
 
 /// A value that a run made, and the session its memory comes from, which ends after it.
-pub(super) struct Output {
-    value: Value<'static>,
+pub(super) struct OutputValue {
+    value: OnnxValue<'static>,
     _session: Arc<SharedSessionInner>,
 }
 
-impl Output {
+impl OutputValue {
     /// Element type and shape; an error when it is no tensor.
     #[allow(unsafe_code, reason = "calls of the C API")]
     pub(super) fn form(&self) -> Result<(Element, Shape)> {
@@ -202,7 +202,7 @@ impl Output {
 
     /// The `len` bytes of its numbers, not copied unless they lie in an input's memory.
     #[allow(unsafe_code, reason = "wraps memory of ONNX Runtime")]
-    pub(super) fn numbers(self, len: usize, inputs: &[Value<'_>]) -> Result<Bytes> {
+    pub(super) fn numbers(self, len: usize, inputs: &[OnnxValue<'_>]) -> Result<Bytes> {
         if len == 0 {
             return Ok(Bytes::new());
         }
@@ -213,7 +213,7 @@ impl Output {
         })?;
         let data = NonNull::new(data.cast::<u8>())
             .ok_or_else(|| Error::internal("ONNX Runtime gave a tensor without memory"))?;
-        let numbers = Numbers { data, len, _output: self };
+        let numbers = OutputNumbers { data, len, _output: self };
         let address = data.as_ptr() as usize;
         // A model may give an input back as it is; the request's bytes end before the answer's.
         if inputs.iter().any(|it| it.lent.contains(&address)) {
@@ -262,17 +262,17 @@ fn prefix_lengths(bytes: &mut [u8], starts: &[usize]) -> Result<()> {
 }
 
 /// Keeps an output as long as somebody reads its bytes.
-struct Numbers {
+struct OutputNumbers {
     data: NonNull<u8>,
     len: usize,
-    _output: Output,
+    _output: OutputValue,
 }
 
 #[allow(unsafe_code, reason = "it moves to the thread that answers")]
 // SAFETY: ONNX Runtime neither writes an output after its run nor cares which thread releases it.
-unsafe impl Send for Numbers {}
+unsafe impl Send for OutputNumbers {}
 
-impl AsRef<[u8]> for Numbers {
+impl AsRef<[u8]> for OutputNumbers {
     #[allow(unsafe_code, reason = "memory of ONNX Runtime")]
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the value is kept beside the pointer; `len` follows from its own shape and type.

@@ -100,7 +100,7 @@ pub fn prepare(
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let fork_server = environment::fork_server(&choice)?;
     let (settings, files) = (settings.clone(), files.clone());
-    let mut opener = Opener {
+    let mut opener = PythonOpener {
         servers,
         settings,
         files,
@@ -133,7 +133,7 @@ fn wanted_concurrency(config: &ModelConfig) -> Result<Option<NonZeroUsize>> {
     })
 }
 
-struct Opener {
+struct PythonOpener {
     servers: Arc<ForkServers>,
     settings: Settings,
     files: ModelFiles,
@@ -146,7 +146,7 @@ struct Opener {
     preload: Option<Arc<Preload>>,
 }
 
-impl Opener {
+impl PythonOpener {
     /// What `initialize` is given of every instance, and `preload` of none.
     fn arguments(&self) -> BTreeMap<&'static str, String> {
         BTreeMap::from([
@@ -189,7 +189,7 @@ impl Opener {
     }
 }
 
-impl OpenRemote for Opener {
+impl OpenRemote for PythonOpener {
     fn open(&self, instance: &InstanceName) -> Result<StartRemote> {
         let mut args = self.arguments();
         args.extend([
@@ -218,7 +218,7 @@ impl OpenRemote for Opener {
     }
 }
 
-impl Opener {
+impl PythonOpener {
     /// Only coroutines give way to others while they wait.
     fn concurrency_of(&self, launched: &Launched) -> Result<Option<NonZeroUsize>> {
         if launched.ready.is_async {

@@ -9,10 +9,10 @@ use troupe_base::error::{Error, Result};
 
 /// The Python side of one server.
 #[derive(Default)]
-pub struct Runtime(Mutex<State>);
+pub struct Runtime(Mutex<RuntimeState>);
 
 #[derive(Default)]
-enum State {
+enum RuntimeState {
     /// No model needed it yet.
     #[default]
     Idle,
@@ -32,11 +32,11 @@ impl Runtime {
     pub(super) fn fork_servers(&self) -> Result<Arc<ForkServers>> {
         let mut state = self.0.lock();
         match &*state {
-            State::Running(servers) => Ok(servers.clone()),
-            State::Closed => Err(Error::unavailable("the server is stopping")),
-            State::Idle => {
+            RuntimeState::Running(servers) => Ok(servers.clone()),
+            RuntimeState::Closed => Err(Error::unavailable("the server is stopping")),
+            RuntimeState::Idle => {
                 let servers = ForkServers::new(Reaper::start()?);
-                *state = State::Running(servers.clone());
+                *state = RuntimeState::Running(servers.clone());
                 Ok(servers)
             }
         }
@@ -46,8 +46,8 @@ impl Runtime {
     /// started after this was called. Blocks.
     pub fn wait_for_workers(&self, deadline: Instant) {
         let servers = match &mut *self.0.lock() {
-            State::Running(servers) => servers.clone(),
-            idle => return *idle = State::Closed,
+            RuntimeState::Running(servers) => servers.clone(),
+            idle => return *idle = RuntimeState::Closed,
         };
         servers.reaper.close(deadline);
     }

@@ -15,7 +15,7 @@ mod tests;
 
 use bytes::Bytes;
 
-use self::{patch::Patch, picture::Picture, size::Size};
+use self::{patch::Patch, picture::SampledPicture, size::CropSize};
 use super::{
     op::{Op, expect},
     parameters::Parameters,
@@ -32,7 +32,7 @@ use troupe_base::{
 const LARGEST: u64 = 1 << 31;
 
 struct CropWarp {
-    crop: Size,
+    crop: CropSize,
     /// One for each channel.
     mean: Vec<f32>,
     scale: Vec<f32>,
@@ -52,11 +52,11 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         && inputs.iter().all(|it| !it.optional);
     expect(config, is_so, "inputs UINT8 image [-1,-1,3] and FP32 boxes [-1,4,2]")?;
     let is_so = outputs.len() == 1 && writes(&outputs[0], DataType::Fp32, &[-1, -1, -1, -1]);
-    let crop = outputs.first().filter(|_| is_so).and_then(|it| Size::of(written(it)));
+    let crop = outputs.first().filter(|_| is_so).and_then(|it| CropSize::of(written(it)));
     let wanted = "an output FP32 crops [-1,channels,height,width] of 1 or 3 channels and sides from \
                   2 to 4096";
     expect(config, crop.is_some(), wanted)?;
-    let crop = crop.unwrap_or(Size { channels: 1, height: 2, width: 2 });
+    let crop = crop.unwrap_or(CropSize { channels: 1, height: 2, width: 2 });
     let parameters = Parameters::of(config, PARAMETERS)?;
     let op = CropWarp {
         crop,
@@ -87,13 +87,13 @@ impl CropWarp {
                 self.names[0]
             )));
         }
-        let picture = Picture::of(&image);
+        let picture = SampledPicture::of(&image);
         let mut data = vec![0; count * self.crop.bytes()];
         for (index, crop) in data.chunks_exact_mut(self.crop.bytes()).enumerate() {
             let patch = self.patch(index, Floats::of(&boxes).array(index * 8))?;
             self.cut(&picture, &patch, crop);
         }
-        let Size { channels, height, width } = self.crop;
+        let CropSize { channels, height, width } = self.crop;
         let shape = [count, channels, height, width].map(|it| it as i64);
         let crops = Tensor::new(DataType::Fp32, Shape::from_slice(&shape), Bytes::from(data))?;
         Ok(vec![Some(crops)])
@@ -112,7 +112,7 @@ impl CropWarp {
     }
 
     /// Fills one crop, channel after channel.
-    fn cut(&self, picture: &Picture<'_>, patch: &Patch, crop: &mut [u8]) {
+    fn cut(&self, picture: &SampledPicture<'_>, patch: &Patch, crop: &mut [u8]) {
         let (pixels, _) = crop.as_chunks_mut();
         let plane = self.crop.height * self.crop.width;
         let finish = |channel: usize, value: f32| {

@@ -1,6 +1,6 @@
 //! The part of a picture between four corners, sampled evenly.
 
-use super::size::Size;
+use super::size::CropSize;
 
 /// x to the right, y down.
 type Point = [f64; 2];
@@ -40,7 +40,7 @@ impl Patch {
     /// close to each other that the whole picture below the pixel is seen.
     pub(super) fn sample<const N: usize>(
         &self,
-        size: Size,
+        size: CropSize,
         read: impl Fn(Point) -> [f32; N],
         mut write: impl FnMut(usize, [f32; N]),
     ) {

@@ -6,17 +6,17 @@ use troupe_base::tensor::Tensor;
 const LUMA: [u32; 3] = [299, 587, 114];
 
 /// RGB pixels, row by row, of a picture that has at least one.
-pub(super) struct Picture<'a> {
+pub(super) struct SampledPicture<'a> {
     pixels: &'a [[u8; 3]],
     width: usize,
     height: usize,
 }
 
-impl Picture<'_> {
+impl SampledPicture<'_> {
     /// A UINT8 tensor [H,W,3].
-    pub(super) fn of(tensor: &Tensor) -> Picture<'_> {
+    pub(super) fn of(tensor: &Tensor) -> SampledPicture<'_> {
         let [height, width] = [0, 1].map(|axis| tensor.shape()[axis] as usize);
-        Picture { pixels: tensor.data().as_chunks().0, width, height }
+        SampledPicture { pixels: tensor.data().as_chunks().0, width, height }
     }
 
     /// Grey at x, y; whole numbers are the centres of pixels.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{super::tensors::Floats, detector::EastBoxes, rectangle::Rectangle};
+use super::{super::tensors::Floats, detector::EastBoxes, rectangle::TurnedRectangle};
 use troupe_base::{
     error::{Error, Result},
     tensor::Tensor,
@@ -47,7 +47,11 @@ impl Map<'_> {
     }
 
     /// The box a cell describes.
-    pub(super) fn rectangle(&self, op: &EastBoxes, candidate: Candidate) -> Result<Rectangle> {
+    pub(super) fn rectangle(
+        &self,
+        op: &EastBoxes,
+        candidate: Candidate,
+    ) -> Result<TurnedRectangle> {
         let cell = candidate.cell;
         let values: [f32; 5] = Floats::of(self.geometry).array(cell * 5);
         let is_wrong = |it: &&f32| !it.is_finite() || MAX_DISTANCE < it.abs();
@@ -57,7 +61,7 @@ impl Map<'_> {
         }
         let at = [cell % self.width, cell / self.width].map(|it| it as f64 * op.stride);
         let [top, right, bottom, left, angle] = values.map(f64::from);
-        Ok(Rectangle::around(at, [top, right, bottom, left], angle))
+        Ok(TurnedRectangle::around(at, [top, right, bottom, left], angle))
     }
 
     fn wrong(&self, name: &str, cell: usize, value: f32, wanted: &str) -> Error {

@@ -5,7 +5,7 @@ pub(super) struct EastBoxes {
     /// Cells above it are boxes.
     pub(super) score_threshold: f32,
     /// Which of the boxes stay.
-    pub(super) limits: Limits,
+    pub(super) limits: SuppressionLimits,
     /// Cells that are looked at, best first: what bounds the time of a map where all cells pass.
     pub(super) max_candidates: usize,
     /// Model pixels between two cells.
@@ -18,7 +18,7 @@ pub(super) struct EastBoxes {
 
 /// How boxes are chosen.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct SuppressionLimits {
     /// A box that overlaps a better one by more goes.
     pub(super) threshold: f64,
     /// Boxes kept, best first.

@@ -16,8 +16,8 @@ mod tests;
 
 use self::{
     cells::Candidate,
-    detector::{EastBoxes, Limits},
-    rectangle::Rectangle,
+    detector::{EastBoxes, SuppressionLimits},
+    rectangle::TurnedRectangle,
 };
 use super::{
     op::{Op, expect},
@@ -55,7 +55,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     let parameters = Parameters::of(config, PARAMETERS)?;
     let op = EastBoxes {
         score_threshold: parameters.number("score_threshold", 0.5, 0.0..=1.0)?,
-        limits: Limits {
+        limits: SuppressionLimits {
             threshold: parameters.number("nms_threshold", 0.4, 0.0..=1.0)?,
             boxes: parameters.number("max_boxes", 1000, 1..=10_000)?,
             pairs: MAX_PAIRS,
@@ -84,7 +84,7 @@ struct Transform {
 
 impl EastBoxes {
     /// Boxes in model pixels, and the way back to the picture's.
-    fn find(&self, mut inputs: Tensors) -> Result<(Vec<(Candidate, Rectangle)>, Transform)> {
+    fn find(&self, mut inputs: Tensors) -> Result<(Vec<(Candidate, TurnedRectangle)>, Transform)> {
         let score = take(&mut inputs, 0, &self.names[0], &[1, -1, -1, 1])?;
         let (height, width) = (score.shape()[1], score.shape()[2]);
         let geometry = take(&mut inputs, 1, &self.names[1], &[1, height, width, 5])?;
@@ -118,12 +118,16 @@ impl EastBoxes {
     }
 
     /// The `boxes` output.
-    fn corners(&self, boxes: &[(Candidate, Rectangle)], transform: Transform) -> Result<Tensor> {
+    fn corners(
+        &self,
+        boxes: &[(Candidate, TurnedRectangle)],
+        transform: Transform,
+    ) -> Result<Tensor> {
         let to_picture = |model: [f64; 2]| {
             [0, 1]
                 .map(|axis| ((model[axis] - transform.offset[axis]) / transform.scale[axis]) as f32)
         };
-        let corners = |it: &Rectangle| it.padded(self.padding).corners().map(to_picture);
+        let corners = |it: &TurnedRectangle| it.padded(self.padding).corners().map(to_picture);
         let corners: Vec<f32> = boxes.iter().flat_map(|(_, it)| corners(it)).flatten().collect();
         if corners.iter().any(|it| !it.is_finite()) {
             let text = "the transform takes boxes out of the range of FP32";

@@ -8,7 +8,7 @@ const INSIDE: f64 = 1.0 - 1e-6;
 
 /// A rectangle around a word, in model pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rectangle {
+pub(super) struct TurnedRectangle {
     center: Point,
     /// Where the text runs, of length 1; a quarter turn clockwise from it is down.
     along: Point,
@@ -18,15 +18,19 @@ pub(super) struct Rectangle {
     reach: Point,
 }
 
-impl Rectangle {
+impl TurnedRectangle {
     /// The rectangle with these distances from a point to its top, right, bottom and left side.
-    pub(super) fn around(at: Point, [top, right, bottom, left]: [f64; 4], angle: f64) -> Rectangle {
+    pub(super) fn around(
+        at: Point,
+        [top, right, bottom, left]: [f64; 4],
+        angle: f64,
+    ) -> TurnedRectangle {
         let along = [angle.cos(), -angle.sin()];
         let to_center = [(right - left) / 2.0, (bottom - top) / 2.0];
         let half = [(left + right) / 2.0, (top + bottom) / 2.0];
         let reach =
             [0, 1].map(|axis| along[axis].abs() * half[0] + across(along)[axis].abs() * half[1]);
-        Rectangle { center: combine(at, along, to_center), along, half, reach }
+        TurnedRectangle { center: combine(at, along, to_center), along, half, reach }
     }
 
     /// Nothing is inside: a side has no length, or a negative one.
@@ -41,13 +45,13 @@ impl Rectangle {
     }
 
     /// Each side moved outwards by this part of the height.
-    pub(super) fn padded(self, part: f64) -> Rectangle {
+    pub(super) fn padded(self, part: f64) -> TurnedRectangle {
         let by = part * 2.0 * self.half[1];
-        Rectangle { half: self.half.map(|it| it + by), ..self }
+        TurnedRectangle { half: self.half.map(|it| it + by), ..self }
     }
 
     /// Can the two overlap by more than `threshold`? Says so cheaply, and yes once too often.
-    pub(super) fn may_overlap(&self, other: &Rectangle, threshold: f64) -> bool {
+    pub(super) fn may_overlap(&self, other: &TurnedRectangle, threshold: f64) -> bool {
         // What the upright rectangles around them share is no less than what they share.
         let shared = [0, 1].map(|axis| {
             let apart = (self.center[axis] - other.center[axis]).abs();
@@ -63,7 +67,7 @@ impl Rectangle {
     /// Do the two overlap by more than `threshold` (intersection over union)?
     ///
     /// One inside the other overlaps in full, however small it is: as OpenCV has it.
-    pub(super) fn overlaps(&self, other: &Rectangle, threshold: f64) -> bool {
+    pub(super) fn overlaps(&self, other: &TurnedRectangle, threshold: f64) -> bool {
         let (smaller, both) = (self.area().min(other.area()), self.area() + other.area());
         let common = self.common(other);
         let is_inside = smaller * INSIDE <= common;
@@ -76,7 +80,7 @@ impl Rectangle {
     }
 
     /// The area of the intersection.
-    fn common(&self, other: &Rectangle) -> f64 {
+    fn common(&self, other: &TurnedRectangle) -> f64 {
         let own = |at: Point| {
             let from = [at[0] - self.center[0], at[1] - self.center[1]];
             [dot(from, self.along), dot(from, across(self.along))]

@@ -22,7 +22,7 @@ fn op(parameters: &[(&str, &str)]) -> Op {
 fn defaults() -> EastBoxes {
     EastBoxes {
         score_threshold: 0.5,
-        limits: Limits { threshold: 0.4, boxes: 1000, pairs: MAX_PAIRS },
+        limits: SuppressionLimits { threshold: 0.4, boxes: 1000, pairs: MAX_PAIRS },
         max_candidates: 100_000,
         stride: 4.0,
         padding: 0.0,
@@ -227,7 +227,7 @@ fn a_map_of_nothing_but_boxes_is_bounded() {
     };
     let geometry = fp32(&[1, side, side, 5], (0..cells * 5).map(distance));
     let map = cells::Map { width: side as usize, score: &score, geometry: &geometry };
-    let limits = Limits { threshold: 0.4, boxes: 50, pairs: 100_000 };
+    let limits = SuppressionLimits { threshold: 0.4, boxes: 50, pairs: 100_000 };
     let op = EastBoxes { max_candidates: 2000, limits, ..defaults() };
     let candidates = map.candidates(&op).unwrap();
     assert_eq!(candidates.len(), op.max_candidates);
@@ -254,7 +254,7 @@ fn boxes_made_to_cost_time_are_refused() {
     });
     let all: Vec<_> = all.collect();
     let keep = |pairs: usize| {
-        let limits = Limits { threshold: 0.4, boxes: 100, pairs };
+        let limits = SuppressionLimits { threshold: 0.4, boxes: 100, pairs };
         suppress::keep(all.iter().copied(), limits)
     };
     assert_eq!(keep(40 * 39 / 2).unwrap().len(), 40);

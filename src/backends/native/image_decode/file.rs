@@ -1,13 +1,13 @@
 //! Finds out what kind of file it is, by its content, and has it decoded.
 
-use super::{jpeg, limits::Limits, picture::Picture, png, webp};
+use super::{jpeg, limits::PictureLimits, picture::DecodedPicture, png, webp};
 
 /// One kind of file.
 struct FileKind {
     name: &'static str,
     is: fn(&[u8]) -> bool,
     /// The limits are met before anything of the picture's size is allocated.
-    decode: fn(&[u8], &Limits) -> Result<Picture, String>,
+    decode: fn(&[u8], &PictureLimits) -> Result<DecodedPicture, String>,
 }
 
 const KINDS: &[FileKind] = &[
@@ -33,7 +33,7 @@ const FOREIGN: &[(&str, usize, &[u8])] = &[
 ];
 
 /// The pixels of a file, as it stores them. Errors say what is wrong with the file.
-pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
+pub(super) fn decode(file: &[u8], limits: &PictureLimits) -> Result<DecodedPicture, String> {
     if limits.bytes < file.len() {
         let (got, most) = (file.len(), limits.bytes);
         return Err(format!("expected a file of at most {most} bytes (max_bytes), got {got}"));

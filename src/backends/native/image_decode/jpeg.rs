@@ -7,11 +7,11 @@ use zune_jpeg::{
 
 use super::{
     exif,
-    limits::{Limits, MAX_SIDE},
-    picture::Picture,
+    limits::{MAX_SIDE, PictureLimits},
+    picture::DecodedPicture,
 };
 
-pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
+pub(super) fn decode(file: &[u8], limits: &PictureLimits) -> Result<DecodedPicture, String> {
     let longest = MAX_SIDE as usize;
     let options = DecoderOptions::default().set_max_width(longest).set_max_height(longest);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
@@ -30,7 +30,7 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
     let (channels, colors) = if is_gray { (1, ColorSpace::Luma) } else { (3, ColorSpace::RGB) };
     // Strict from here on: broken data is an error, not a gray area. Headers may be sloppy.
     decoder.set_options(options.jpeg_set_out_colorspace(colors).set_strict_mode(true));
-    let mut picture = Picture::black(width, height, channels);
+    let mut picture = DecodedPicture::black(width, height, channels);
     picture.orientation = decoder.exif().map_or(1, |it| exif::orientation(it));
     decoder.decode_into(picture.target()).map_err(|error| error.to_string())?;
     Ok(picture)

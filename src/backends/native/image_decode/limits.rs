@@ -1,7 +1,7 @@
 //! Limits of a picture: its sides, its pixels and the length of its file.
 
 /// What a file may cost.
-pub(super) struct Limits {
+pub(super) struct PictureLimits {
     /// Width times height.
     pub(super) pixels: u32,
     /// Length of the file.
@@ -11,7 +11,7 @@ pub(super) struct Limits {
 /// A longer side is nonsense or an attack; JPEG and WebP have no place for it either.
 pub(crate) const MAX_SIDE: u32 = 65_535;
 
-impl Limits {
+impl PictureLimits {
     /// Refuses a picture that is too large, or has no pixels.
     pub(super) fn check(&self, width: u32, height: u32) -> Result<(), String> {
         if width == 0 || height == 0 || MAX_SIDE < width.max(height) {

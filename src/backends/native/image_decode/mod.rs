@@ -23,8 +23,8 @@ use bytes::Bytes;
 
 pub(super) use self::limits::MAX_SIDE;
 use self::{
-    limits::Limits,
-    picture::{Format, Picture},
+    limits::PictureLimits,
+    picture::{DecodedPicture, Format},
 };
 use super::{
     op::{Op, expect},
@@ -49,7 +49,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     let bytes = parameters.number("max_bytes", MAX_BYTES, 1..=1 << 30)?;
     check_tensors(config, format)?;
     let input = config.inputs[0].name.clone();
-    let limits = Limits { pixels, bytes };
+    let limits = PictureLimits { pixels, bytes };
     Ok(Op::new(Placement::Own, move |inputs, _| run(&input, &limits, format, inputs)))
 }
 
@@ -71,14 +71,19 @@ fn check_tensors(config: &ModelConfig, format: Format) -> Result<()> {
     expect(config, is_so, &format!("one output, UINT8 [-1,-1,{channels}]"))
 }
 
-fn run(input: &Arc<str>, limits: &Limits, format: Format, inputs: Tensors) -> Result<Tensors> {
+fn run(
+    input: &Arc<str>,
+    limits: &PictureLimits,
+    format: Format,
+    inputs: Tensors,
+) -> Result<Tensors> {
     let [Some(tensor)] = &inputs[..] else {
         return Err(Error::invalid(format!("input '{input}' is missing")));
     };
     let picture = file_of(tensor)
         .and_then(|file| file::decode(&file, limits))
         .map_err(|text| Error::invalid(format!("input '{input}': {text}")))?;
-    let Picture { width, height, pixels, .. } = picture.converted(format).upright();
+    let DecodedPicture { width, height, pixels, .. } = picture.converted(format).upright();
     let shape = Shape::from_slice(&[height as i64, width as i64, format.channels() as i64]);
     // Not copied: the tensor owns the buffer the decoder wrote to.
     Ok(vec![Some(Tensor::new(DataType::Uint8, shape, Bytes::from(pixels))?)])

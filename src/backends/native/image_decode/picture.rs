@@ -1,7 +1,7 @@
 //! Pixels in one buffer: their channels are converted in place, and the whole is set upright.
 
 /// Rows from the top, pixels from the left, `channels` bytes each.
-pub(super) struct Picture {
+pub(super) struct DecodedPicture {
     pub(super) width: usize,
     pub(super) height: usize,
     /// 1 gray, 2 gray and alpha, 3 RGB (or BGR once converted), 4 RGB and alpha.
@@ -25,12 +25,12 @@ impl Format {
     }
 }
 
-impl Picture {
+impl DecodedPicture {
     /// A black one, with room for three channels.
-    pub(super) fn black(width: u32, height: u32, channels: usize) -> Picture {
+    pub(super) fn black(width: u32, height: u32, channels: usize) -> DecodedPicture {
         let (width, height) = (width as usize, height as usize);
         let pixels = vec![0; width * height * channels.max(3)];
-        Picture { width, height, channels, pixels, orientation: 1 }
+        DecodedPicture { width, height, channels, pixels, orientation: 1 }
     }
 
     /// Where a decoder writes to.
@@ -39,7 +39,7 @@ impl Picture {
     }
 
     /// The same picture in another format; alpha is dropped. Nothing is allocated.
-    pub(super) fn converted(mut self, format: Format) -> Picture {
+    pub(super) fn converted(mut self, format: Format) -> DecodedPicture {
         let count = self.width * self.height;
         let pixels = &mut self.pixels[..];
         match (self.channels, format) {
@@ -59,7 +59,7 @@ impl Picture {
     }
 
     /// The same picture as its photographer held it: a copy unless it is upright already.
-    pub(super) fn upright(self) -> Picture {
+    pub(super) fn upright(self) -> DecodedPicture {
         match self.channels {
             1 => turn::<1>(self),
             _ => turn::<3>(self),
@@ -87,7 +87,7 @@ fn gray([r, g, b]: [u8; 3]) -> u8 {
     ((u32::from(r) * 4899 + u32::from(g) * 9617 + u32::from(b) * 1868 + (1 << 13)) >> 14) as u8
 }
 
-fn turn<const N: usize>(picture: Picture) -> Picture {
+fn turn<const N: usize>(picture: DecodedPicture) -> DecodedPicture {
     let (width, height) = (picture.width, picture.height);
     let (from, _) = picture.pixels.as_chunks::<N>();
     if from.is_empty() || !(2..=8).contains(&picture.orientation) {
@@ -124,5 +124,5 @@ fn turn<const N: usize>(picture: Picture) -> Picture {
             }
         }
     }
-    Picture { width, height, pixels, orientation: 1, ..picture }
+    DecodedPicture { width, height, pixels, orientation: 1, ..picture }
 }

@@ -4,12 +4,12 @@ use std::io::{Cursor, ErrorKind};
 
 use png::{ColorType, DecodeOptions, Decoder, DecodingError, Transformations};
 
-use super::{exif, limits::Limits, picture::Picture};
+use super::{exif, limits::PictureLimits, picture::DecodedPicture};
 
 /// For chunks beside the pixels that are kept, such as EXIF data, and a few rows of pixels.
 const SPACE: usize = 16 << 20;
 
-pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
+pub(super) fn decode(file: &[u8], limits: &PictureLimits) -> Result<DecodedPicture, String> {
     let mut options = DecodeOptions::default();
     // What these hold has no effect on the pixels, and is a place for bombs.
     options.set_ignore_text_chunk(true);
@@ -31,7 +31,7 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
         ColorType::Rgb | ColorType::Indexed => 3,
         ColorType::Rgba => 4,
     };
-    let mut picture = Picture::black(width, height, channels);
+    let mut picture = DecodedPicture::black(width, height, channels);
     let frame = reader.next_frame(picture.target()).map_err(text)?;
     if (frame.width, frame.height) != (width, height) {
         return Err(format!("its first frame has {} x {} pixels", frame.width, frame.height));

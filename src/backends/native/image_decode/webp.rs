@@ -4,9 +4,9 @@ use std::io::{Cursor, ErrorKind};
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::{exif, limits::Limits, picture::Picture};
+use super::{exif, limits::PictureLimits, picture::DecodedPicture};
 
-pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
+pub(super) fn decode(file: &[u8], limits: &PictureLimits) -> Result<DecodedPicture, String> {
     let length = file.get(4..8).and_then(|it| it.first_chunk()).copied().map(u32::from_le_bytes);
     let whole = length.unwrap_or(0) as usize + 8;
     let file = file.get(..whole).ok_or(format!("it ends early, {whole} bytes are announced"))?;
@@ -17,7 +17,7 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
     // The largest chunk that can be there.
     decoder.set_memory_limit(file.len());
     let channels = if decoder.has_alpha() { 4 } else { 3 };
-    let mut picture = Picture::black(width, height, channels);
+    let mut picture = DecodedPicture::black(width, height, channels);
     let exif = decoder.exif_metadata().map_err(text)?;
     picture.orientation = exif.map_or(1, |it| exif::orientation(&it));
     decoder.read_image(picture.target()).map_err(text)?;
@@ -26,7 +26,7 @@ pub(super) fn decode(file: &[u8], limits: &Limits) -> Result<Picture, String> {
 
 /// Checks the sizes of lossy frames, which the decoder allocates before it compares them with the
 /// picture's size.
-fn check_frames(chunks: &[u8], limits: &Limits, has_groups: bool) -> Result<(), String> {
+fn check_frames(chunks: &[u8], limits: &PictureLimits, has_groups: bool) -> Result<(), String> {
     let mut rest = chunks;
     while let Some((header, tail)) = rest.split_first_chunk::<8>() {
         let [a, b, c, d, length @ ..] = *header;

@@ -15,7 +15,7 @@ const STRETCH: &[&str] = &["width", "height"];
 
 /// In pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct PictureSize {
     pub(super) width: u32,
     pub(super) height: u32,
 }
@@ -24,8 +24,8 @@ pub(super) struct Size {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fit {
     Multiple { of: u32, min_side: u32, max_side: u32 },
-    Letterbox { canvas: Size, align: Align },
-    Stretch { canvas: Size },
+    Letterbox { canvas: PictureSize, align: Align },
+    Stretch { canvas: PictureSize },
 }
 
 /// Where a letterbox has its picture.
@@ -37,9 +37,9 @@ pub(super) enum Align {
 
 /// A resized picture in the output.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Placed {
-    pub(super) canvas: Size,
-    pub(super) picture: Size,
+pub(super) struct PlacedPicture {
+    pub(super) canvas: PictureSize,
+    pub(super) picture: PictureSize,
     /// Pixels to the left of the picture and above it.
     pub(super) at: (u32, u32),
 }
@@ -66,7 +66,7 @@ impl Fit {
                 0 => Err(parameters.wrong(key, "a number of pixels for this mode")),
                 side => Ok(side),
             };
-            let canvas = Size { width: side("width")?, height: side("height")? };
+            let canvas = PictureSize { width: side("width")?, height: side("height")? };
             let aligns = [("center", Align::Center), ("top_left", Align::TopLeft)];
             match mode == LETTERBOX {
                 true => Fit::Letterbox { canvas, align: parameters.choice("align", &aligns)? },
@@ -77,7 +77,7 @@ impl Fit {
     }
 
     /// The output's size, where it does not depend on the picture.
-    pub(super) fn size(&self) -> Option<Size> {
+    pub(super) fn size(&self) -> Option<PictureSize> {
         match self {
             Fit::Multiple { .. } => None,
             Fit::Letterbox { canvas, .. } | Fit::Stretch { canvas } => Some(*canvas),
@@ -85,23 +85,25 @@ impl Fit {
     }
 
     /// Where a picture of this size, which has pixels, goes.
-    pub(super) fn place(&self, size: Size) -> Placed {
+    pub(super) fn place(&self, size: PictureSize) -> PlacedPicture {
         let (width, height) = (f64::from(size.width), f64::from(size.height));
         match *self {
-            Fit::Stretch { canvas } => Placed { canvas, picture: canvas, at: (0, 0) },
+            Fit::Stretch { canvas } => PlacedPicture { canvas, picture: canvas, at: (0, 0) },
             Fit::Letterbox { canvas, align } => {
                 let (most_x, most_y) = (f64::from(canvas.width), f64::from(canvas.height));
                 let scale = (most_x / width).min(most_y / height);
                 let side = |side: f64, most: u32| ((side * scale).round() as u32).clamp(1, most);
-                let picture =
-                    Size { width: side(width, canvas.width), height: side(height, canvas.height) };
+                let picture = PictureSize {
+                    width: side(width, canvas.width),
+                    height: side(height, canvas.height),
+                };
                 let at = match align {
                     Align::TopLeft => (0, 0),
                     Align::Center => {
                         ((canvas.width - picture.width) / 2, (canvas.height - picture.height) / 2)
                     }
                 };
-                Placed { canvas, picture, at }
+                PlacedPicture { canvas, picture, at }
             }
             Fit::Multiple { of, min_side, max_side } => {
                 let up = f64::from(min_side) / width.min(height);
@@ -111,16 +113,16 @@ impl Fit {
                     let multiple = (side * scale / f64::from(of)).round() as u32 * of;
                     multiple.clamp(of, max_side / of * of)
                 };
-                let canvas = Size { width: side(width), height: side(height) };
-                Placed { canvas, picture: canvas, at: (0, 0) }
+                let canvas = PictureSize { width: side(width), height: side(height) };
+                PlacedPicture { canvas, picture: canvas, at: (0, 0) }
             }
         }
     }
 }
 
-impl Placed {
+impl PlacedPicture {
     /// `scale_x, scale_y, offset_x, offset_y` of a picture that had this size.
-    pub(super) fn transform(&self, size: Size) -> [f32; 4] {
+    pub(super) fn transform(&self, size: PictureSize) -> [f32; 4] {
         let scale = |to: u32, from: u32| (f64::from(to) / f64::from(from)) as f32;
         [
             scale(self.picture.width, size.width),
@@ -131,13 +133,13 @@ impl Placed {
     }
 }
 
-impl Size {
+impl PictureSize {
     pub(super) fn pixels(self) -> usize {
         self.width as usize * self.height as usize
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for PictureSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {}", self.width, self.height)
     }

@@ -39,8 +39,8 @@ use fast_image_resize::{
 };
 
 use self::{
-    fit::{Fit, Placed, Size},
-    normalize::{Layout, Normalize},
+    fit::{Fit, PictureSize, PlacedPicture},
+    normalize::{Normalize, PixelLayout},
 };
 use super::{
     elements, image_decode,
@@ -126,11 +126,11 @@ fn read_filter(parameters: &Parameters) -> Result<ResizeAlg> {
     })
 }
 
-fn roles(config: &ModelConfig, fit: &Fit, layout: Layout) -> Result<Vec<Role>> {
+fn roles(config: &ModelConfig, fit: &Fit, layout: PixelLayout) -> Result<Vec<Role>> {
     let [h, w] = fit.size().map_or([-1, -1], |it| [it.height as i64, it.width as i64]);
     let picture = match layout {
-        Layout::Nhwc => [h, w, 3],
-        Layout::Nchw => [3, h, w],
+        PixelLayout::Nhwc => [h, w, 3],
+        PixelLayout::Nchw => [3, h, w],
     };
     let takes = |dims: &[i64], actual: &[i64]| {
         dims.len() == actual.len()
@@ -178,13 +178,13 @@ impl Prepared {
             true => &tensor.data()[..],
             false => self.resize(scratch, tensor.data(), size, placed.picture)?,
         };
-        let Placed { canvas, .. } = placed;
+        let PlacedPicture { canvas, .. } = placed;
         let data = elements::floats(canvas.pixels() * 3, |out| {
             self.normalize.write(pixels, &placed, out);
         });
         let picture = match self.normalize.layout {
-            Layout::Nhwc => [canvas.height as i64, canvas.width as i64, 3],
-            Layout::Nchw => [3, canvas.height as i64, canvas.width as i64],
+            PixelLayout::Nhwc => [canvas.height as i64, canvas.width as i64, 3],
+            PixelLayout::Nchw => [3, canvas.height as i64, canvas.width as i64],
         };
         let output = |role: &Role| match role {
             Role::Picture { ones } => {
@@ -209,8 +209,8 @@ impl Prepared {
         &self,
         scratch: &'a mut Scratch,
         data: &[u8],
-        from: Size,
-        to: Size,
+        from: PictureSize,
+        to: PictureSize,
     ) -> Result<&'a [u8]> {
         let failed = |error: &dyn std::fmt::Display| {
             Error::internal(format!("cannot resize {from} to {to}: {error}"))
@@ -243,11 +243,11 @@ impl Scratch {
     }
 }
 
-fn size_of(shape: &[i64]) -> Option<Size> {
+fn size_of(shape: &[i64]) -> Option<PictureSize> {
     let side =
         |it: i64| u32::try_from(it).ok().filter(|it| (1..=image_decode::MAX_SIDE).contains(it));
     match shape {
-        [height, width, 3] => Some(Size { width: side(*width)?, height: side(*height)? }),
+        [height, width, 3] => Some(PictureSize { width: side(*width)?, height: side(*height)? }),
         _ => None,
     }
 }

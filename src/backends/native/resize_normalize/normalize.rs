@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{super::parameters::Parameters, fit::Placed};
+use super::{super::parameters::Parameters, fit::PlacedPicture};
 use troupe_base::error::Result;
 
 /// Larger numbers are mistakes.
@@ -10,14 +10,14 @@ const LARGEST: f32 = 1e9;
 
 /// The output's order of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum PixelLayout {
     Nhwc,
     Nchw,
 }
 
 /// How values change: `(value - mean) * scale`, by channel of the output.
 pub(super) struct Normalize {
-    pub(super) layout: Layout,
+    pub(super) layout: PixelLayout,
     /// Is the first channel of the output the last one of the input?
     swaps: bool,
     mean: [f32; 3],
@@ -34,7 +34,7 @@ const SWAPPED_GROUP: usize = 12;
 impl Normalize {
     /// `pad_value` is read where it is known, in a letterbox.
     pub(super) fn read(parameters: &Parameters) -> Result<Normalize> {
-        let layouts = [("NHWC", Layout::Nhwc), ("NCHW", Layout::Nchw)];
+        let layouts = [("NHWC", PixelLayout::Nhwc), ("NCHW", PixelLayout::Nchw)];
         let numbers = |key, default, range: RangeInclusive<f32>| {
             let numbers = parameters.per_channel(key, default, 3)?;
             match numbers[..] {
@@ -60,7 +60,7 @@ impl Normalize {
     }
 
     /// Fills the output with the picture and what is around it.
-    pub(super) fn write(&self, pixels: &[u8], placed: &Placed, out: &mut [[u8; 4]]) {
+    pub(super) fn write(&self, pixels: &[u8], placed: &PlacedPicture, out: &mut [[u8; 4]]) {
         let (canvas, picture) = (placed.canvas, placed.picture);
         if canvas != picture {
             self.fill(out);
@@ -70,7 +70,7 @@ impl Normalize {
         for (row, y) in rows.zip(placed.at.1 as usize..) {
             let start = y * width + left;
             match self.layout {
-                Layout::Nhwc => {
+                PixelLayout::Nhwc => {
                     let out = &mut out[start * 3..][..row.len()];
                     if self.swaps {
                         self.interleaved::<SWAPPED_GROUP, true>(row, out);
@@ -78,7 +78,7 @@ impl Normalize {
                         self.interleaved::<GROUP, false>(row, out);
                     }
                 }
-                Layout::Nchw => {
+                PixelLayout::Nchw => {
                     for (channel, plane) in out.chunks_exact_mut(canvas.pixels()).enumerate() {
                         self.plane(channel, row, &mut plane[start..][..row.len() / 3]);
                     }
@@ -93,8 +93,8 @@ impl Normalize {
         };
         let values = [value(0), value(1), value(2)];
         match self.layout {
-            Layout::Nhwc => out.as_chunks_mut().0.fill(values),
-            Layout::Nchw => {
+            PixelLayout::Nhwc => out.as_chunks_mut().0.fill(values),
+            PixelLayout::Nchw => {
                 let planes = out.chunks_exact_mut((out.len() / 3).max(1));
                 planes.zip(values).for_each(|(plane, it)| plane.fill(it));
             }

@@ -1,7 +1,7 @@
 //! Pictures that PIL and OpenCV have resized too, sizes, transforms, and configs that are wrong.
 
 use super::{
-    fit::{Align, Fit, Placed, Size},
+    fit::{Align, Fit, PictureSize, PlacedPicture},
     prepare,
 };
 use crate::native::testing::{config, file, numbers, parameter, run, uint8};
@@ -141,8 +141,8 @@ fn a_picture_of_the_right_size_keeps_its_values() {
 fn sizes_become_multiples_near_the_pictures_own() {
     let check = |(of, min_side, max_side), size: (u32, u32), expected: (u32, u32)| {
         let fit = Fit::Multiple { of, min_side, max_side };
-        let placed = fit.place(Size { width: size.0, height: size.1 });
-        let Size { width, height } = placed.canvas;
+        let placed = fit.place(PictureSize { width: size.0, height: size.1 });
+        let PictureSize { width, height } = placed.canvas;
         assert_eq!((width, height), expected, "{size:?} for {fit:?}");
         assert_eq!((placed.picture, placed.at), (placed.canvas, (0, 0)));
     };
@@ -166,18 +166,18 @@ fn sizes_become_multiples_near_the_pictures_own() {
 fn boxes_go_back_to_where_they_came_from() {
     let fits = [
         Fit::Multiple { of: 32, min_side: 32, max_side: 2400 },
-        Fit::Stretch { canvas: Size { width: 300, height: 200 } },
-        Fit::Letterbox { canvas: Size { width: 300, height: 200 }, align: Align::Center },
-        Fit::Letterbox { canvas: Size { width: 300, height: 200 }, align: Align::TopLeft },
+        Fit::Stretch { canvas: PictureSize { width: 300, height: 200 } },
+        Fit::Letterbox { canvas: PictureSize { width: 300, height: 200 }, align: Align::Center },
+        Fit::Letterbox { canvas: PictureSize { width: 300, height: 200 }, align: Align::TopLeft },
     ];
     for fit in fits {
         for size in [(640, 480), (61, 43), (3, 1000), (1000, 3), (1, 1), (65_535, 65_535)] {
-            let size = Size { width: size.0, height: size.1 };
+            let size = PictureSize { width: size.0, height: size.1 };
             let placed = fit.place(size);
             let [scale_x, scale_y, x, y] = placed.transform(size);
             let right = size.width as f32 * scale_x + x;
             let bottom = size.height as f32 * scale_y + y;
-            let Placed { canvas, picture, at } = placed;
+            let PlacedPicture { canvas, picture, at } = placed;
             assert_eq!((x, y), (at.0 as f32, at.1 as f32));
             assert!((right - (at.0 + picture.width) as f32).abs() < 1e-3, "{fit:?} {size}");
             assert!((bottom - (at.1 + picture.height) as f32).abs() < 1e-3, "{fit:?} {size}");

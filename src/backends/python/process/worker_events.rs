@@ -22,7 +22,7 @@ pub(crate) struct WorkerEvents {
 }
 
 #[derive(Deserialize)]
-struct Log {
+struct LoggedLine {
     level: i64,
     place: String,
     message: String,
@@ -57,7 +57,7 @@ impl WorkerEvents {
 
     /// A line of `pb_utils.Logger`.
     pub(crate) fn log(&self, body: &[u8]) {
-        let Ok(Log { level, place, message }) = serde_json::from_slice(body) else { return };
+        let Ok(LoggedLine { level, place, message }) = serde_json::from_slice(body) else { return };
         // What nobody will see must not use up what others need.
         if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {
             return;

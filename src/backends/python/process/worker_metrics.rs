@@ -24,11 +24,11 @@ const EVENT: usize = 24;
 /// Families and metrics of one worker. Dropping it lets go of all of them.
 pub(crate) struct WorkerMetrics {
     of: Metrics,
-    items: HashMap<u64, Item>,
+    items: HashMap<u64, HeldMetric>,
     next: u64,
 }
 
-enum Item {
+enum HeldMetric {
     Family(CustomFamily),
     Metric(CustomSeries),
 }
@@ -98,7 +98,7 @@ impl WorkerMetrics {
                 what => return Err(format!("an event of kind {what}")),
             };
             // One that is gone was dropped by another thread of the worker in between.
-            if let Some(Item::Metric(metric)) = self.items.get(&number) {
+            if let Some(HeldMetric::Metric(metric)) = self.items.get(&number) {
                 metric.change(change).map_err(|error| error.to_string())?;
             }
         }
@@ -114,17 +114,17 @@ impl WorkerMetrics {
                     _ => MetricKind::Histogram,
                 };
                 let family = self.of.family(&name, &description, kind);
-                Item::Family(family.map_err(|error| error.to_string())?)
+                HeldMetric::Family(family.map_err(|error| error.to_string())?)
             }
             MetricQuestion::Metric { family, labels, buckets } => {
-                let Some(Item::Family(family)) = self.items.get(&family) else {
+                let Some(HeldMetric::Family(family)) = self.items.get(&family) else {
                     return Err("its family is gone".into());
                 };
                 let metric = family.series(labels, buckets.as_deref());
-                Item::Metric(metric.map_err(|error| error.to_string())?)
+                HeldMetric::Metric(metric.map_err(|error| error.to_string())?)
             }
             MetricQuestion::Value { metric } => {
-                let Some(Item::Metric(metric)) = self.items.get(&metric) else {
+                let Some(HeldMetric::Metric(metric)) = self.items.get(&metric) else {
                     return Err("the metric is gone".into());
                 };
                 return metric.value().map(f64::to_bits).map_err(|error| error.to_string());

@@ -22,7 +22,7 @@ const EXTRA: u32 = 2;
 const IN_SEGMENT: u8 = 128;
 
 /// A tensor in a segment, to find out whether the worker is its only reader.
-pub(crate) struct Placed {
+pub(crate) struct PlacedTensor {
     lease: *const Lease,
     start: usize,
     end: usize,
@@ -94,7 +94,7 @@ fn put_request(
     frame: &mut Vec<u8>,
     request: &mut Request,
     segments: &mut Segments,
-    placed: &mut Vec<Placed>,
+    placed: &mut Vec<PlacedTensor>,
 ) -> Result<()> {
     let start = frame.len();
     frame.resize(start + 8, 0);
@@ -182,13 +182,13 @@ pub(crate) fn put_place(
     tensor: &Tensor,
     lease: &Arc<Lease>,
     offset: usize,
-    placed: &mut Vec<Placed>,
+    placed: &mut Vec<PlacedTensor>,
 ) {
     let size = tensor.data().len();
     for number in [lease.segment().id(), offset as u64, size as u64, 0] {
         frame.extend_from_slice(&number.to_le_bytes());
     }
-    placed.push(Placed {
+    placed.push(PlacedTensor {
         lease: Arc::as_ptr(lease),
         start: offset,
         end: offset + size,
@@ -224,7 +224,7 @@ fn put_lengths(frame: &mut Vec<u8>, tensor: &Tensor) -> Result<()> {
 }
 
 /// A worker may write to memory that only this frame's tensors lie in, each in a part of its own.
-pub(crate) fn mark_sole_readers(frame: &mut [u8], placed: &[Placed]) {
+pub(crate) fn mark_sole_readers(frame: &mut [u8], placed: &[PlacedTensor]) {
     for one in placed {
         let others = || placed.iter().filter(|it| it.lease == one.lease);
         let overlaps = others().filter(|it| it.start < one.end && one.start < it.end).count();
@@ -274,7 +274,7 @@ pub(crate) fn into_segment(tensor: &Tensor, pool: &Arc<SegmentPool>) -> Result<T
 
 /// What most requests do not have, as JSON the worker decodes only when asked.
 #[derive(Serialize)]
-struct Extra<'a> {
+struct RequestExtra<'a> {
     id: &'a str,
     correlation_id: Number<'a>,
     flags: u32,
@@ -305,7 +305,7 @@ fn extra(request: &Request) -> Option<Vec<u8>> {
     if is_plain {
         return None;
     }
-    let extra = Extra {
+    let extra = RequestExtra {
         id: &context.id,
         correlation_id: match &context.correlation {
             Correlation::None => Number::Number(0),

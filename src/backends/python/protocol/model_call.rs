@@ -24,7 +24,7 @@ const BLOCKS: u32 = 4;
 const HEAD: usize = 40;
 
 /// The first fields of a `CALL` frame.
-pub(crate) struct CallHead {
+pub(crate) struct ModelCallHead {
     /// The worker's number for it.
     pub(crate) call: u64,
     /// For which group: the frame it came in, and its place there.
@@ -47,7 +47,7 @@ pub(crate) struct ModelCall<'a> {
     inputs: SmallVec<[(Cow<'a, str>, Tensor); 4]>,
     /// The first tensor that is none.
     wrong: Option<Error>,
-    extra: Option<Extra>,
+    extra: Option<CallExtra>,
     /// Where it is noted, if the request it is made for is traced.
     pub(crate) span: Option<Span>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct ModelCall<'a> {
 /// What `calls.py` says beside names and tensors.
 #[derive(Deserialize)]
 #[serde(default)]
-struct Extra {
+struct CallExtra {
     id: String,
     correlation_id: Id,
     flags: u32,
@@ -66,11 +66,18 @@ struct Extra {
     under: Option<String>,
 }
 
-impl Default for Extra {
-    fn default() -> Extra {
+impl Default for CallExtra {
+    fn default() -> CallExtra {
         let parameters = "{}".to_owned();
         let correlation_id = Id::Number(0);
-        Extra { id: String::new(), correlation_id, flags: 0, timeout: 0, parameters, under: None }
+        CallExtra {
+            id: String::new(),
+            correlation_id,
+            flags: 0,
+            timeout: 0,
+            parameters,
+            under: None,
+        }
     }
 }
 
@@ -82,17 +89,17 @@ enum Id {
 }
 
 /// Reads the frame as far as its head.
-pub(crate) fn call_head(cursor: &mut Cursor<'_>) -> Result<CallHead, String> {
+pub(crate) fn call_head(cursor: &mut Cursor<'_>) -> Result<ModelCallHead, String> {
     let (call, group) = (cursor.u64()?, (cursor.u32()?, cursor.u32()?));
     let (flags, size, inputs) = (cursor.u32()?, cursor.u32()? as usize, cursor.u64()? as usize);
     let has = |flag: u32| flags & flag != 0;
     let (takes_many, blocks, has_extra) = (has(TAKES_MANY), has(BLOCKS), has(EXTRA));
-    Ok(CallHead { call, group, takes_many, blocks, has_extra, size, inputs })
+    Ok(ModelCallHead { call, group, takes_many, blocks, has_extra, size, inputs })
 }
 
 /// Reads the rest; tensors may lie in inputs of `requests`.
 pub(crate) fn read_model_call<'a>(
-    head: &CallHead,
+    head: &ModelCallHead,
     frame: &'a Bytes,
     requests: &[Request],
     segments: &mut Segments,
@@ -160,7 +167,7 @@ impl ModelCall<'_> {
     }
 }
 
-fn context(extra: Extra) -> Result<Context> {
+fn context(extra: CallExtra) -> Result<Context> {
     let parameters = parameters(&extra.parameters).map_err(Error::invalid)?;
     let correlation = match extra.correlation_id {
         Id::Number(0) => Correlation::None,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{
     decode::code_of,
     encode::{
-        Placed, check_room, is_placed, mark_sole_readers, pad, parameters_json, place, put_place,
+        PlacedTensor, check_room, is_placed, mark_sole_readers, pad, parameters_json, place,
+        put_place,
     },
 };
 use crate::python::memory::segments::Segments;
@@ -75,7 +76,7 @@ pub(crate) fn reply(
     };
     frame.resize(start + HEAD, 0);
     let written = match (result, config) {
-        (None, _) => Ok(Written::default()),
+        (None, _) => Ok(WrittenReply::default()),
         (Some(Err(error)), _) => Err(error),
         (Some(Ok(response)), Some(config)) => {
             flags |= GIVEN;
@@ -90,7 +91,7 @@ pub(crate) fn reply(
             flags = flags & LAST | FAILED;
             let text = error.to_string();
             put_text(frame, &text);
-            (code_of(error.kind()), Written { text: text.len(), ..Written::default() })
+            (code_of(error.kind()), WrittenReply { text: text.len(), ..WrittenReply::default() })
         }
     };
     let size = (frame.len() - start) as u32;
@@ -106,7 +107,7 @@ pub(crate) fn reply(
 }
 
 #[derive(Default)]
-struct Written {
+struct WrittenReply {
     outputs: u16,
     head: u32,
     text: usize,
@@ -121,8 +122,8 @@ fn put_response(
     mut response: Response,
     config: &ModelConfig,
     segments: &mut Segments,
-) -> Result<Written> {
-    let mut written = Written::default();
+) -> Result<WrittenReply> {
+    let mut written = WrittenReply::default();
     let outputs = || config.outputs.iter().map(|it| &*it.name);
     for (name, tensor) in outputs().zip(&mut response.outputs) {
         if let Some(tensor) = tensor {
@@ -141,7 +142,7 @@ fn put_response(
     }
     let inline = response.outputs.iter().flatten().filter(|it| !is_placed(it));
     check_room(&frame[start..], inline.map(|it| it.data().len() + 8).sum())?;
-    let mut placed: Vec<Placed> = Vec::new();
+    let mut placed: Vec<PlacedTensor> = Vec::new();
     for tensor in response.outputs.into_iter().take(config.outputs.len()).flatten() {
         match tensor.segment().filter(|_| is_placed(&tensor)) {
             Some((lease, offset)) => {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     calls::refused,
     in_flight::RequestKey,
-    link::{Link, State},
+    link::{WorkerLink, WorkerState},
 };
 use crate::python::protocol::replies::CallReply;
 use troupe_base::{
@@ -13,10 +13,10 @@ use troupe_base::{
     request::{CallChain, deadlock::BlockedInstance},
 };
 
-impl Link {
+impl WorkerLink {
     /// The call its main thread waits for, if it has waited for `min_wait`.
     pub(crate) fn blocked_call(&self, min_wait: Duration) -> Option<BlockedInstance> {
-        let State::Up(_) = &self.state else { return None };
+        let WorkerState::Up(_) = &self.state else { return None };
         let (call, since) = self.calls.blocking()?;
         if since.elapsed() < min_wait {
             return None;

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use crate::python::protocol::{model_call::CallHead, replies::CallReply};
+use crate::python::protocol::{model_call::ModelCallHead, replies::CallReply};
 use troupe_base::{
     error::Result,
     model::Model,
@@ -130,7 +130,7 @@ impl Calls {
     /// A call begins; there is no model if it could not be found.
     pub(super) fn begin(
         &mut self,
-        head: &CallHead,
+        head: &ModelCallHead,
         context: Arc<Context>,
         model: Option<Arc<Model>>,
     ) {

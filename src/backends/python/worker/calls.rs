@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{
     call_table::{CallEvent, Calls, Copying},
-    link::{Link, State},
+    link::{WorkerLink, WorkerState},
     shm_copy::{MAX_COPY_HERE, copy, needs_copy},
 };
 use crate::python::{
@@ -15,7 +15,7 @@ use crate::python::{
     protocol::{
         decode::Cursor,
         encode,
-        model_call::{CallHead, ModelCall, call_head, read_model_call},
+        model_call::{ModelCall, ModelCallHead, call_head, read_model_call},
         replies::{self, CallReply},
     },
 };
@@ -30,14 +30,14 @@ use troupe_base::{
 /// and its maker for credit.
 const CALL_WINDOW: u64 = 1 << 20;
 
-impl Link {
+impl WorkerLink {
     /// A model asks another. An error is the worker's, and its end.
     pub(crate) fn begin_call(
         &mut self,
         cursor: &mut Cursor<'_>,
         frame: &Bytes,
     ) -> Result<(), String> {
-        let State::Up(connection) = &mut self.state else { return Ok(()) };
+        let WorkerState::Up(connection) = &mut self.state else { return Ok(()) };
         let head = call_head(cursor)?;
         if self.calls.open.contains_key(&head.call) {
             return Err(format!("a second call of number {}", head.call));
@@ -101,7 +101,7 @@ impl Link {
         Ok(model)
     }
 
-    fn ask(&mut self, head: &CallHead, found: Result<(Arc<Model>, Request)>) {
+    fn ask(&mut self, head: &ModelCallHead, found: Result<(Arc<Model>, Request)>) {
         let replier = self.calls.replier(head.call, head.takes_many);
         match found {
             Ok((model, request)) => {
@@ -170,7 +170,7 @@ impl Link {
 
     /// Sends what was said in a call as far as its window goes.
     fn send_on(&mut self, number: u64) {
-        let State::Up(connection) = &mut self.state else { return };
+        let WorkerState::Up(connection) = &mut self.state else { return };
         let Calls { open, frames, heard, worker } = &mut self.calls;
         while let Some(call) = open.get_mut(&number) {
             if call.copying == Copying::Running || CALL_WINDOW <= call.on_the_way {
@@ -205,7 +205,7 @@ impl Link {
     }
 
     fn write_replies(&mut self) {
-        let State::Up(connection) = &mut self.state else { return };
+        let WorkerState::Up(connection) = &mut self.state else { return };
         let frames = &mut self.calls.frames;
         if !frames.is_empty() {
             self.is_idle = false;
@@ -247,7 +247,7 @@ fn copy_then_send(
 
 /// Sends answers to the worker for as long as the instance lives.
 pub(crate) async fn send_replies(
-    link: Weak<RefCell<Link>>,
+    link: Weak<RefCell<WorkerLink>>,
     mut events: mpsc::UnboundedReceiver<CallEvent>,
 ) {
     while let Some(first) = events.recv().await {

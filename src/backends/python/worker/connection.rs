@@ -34,7 +34,7 @@ use troupe_base::{
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A worker that is up.
-pub(crate) struct Connection {
+pub(crate) struct WorkerConnection {
     pub(crate) process: Process,
     writer: Rc<UnixStream>,
     /// What the socket did not take yet; a task writes it.
@@ -61,7 +61,7 @@ pub(crate) type Reader = pipe::Receiver;
 pub(crate) fn connect(
     launched: Launched,
     pool: Arc<SegmentPool>,
-) -> Result<(Connection, FrameSource)> {
+) -> Result<(WorkerConnection, FrameSource)> {
     let Launched { mut process, stream, passing, progress, .. } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
@@ -69,7 +69,7 @@ pub(crate) fn connect(
     let reader = Reader::from_owned_fd_unchecked(same).map_err(broken)?;
     process.is_read = true;
     let events = process.events.clone();
-    let connection = Connection {
+    let connection = WorkerConnection {
         process,
         writer: Rc::new(stream),
         unsent: Rc::default(),
@@ -80,7 +80,7 @@ pub(crate) fn connect(
     Ok((connection, FrameSource { reader, events }))
 }
 
-impl Connection {
+impl WorkerConnection {
     /// At once if the socket has room; a task writes the rest.
     pub(crate) fn write(&mut self, frame: &[u8]) {
         let mut unsent = self.unsent.borrow_mut();

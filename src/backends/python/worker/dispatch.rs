@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::{
     in_flight::{GroupEvent, GroupEvents, InFlightBatch, InFlightGroup, RequestKey, all_failed},
-    link::{Link, State, failure},
+    link::{WorkerLink, WorkerState, failure},
     shm_copy::MAX_COPY_HERE,
 };
 use crate::python::protocol::{
@@ -24,7 +24,7 @@ use troupe_base::{
     request::Request,
 };
 
-impl Link {
+impl WorkerLink {
     /// Sends groups to the worker as one frame.
     pub(crate) fn send(
         &mut self,
@@ -32,7 +32,9 @@ impl Link {
         done: Rc<dyn Completion>,
     ) -> GroupEvents {
         self.is_idle = false;
-        let State::Up(connection) = &mut self.state else { return self.turn_away(groups, done) };
+        let WorkerState::Up(connection) = &mut self.state else {
+            return self.turn_away(groups, done);
+        };
         let begun = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
         let frame = &mut self.frame;
@@ -69,9 +71,9 @@ impl Link {
     pub(crate) fn obey(
         &mut self,
         frame: &Bytes,
-        this: &Weak<RefCell<Link>>,
+        this: &Weak<RefCell<WorkerLink>>,
     ) -> Result<GroupEvents, String> {
-        let State::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
+        let WorkerState::Up(connection) = &mut self.state else { return Ok(Vec::new()) };
         self.spin.on_reply(Instant::now());
         let mut cursor = Cursor::new(frame);
         match frame[4] {
@@ -118,7 +120,7 @@ impl Link {
     }
 
     fn reply_to(&mut self, call: u64, number: u64) {
-        let State::Up(connection) = &mut self.state else { return };
+        let WorkerState::Up(connection) = &mut self.state else { return };
         let mut reply = frame_head(b'c', 16);
         reply.extend_from_slice(&call.to_le_bytes());
         reply.extend_from_slice(&number.to_le_bytes());
@@ -127,7 +129,7 @@ impl Link {
 
     fn group_answered(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<GroupEvent>, String> {
         let begun = Instant::now();
-        let State::Up(connection) = &mut self.state else { return Ok(None) };
+        let WorkerState::Up(connection) = &mut self.state else { return Ok(None) };
         let head = answer_head(cursor)?;
         let unknown = || "an answer nobody waits for".to_owned();
         let position = self.in_flight.iter().position(|it| it.sequence == head.sequence);

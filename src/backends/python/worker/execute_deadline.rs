@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::link::{Link, Overrun, State};
+use super::link::{Overrun, WorkerLink, WorkerState};
 
 /// Checks so many times within the limit, so that it is passed by an eighth at most.
 const CHECKS_PER_LIMIT: u32 = 8;
@@ -19,7 +19,7 @@ const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const ABORT_GRACE: Duration = Duration::from_secs(1);
 
 /// Checks the worker while it has something to do, as long as the instance lives.
-pub(crate) async fn watch(link: Weak<RefCell<Link>>, limit: Duration, busy: Rc<Notify>) {
+pub(crate) async fn watch(link: Weak<RefCell<WorkerLink>>, limit: Duration, busy: Rc<Notify>) {
     let interval = (limit / CHECKS_PER_LIMIT).clamp(MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL);
     loop {
         tokio::time::sleep(interval).await;
@@ -32,10 +32,10 @@ pub(crate) async fn watch(link: Weak<RefCell<Link>>, limit: Duration, busy: Rc<N
     }
 }
 
-impl Link {
+impl WorkerLink {
     /// Ends the worker if it is late; says whether it has nothing to do.
     fn check_deadline(&mut self, limit: Duration, now: Instant) -> bool {
-        let State::Up(connection) = &self.state else { return true };
+        let WorkerState::Up(connection) = &self.state else { return true };
         if let Some(overrun) = &self.overrun {
             if ABORT_GRACE <= now - overrun.since {
                 connection.process.kill();

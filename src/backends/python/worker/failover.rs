@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use super::{
     in_flight::{GroupEvent, GroupEvents, all_failed, failed},
-    link::{Link, State},
+    link::{WorkerLink, WorkerState},
 };
 use troupe_base::{backend::Completion, error::Error, request::Request};
 
-impl Link {
+impl WorkerLink {
     /// Fails what waits for the worker with `error`. Keeps the instance from being given more until
     /// `held` is emptied.
     ///
@@ -44,7 +44,7 @@ impl Link {
         groups: Vec<Vec<Request>>,
         done: Rc<dyn Completion>,
     ) -> GroupEvents {
-        let State::Down { why, is_brief } = &self.state else { return GroupEvents::new() };
+        let WorkerState::Down { why, is_brief } = &self.state else { return GroupEvents::new() };
         if !is_brief && !self.setup.health.is_ready() {
             return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
         }

@@ -4,7 +4,7 @@ use std::{cell::RefCell, rc::Weak, time::Duration};
 
 use super::{
     in_flight::{GroupEvents, InFlightGroup, deliver, failed},
-    link::{Link, State},
+    link::{WorkerLink, WorkerState},
 };
 use crate::python::protocol::encode;
 use troupe_base::error::Error;
@@ -12,7 +12,7 @@ use troupe_base::error::Error;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Has an idle worker free its shared memory, and unmap what we have freed.
-pub(crate) async fn sweep(link: Weak<RefCell<Link>>) {
+pub(crate) async fn sweep(link: Weak<RefCell<WorkerLink>>) {
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         let Some(held) = link.upgrade() else { return };
@@ -22,10 +22,10 @@ pub(crate) async fn sweep(link: Weak<RefCell<Link>>) {
     }
 }
 
-impl Link {
+impl WorkerLink {
     fn sweep(&mut self) -> GroupEvents {
         let was_idle = std::mem::replace(&mut self.is_idle, true);
-        if let State::Up(connection) = &mut self.state {
+        if let WorkerState::Up(connection) = &mut self.state {
             connection.segments.sweep();
             let has_ended = !was_idle && self.in_flight.is_empty();
             let is_full = connection.segments.pool.check_room().is_err();

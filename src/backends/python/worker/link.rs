@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::{
     call_table::Calls,
     checks::ReadyChecks,
-    connection::Connection,
+    connection::WorkerConnection,
     detached::DetachedRequests,
     in_flight::{InFlightBatch, all_failed, deliver},
     spin::AdaptiveSpin,
@@ -39,9 +39,9 @@ pub(crate) struct InstanceSetup {
 }
 
 /// The state of one instance, worker or not.
-pub(crate) struct Link {
+pub(crate) struct WorkerLink {
     pub(crate) setup: Rc<InstanceSetup>,
-    pub(crate) state: State,
+    pub(crate) state: WorkerState,
     pub(crate) in_flight: VecDeque<InFlightBatch>,
     pub(crate) detached: DetachedRequests,
     pub(crate) calls: Calls,
@@ -77,8 +77,8 @@ pub(crate) struct Overrun {
 }
 
 /// Is there a worker?
-pub(crate) enum State {
-    Up(Box<Connection>),
+pub(crate) enum WorkerState {
+    Up(Box<WorkerConnection>),
     Down {
         why: String,
         /// A worker is being started, for the first time since the last one ended.
@@ -99,7 +99,7 @@ pub(crate) fn unhealthy(setup: &InstanceSetup, text: &str) -> String {
     failure(instance, &format!("{stub} Model '{}': {text}", config.name))
 }
 
-impl Drop for Link {
+impl Drop for WorkerLink {
     fn drop(&mut self) {
         let error = Error::unavailable("the model was unloaded");
         let mut events = self.give_up(&error, u64::MAX);

@@ -2,14 +2,14 @@
 
 use tokio::sync::oneshot;
 
-use super::link::{Link, State};
+use super::link::{WorkerLink, WorkerState};
 use crate::python::protocol::{decode::Cursor, frames::frame_head};
 use troupe_base::error::{Error, Result};
 
-impl Link {
+impl WorkerLink {
     /// The worker runs it behind what it has in work, unless that is coroutines.
     pub(crate) fn check(&mut self, answer: oneshot::Sender<Result<()>>) {
-        let State::Up(connection) = &mut self.state else {
+        let WorkerState::Up(connection) = &mut self.state else {
             let _ = answer.send(Ok(()));
             return;
         };

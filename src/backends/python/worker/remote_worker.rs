@@ -14,7 +14,7 @@ use super::{
     detached::DetachedRequests,
     execute_deadline, housekeeping,
     in_flight::deliver,
-    link::{InstanceSetup, Link, Start, State},
+    link::{InstanceSetup, Start, WorkerLink, WorkerState},
     responses, restart,
     shm_copy::needs_copy,
     spin::AdaptiveSpin,
@@ -28,16 +28,16 @@ use troupe_base::{
 };
 
 /// The handle of the instance. Dropping it ends the worker.
-pub(crate) struct RemoteWorker(Rc<RefCell<Link>>);
+pub(crate) struct RemoteWorker(Rc<RefCell<WorkerLink>>);
 
 /// Takes over a worker that is ready, on the runtime of the current thread.
 pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteWorker> {
     let (connection, source) = connect(launched, setup.spec.pool.clone())?;
     let (detached, credit) = DetachedRequests::new();
     let (calls, replies) = Calls::new();
-    let link = Link {
+    let link = WorkerLink {
         setup: Rc::new(setup),
-        state: State::Up(Box::new(connection)),
+        state: WorkerState::Up(Box::new(connection)),
         in_flight: VecDeque::new(),
         detached,
         calls,

@@ -2,15 +2,15 @@
 
 use std::{cell::RefCell, rc::Weak};
 
-use super::link::{Link, State};
+use super::link::{WorkerLink, WorkerState};
 use crate::python::{process::repository_calls::read_repository_call, protocol::decode::Cursor};
 
-impl Link {
+impl WorkerLink {
     /// A model loads or unloads others, or asks whether one is ready.
     pub(crate) fn repository_call(
         &mut self,
         cursor: &mut Cursor<'_>,
-        this: Weak<RefCell<Link>>,
+        this: Weak<RefCell<WorkerLink>>,
     ) -> Result<(), String> {
         let call = read_repository_call(cursor)?;
         let groups = self.in_flight.iter().flat_map(|it| &it.groups);
@@ -26,7 +26,7 @@ impl Link {
             let Some(link) = this.upgrade() else { return };
             let mut link = link.borrow_mut();
             let is_same = link.calls.worker() == worker;
-            if let State::Up(connection) = &mut link.state
+            if let WorkerState::Up(connection) = &mut link.state
                 && is_same
             {
                 connection.write(&reply);

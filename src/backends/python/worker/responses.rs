@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::{
     detached::TakenBytes,
     in_flight::RequestKey,
-    link::{Link, State},
+    link::{WorkerLink, WorkerState},
 };
 use crate::python::protocol::{
     decode::{Cursor, single},
@@ -23,7 +23,7 @@ use troupe_base::{
 const FINAL: u32 = 1;
 const HAS_RESPONSE: u32 = 2;
 
-impl Link {
+impl WorkerLink {
     /// One response of a request, or its end. An error is the worker's, and its end.
     pub(crate) fn response(&mut self, cursor: &mut Cursor<'_>) -> Result<(), String> {
         let key = RequestKey::read(cursor)?;
@@ -31,7 +31,7 @@ impl Link {
         if let Some(flight) = self.in_flight.iter().find(|it| it.sequence == key.sequence) {
             self.detached.detach(flight, key);
         }
-        let State::Up(connection) = &mut self.state else { return Ok(()) };
+        let WorkerState::Up(connection) = &mut self.state else { return Ok(()) };
         let config = &self.setup.config;
         let read = Instant::now();
         let response = if flags & HAS_RESPONSE == 0 {
@@ -71,7 +71,7 @@ impl Link {
 
     /// Tells the worker what its clients have taken, and which of its segments that freed.
     fn send_credit(&mut self, taken: &[TakenBytes]) {
-        let State::Up(connection) = &mut self.state else { return };
+        let WorkerState::Up(connection) = &mut self.state else { return };
         let released = connection.segments.released();
         if !released.is_empty() {
             let mut frame = frame_head(b'r', 8 * released.len());
@@ -91,7 +91,7 @@ impl Link {
 
 /// Hands credit back to the worker for as long as the instance lives.
 pub(crate) async fn give_credit(
-    link: Weak<RefCell<Link>>,
+    link: Weak<RefCell<WorkerLink>>,
     mut credit: mpsc::UnboundedReceiver<TakenBytes>,
 ) {
     while let Some(first) = credit.recv().await {

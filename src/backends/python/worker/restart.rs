@@ -11,9 +11,9 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::{
-    connection::{Connection, FrameSource, connect, read},
+    connection::{FrameSource, WorkerConnection, connect, read},
     in_flight::deliver,
-    link::{InstanceSetup, Link, State, unhealthy},
+    link::{InstanceSetup, WorkerLink, WorkerState, unhealthy},
 };
 use crate::python::process::{launch::launch, worker_process::WorkerEnd};
 use troupe_base::{backoff::Backoff, error::Error};
@@ -25,7 +25,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(100);
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reads frames until the worker ends, then starts another, as long as the instance lives.
-pub(crate) async fn attend(link: Weak<RefCell<Link>>, mut source: FrameSource) {
+pub(crate) async fn attend(link: Weak<RefCell<WorkerLink>>, mut source: FrameSource) {
     let mut backoff = Backoff::default();
     loop {
         let events = source.events.clone();
@@ -50,9 +50,9 @@ pub(crate) async fn attend(link: Weak<RefCell<Link>>, mut source: FrameSource) {
 }
 
 /// Done a moment after the worker is reaped.
-fn reaped(link: &Weak<RefCell<Link>>) -> Option<impl Future<Output = ()> + use<>> {
+fn reaped(link: &Weak<RefCell<WorkerLink>>) -> Option<impl Future<Output = ()> + use<>> {
     let held = link.upgrade()?;
-    let State::Up(connection) = &held.borrow().state else { return None };
+    let WorkerState::Up(connection) = &held.borrow().state else { return None };
     let reaped = connection.process.reaped();
     Some(async {
         reaped.await;
@@ -62,7 +62,7 @@ fn reaped(link: &Weak<RefCell<Link>>) -> Option<impl Future<Output = ()> + use<>
 
 /// Fails what the dead worker had begun, and starts another; `None` once the instance has gone.
 async fn restart(
-    link: &Weak<RefCell<Link>>,
+    link: &Weak<RefCell<WorkerLink>>,
     broken: Option<String>,
     backoff: &mut Backoff,
 ) -> Option<FrameSource> {
@@ -70,8 +70,10 @@ async fn restart(
         let held = link.upgrade()?;
         let mut it = held.borrow_mut();
         let why = unhealthy(&it.setup, "a new worker is being started");
-        let down = State::Down { why, is_brief: true };
-        let State::Up(connection) = std::mem::replace(&mut it.state, down) else { return None };
+        let down = WorkerState::Down { why, is_brief: true };
+        let WorkerState::Up(connection) = std::mem::replace(&mut it.state, down) else {
+            return None;
+        };
         let is_proven = std::mem::take(&mut it.is_proven);
         (it.setup.clone(), connection, it.overrun.take(), is_proven)
     };
@@ -101,7 +103,7 @@ async fn restart(
         match start(link, &setup).await? {
             Ok((connection, source)) => {
                 let held = link.upgrade()?;
-                held.borrow_mut().state = State::Up(Box::new(connection));
+                held.borrow_mut().state = WorkerState::Up(Box::new(connection));
                 setup.health.up();
                 let waiting = held.borrow_mut().take_more();
                 drop(held);
@@ -122,9 +124,9 @@ fn log(setup: &InstanceSetup, text: &str) {
 
 /// A new worker, or why there is none.
 async fn start(
-    link: &Weak<RefCell<Link>>,
+    link: &Weak<RefCell<WorkerLink>>,
     setup: &InstanceSetup,
-) -> Option<Result<(Connection, FrameSource), Error>> {
+) -> Option<Result<(WorkerConnection, FrameSource), Error>> {
     let spec = setup.spec.clone();
     let pool = spec.pool.clone();
     let launched = setup.spec.reaper.spawn_blocking(move || launch(&spec)).await;
@@ -138,13 +140,13 @@ async fn start(
 
 /// Waits. Meanwhile requests fail unless another instance can take them.
 async fn rest(
-    link: &Weak<RefCell<Link>>,
+    link: &Weak<RefCell<WorkerLink>>,
     setup: &InstanceSetup,
     text: &str,
     pause: Duration,
 ) -> Option<()> {
     let why = format!("{text}\nNext attempt within {} ms", pause.as_millis());
-    link.upgrade()?.borrow_mut().state = State::Down { why, is_brief: false };
+    link.upgrade()?.borrow_mut().state = WorkerState::Down { why, is_brief: false };
     let end = Instant::now() + pause;
     loop {
         let held = link.upgrade()?;

@@ -29,12 +29,12 @@ const MAX_BUSY_CHECKS: u32 = 3;
 /// usually comes soon.
 pub(crate) struct AdaptiveSpin {
     state: Rc<SpinState>,
-    frame: Expected,
-    work: Expected,
+    frame: ExpectedDelay,
+    work: ExpectedDelay,
 }
 
 /// A delay: something that comes a while after something else.
-struct Expected {
+struct ExpectedDelay {
     /// Sooner than this is soon.
     soon: Duration,
     since: Option<Instant>,
@@ -68,8 +68,8 @@ impl AdaptiveSpin {
         }
         AdaptiveSpin {
             state,
-            frame: Expected::new(MAX_USUAL_REPLY),
-            work: Expected::new(MAX_USUAL_IDLE),
+            frame: ExpectedDelay::new(MAX_USUAL_REPLY),
+            work: ExpectedDelay::new(MAX_USUAL_IDLE),
         }
     }
 
@@ -96,10 +96,10 @@ impl AdaptiveSpin {
     }
 }
 
-impl Expected {
-    fn new(soon: Duration) -> Expected {
+impl ExpectedDelay {
+    fn new(soon: Duration) -> ExpectedDelay {
         let (usual, backoff) = (MAX_SPIN, MIN_BACKOFF);
-        Expected { soon, since: None, until: None, usual, backoff, backs_off_until: None }
+        ExpectedDelay { soon, since: None, until: None, usual, backoff, backs_off_until: None }
     }
 
     /// Until when to spin for it, if that is worth while.
@@ -184,7 +184,7 @@ mod tests {
     /// How long the spin is, after it came so many microseconds late each time.
     fn check(took: &[u64], expected: Option<u64>) {
         let mut now = Instant::now();
-        let mut frame = Expected::new(MAX_USUAL_REPLY);
+        let mut frame = ExpectedDelay::new(MAX_USUAL_REPLY);
         for took in took {
             frame.expect(now);
             now += Duration::from_micros(*took);

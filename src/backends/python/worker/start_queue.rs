@@ -4,14 +4,14 @@ use std::{cell::RefCell, collections::VecDeque, rc::Weak};
 
 use super::{
     in_flight::{deliver, failed},
-    link::{Link, Start},
+    link::{Start, WorkerLink},
     shm_copy::copy,
 };
 use crate::python::process::launch_spec::LaunchSpec;
 use troupe_base::{error::Error, request::Request};
 
 /// Moves the large tensors of all waiting starts into segments.
-pub(crate) async fn copy_then_send(link: Weak<RefCell<Link>>) {
+pub(crate) async fn copy_then_send(link: Weak<RefCell<WorkerLink>>) {
     loop {
         let Some(held) = link.upgrade() else { return };
         let next = {
