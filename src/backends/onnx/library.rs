@@ -28,7 +28,8 @@ const VARIABLE: &str = "ORT_DYLIB_PATH";
 
 /// The runtime all sessions share, for `model` first. Blocks, and may take as long as pip takes.
 ///
-/// What started stays. A failure is everybody's who waited for it; later loads try again.
+/// What started stays, for all servers of this process: the library is loaded once, and has one
+/// environment. A failure is everybody's who waited for it; later loads try again.
 pub(super) fn environment(settings: &Settings, model: &str) -> Result<&'static Environment> {
     static STARTED: OnceLock<Environment> = OnceLock::new();
     static FAILURE: Mutex<Option<(Instant, Error)>> = Mutex::new(None);

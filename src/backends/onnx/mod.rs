@@ -83,7 +83,7 @@ impl OpenLocal for OnnxOpener {
         let signature = signature::settle(&self.config, &graph);
         let signature = signature.map_err(|it| Error::invalid(config::join_messages(&it)))?;
         let run = session::run_options(&self.options);
-        let run = run.map_err(|error| Error::internal(value::told(&error)))?;
+        let run = run.map_err(|error| Error::internal(value::message(&error)))?;
         Ok(Box::new(OnnxRunner::new(session, run, self.config.name.clone(), signature)?))
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct OnnxOptions {
     pub(super) accelerators: Accelerators,
 }
 
-/// Reads a finished config; parameters that mean nothing here are said to.
+/// Reads a finished config; logs parameters that have no effect here.
 pub(super) fn read(config: &ModelConfig) -> Result<OnnxOptions, Vec<Problem>> {
     let mut reader = Reader { config, problems: Vec::new() };
     let options = OnnxOptions {

@@ -12,7 +12,7 @@ use ort::{
     },
 };
 
-use super::{options::OnnxOptions, value::told};
+use super::{options::OnnxOptions, value::message};
 use troupe_base::{
     backend::{InstanceName, ModelFiles},
     error::{Error, Result},
@@ -75,7 +75,7 @@ impl ModelFile {
             self.model,
             self.version,
             self.path.display(),
-            told(error)
+            message(error)
         ))
     }
 }
@@ -104,10 +104,10 @@ fn configured(environment: &Environment, options: &OnnxOptions) -> ort::Result<S
     Ok(builder)
 }
 
-/// What each run of a model is told.
+/// The options of each run of a model.
 pub(super) fn run_options(options: &OnnxOptions) -> ort::Result<RunOptions> {
     let mut run = RunOptions::new()?;
-    // A failed run is an answer; in the log it would be said twice.
+    // A failed run is an answer; in the log it would stand twice.
     run.set_log_level(LogLevel::Fatal)?;
     for (key, value) in &options.run_entries {
         run.set(key, value)?;

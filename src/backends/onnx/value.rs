@@ -44,7 +44,7 @@ impl Drop for OnnxValue<'_> {
 }
 
 /// What ONNX Runtime says of a failure, as Triton tells it.
-pub(super) fn told<R>(error: &ort::Error<R>) -> String {
+pub(super) fn message<R>(error: &ort::Error<R>) -> String {
     let code = ort::sys::OrtErrorCode::from(error.code()) as i32;
     format!("onnx runtime error {code}: {}", error.message())
 }
@@ -53,7 +53,7 @@ pub(super) fn told<R>(error: &ort::Error<R>) -> String {
 fn checked(status: OrtStatusPtr) -> Result<()> {
     // SAFETY: every status comes here once, straight from the call that made it.
     let result = unsafe { ort::Error::result_from_status(status) };
-    result.map_err(|error| Error::internal(told(&error)))
+    result.map_err(|error| Error::internal(message(&error)))
 }
 
 fn owned(value: *mut OrtValue) -> Result<NonNull<OrtValue>> {

@@ -97,9 +97,12 @@ fn runtime() -> &'static Runtime {
 
 impl Model {
     fn open_with(&self, health: &Arc<Health>) -> Result<Box<dyn Remote>> {
+        self.open_in(runtime(), health)
+    }
+
+    fn open_in(&self, runtime: &Runtime, health: &Arc<Health>) -> Result<Box<dyn Remote>> {
         let config = Arc::new(self.config.clone());
-        let Backend::Remote(opener) = prepare(runtime(), &self.settings, &self.files, config)?
-        else {
+        let Backend::Remote(opener) = prepare(runtime, &self.settings, &self.files, config)? else {
             panic!("a Python model runs elsewhere");
         };
         let instance = InstanceName {

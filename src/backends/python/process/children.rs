@@ -47,7 +47,7 @@ pub(crate) enum Exit {
     Status(i64),
     /// By a signal.
     Signal(i64),
-    /// With its parent, which ended as told.
+    /// With its parent, which ended in this way.
     Lost(Arc<str>),
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct LivingWorkers {
 
 #[derive(Default)]
 struct LivingState {
-    /// Where the ends of workers are told, by number.
+    /// Who waits for the exits of workers, by number.
     exits: HashMap<u64, watch::Sender<Option<Exit>>>,
     /// The parent has ended.
     is_gone: bool,

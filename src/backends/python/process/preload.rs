@@ -22,7 +22,7 @@ pub(crate) struct Preload {
 /// A running template. It lives as long as an instance of it does.
 struct Template {
     children: Children,
-    /// After `forks`: it ends by itself once it is told that nobody wants more of it.
+    /// After `children`: it ends by itself once they are closed.
     _process: Arc<Process>,
     /// The template would take its end for the server's.
     _stream: UnixStream,

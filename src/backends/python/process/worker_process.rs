@@ -28,7 +28,7 @@ pub(crate) struct Process {
     /// Somebody reads the worker's frames to their end. Two who read would tear them apart.
     pub(crate) is_read: bool,
     /// The same socket as the frames': what is left in it after the worker's use ended.
-    farewell: Option<UnixStream>,
+    leftover: Option<UnixStream>,
 }
 
 /// The end of a worker in words.
@@ -48,8 +48,8 @@ impl Process {
         events: WorkerEvents,
         stream: &UnixStream,
     ) -> std::io::Result<Process> {
-        let (events, farewell) = (Arc::new(events), Some(stream.try_clone()?));
-        Ok(Process { parent, number, exit, tail, events, is_read: false, farewell })
+        let (events, leftover) = (Arc::new(events), Some(stream.try_clone()?));
+        Ok(Process { parent, number, exit, tail, events, is_read: false, leftover })
     }
 
     /// What reaps it.
@@ -57,7 +57,7 @@ impl Process {
         self.parent.children().reaper()
     }
 
-    /// How it ended and what it last said. Its socket closes a moment before it can be reaped; one
+    /// How it ended and its last lines on stderr. Its socket closes a moment before it can be reaped; one
     /// that only closed its socket is killed.
     pub(crate) async fn ending(&self) -> WorkerEnd {
         let exit = self.exited().await;
@@ -99,9 +99,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let Some(farewell) = self.farewell.take() else { return };
+        let Some(leftover) = self.leftover.take() else { return };
         // The worker reads the end of its input, finalizes and leaves.
-        let _ = farewell.shutdown(std::net::Shutdown::Write);
+        let _ = leftover.shutdown(std::net::Shutdown::Write);
         let process = Process {
             parent: self.parent.clone(),
             number: self.number,
@@ -109,10 +109,10 @@ impl Drop for Process {
             tail: self.tail.clone(),
             events: self.events.clone(),
             is_read: self.is_read,
-            farewell: None,
+            leftover: None,
         };
         self.reaper().spawn(async move {
-            let leaving = process.leave(farewell);
+            let leaving = process.leave(leftover);
             if tokio::time::timeout(FINALIZE_GRACE, leaving).await.is_err() {
                 process.kill();
             }
@@ -124,10 +124,10 @@ impl Drop for Process {
 
 impl Process {
     /// Reads what the worker still says unless somebody does, until it is reaped.
-    async fn leave(&self, farewell: UnixStream) {
+    async fn leave(&self, leftover: UnixStream) {
         if !self.is_read {
-            let _ = farewell.set_nonblocking(true);
-            if let Ok(mut stream) = tokio::net::UnixStream::from_std(farewell) {
+            let _ = leftover.set_nonblocking(true);
+            if let Ok(mut stream) = tokio::net::UnixStream::from_std(leftover) {
                 while let Some((kind, body)) = next_frame(&mut stream).await {
                     self.events.log_last(kind, &body);
                 }

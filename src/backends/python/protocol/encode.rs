@@ -165,7 +165,7 @@ pub(crate) fn check_room(frame: &[u8], more: usize) -> Result<()> {
 fn put_head(frame: &mut Vec<u8>, index: usize, tensor: &Tensor, is_placed: bool) {
     let code = tensor.dtype().to_proto() as u8;
     let (code, size) = if is_placed {
-        (code | IN_SEGMENT, lengths_told(tensor))
+        (code | IN_SEGMENT, string_lengths(tensor))
     } else {
         (code, tensor.data().len())
     };
@@ -197,9 +197,9 @@ pub(crate) fn put_place(
     });
 }
 
-/// How many lengths of strings are told beside a tensor in a segment: none or all. Python finds
+/// How many lengths of strings are sent beside a tensor in a segment: none or all. Python finds
 /// the elements by them several times faster, unless they are few or long.
-fn lengths_told(tensor: &Tensor) -> usize {
+fn string_lengths(tensor: &Tensor) -> usize {
     const LONG: usize = 128;
     if tensor.dtype() != DataType::Bytes {
         return 0;
@@ -210,7 +210,7 @@ fn lengths_told(tensor: &Tensor) -> usize {
 }
 
 fn put_lengths(frame: &mut Vec<u8>, tensor: &Tensor) -> Result<()> {
-    let size = 4 * lengths_told(tensor);
+    let size = 4 * string_lengths(tensor);
     if size == 0 {
         return Ok(());
     }

@@ -25,7 +25,7 @@ const GIVEN: u8 = 4;
 const HEAD: usize = 32;
 const IN_SEGMENT: u8 = 128;
 
-/// What is said in reply to a call.
+/// A reply to a call, or a part of it.
 pub(crate) enum CallReply {
     /// A response that others or the end will follow.
     Part(Part),
@@ -60,16 +60,16 @@ impl CallReply {
 /// bytes it makes the worker hold.
 ///
 /// Tensors may move into segments that the worker has to be told of first.
-pub(crate) fn reply(
+pub(crate) fn encode_reply(
     frame: &mut Vec<u8>,
     call: u64,
-    said: CallReply,
+    reply: CallReply,
     config: Option<&ModelConfig>,
     segments: &mut Segments,
 ) -> u64 {
     let start = frame.len();
-    let mut flags = if said.is_last() { LAST } else { 0 };
-    let result = match said {
+    let mut flags = if reply.is_last() { LAST } else { 0 };
+    let result = match reply {
         CallReply::Part(part) => Some(part.result),
         CallReply::Last(result) => Some(result),
         CallReply::End => None,

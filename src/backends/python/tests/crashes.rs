@@ -1,5 +1,7 @@
 //! Workers that die, hang or flood: what they had fails, everything else goes on.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 
 /// Dies as the input says, else returns it.
@@ -175,4 +177,29 @@ async fn threads_of_a_model_may_ask_whether_a_request_is_cancelled() {
     let gone = Request { context: Arc::new(Context::default()), ..send() };
     gone.context.cancel();
     assert_eq!(floats(&output(&mut *remote, gone).await), [5.0, 5.0]);
+}
+
+#[actix_rt::test]
+async fn two_servers_in_one_process_have_workers_of_their_own() {
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(IDENTITY, &[one], &[one]);
+    let send = || request(vec![fp32(&[1], &[2.0])]);
+    let (ending, staying) = (Runtime::default(), Runtime::default());
+    let health = Arc::new(Health::default());
+    health.join();
+    let mut first = model.open_in(&ending, &health).unwrap();
+    let mut second = model.open_in(&staying, &Arc::default()).unwrap();
+    assert_eq!(floats(&output(&mut *first, send()).await), [2.0]);
+    // Its worker is killed, for there is no time to wait.
+    ending.wait_for_workers(Instant::now());
+    assert!(ask(&mut *first, send()).await.is_err());
+    assert_eq!(floats(&output(&mut *second, send()).await), [2.0]);
+    let error = model.open_in(&ending, &Arc::default()).err().unwrap().to_string();
+    assert!(error.contains("the server is stopping"), "{error}");
+    let unused = Runtime::default();
+    unused.wait_for_workers(Instant::now());
+    let error = model.open_in(&unused, &Arc::default()).err().unwrap().to_string();
+    assert_eq!(error, "the server is stopping");
+    drop(second);
+    staying.wait_for_workers(Instant::now() + Duration::from_secs(10));
 }

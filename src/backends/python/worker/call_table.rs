@@ -22,7 +22,7 @@ pub(crate) struct Calls {
     pub(super) open: HashMap<u64, Call>,
     /// A worker that follows another counts from the beginning.
     pub(super) worker: u32,
-    pub(super) heard: mpsc::UnboundedSender<CallEvent>,
+    pub(super) sender: mpsc::UnboundedSender<CallEvent>,
     /// Replies to be written together.
     pub(super) frames: Vec<u8>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Call {
     pub(super) context: Arc<Context>,
     /// Kept running until the end; `None` if there is none.
     pub(super) model: Option<Arc<Model>>,
-    /// What was said and not sent on.
+    /// Replies not sent on yet.
     pub(super) waiting: VecDeque<CallReply>,
     pub(super) copying: Copying,
     /// Sent and not taken by the worker: bytes, and what lets the maker go on.
@@ -55,7 +55,7 @@ pub(super) enum Copying {
 pub(crate) struct CallEvent {
     pub(super) worker: u32,
     pub(super) call: u64,
-    pub(super) said: CallReply,
+    pub(super) reply: CallReply,
     pub(super) is_copied: bool,
 }
 
@@ -64,20 +64,20 @@ pub(super) struct CallReplier {
     pub(super) worker: u32,
     pub(super) call: u64,
     takes_many: bool,
-    pub(super) heard: mpsc::UnboundedSender<CallEvent>,
+    pub(super) sender: mpsc::UnboundedSender<CallEvent>,
 }
 
 impl CallReplier {
-    pub(super) fn tell(&self, said: CallReply) {
+    pub(super) fn send(&self, reply: CallReply) {
         let (worker, call) = (self.worker, self.call);
         // The instance may have gone; then nobody misses the answer.
-        let _ = self.heard.send(CallEvent { worker, call, said, is_copied: false });
+        let _ = self.sender.send(CallEvent { worker, call, reply, is_copied: false });
     }
 }
 
 impl Answer for CallReplier {
     fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
-        self.tell(CallReply::Last(result));
+        self.send(CallReply::Last(result));
     }
 
     fn takes_many(&self) -> bool {
@@ -85,19 +85,19 @@ impl Answer for CallReplier {
     }
 
     fn part(&mut self, part: Part, _: Instant) {
-        self.tell(CallReply::Part(part));
+        self.send(CallReply::Part(part));
     }
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {
-        self.tell(CallReply::End);
+        self.send(CallReply::End);
     }
 }
 
 impl Calls {
     /// The other end hears what models answer.
     pub(crate) fn new() -> (Calls, mpsc::UnboundedReceiver<CallEvent>) {
-        let (heard, receiver) = mpsc::unbounded_channel();
-        (Calls { open: HashMap::new(), worker: 0, heard, frames: Vec::new() }, receiver)
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Calls { open: HashMap::new(), worker: 0, sender, frames: Vec::new() }, receiver)
     }
 
     /// The worker has gone, and what it asked for is of no use any more.
@@ -159,6 +159,6 @@ impl Calls {
 
     /// Hears what the model answers to a call.
     pub(super) fn replier(&self, call: u64, takes_many: bool) -> CallReplier {
-        CallReplier { worker: self.worker, call, takes_many, heard: self.heard.clone() }
+        CallReplier { worker: self.worker, call, takes_many, sender: self.sender.clone() }
     }
 }

@@ -112,7 +112,7 @@ impl WorkerLink {
             }
             Err(error) => {
                 self.calls.begin(head, Arc::default(), None);
-                replier.tell(CallReply::Last(Err(error)));
+                replier.send(CallReply::Last(Err(error)));
             }
         }
     }
@@ -143,8 +143,8 @@ impl WorkerLink {
         Ok(())
     }
 
-    fn hear(&mut self, heard: CallEvent) {
-        let CallEvent { worker, call: number, said, is_copied } = heard;
+    fn receive_reply(&mut self, event: CallEvent) {
+        let CallEvent { worker, call: number, reply, is_copied } = event;
         // The call may be of an earlier worker, or not wanted any more.
         let Some(call) = self.calls.open.get_mut(&number).filter(|_| worker == self.calls.worker)
         else {
@@ -152,43 +152,44 @@ impl WorkerLink {
         };
         if is_copied {
             call.copying = Copying::Done;
-            call.waiting.push_front(said);
+            call.waiting.push_front(reply);
         } else {
-            call.waiting.push_back(said);
+            call.waiting.push_back(reply);
         }
         self.send_on(number);
     }
 
     /// Answers a call at once; what the model still says is dropped.
-    pub(crate) fn answer(&mut self, number: u64, said: CallReply) {
+    pub(crate) fn answer(&mut self, number: u64, reply: CallReply) {
         if let Some(call) = self.calls.open.get_mut(&number) {
-            call.waiting.push_back(said);
+            call.waiting.push_back(reply);
             self.send_on(number);
             self.write_replies();
         }
     }
 
-    /// Sends what was said in a call as far as its window goes.
+    /// Sends the replies of a call as far as its window goes.
     fn send_on(&mut self, number: u64) {
         let WorkerState::Up(connection) = &mut self.state else { return };
-        let Calls { open, frames, heard, worker } = &mut self.calls;
+        let Calls { open, frames, sender, worker } = &mut self.calls;
         while let Some(call) = open.get_mut(&number) {
             if call.copying == Copying::Running || CALL_WINDOW <= call.on_the_way {
                 return;
             }
-            let Some(mut said) = call.waiting.pop_front() else { return };
-            if call.copying == Copying::No && is_large(&mut said) {
+            let Some(mut reply) = call.waiting.pop_front() else { return };
+            if call.copying == Copying::No && is_large(&mut reply) {
                 call.copying = Copying::Running;
                 let spec = self.setup.spec.clone();
-                let event = CallEvent { worker: *worker, call: number, said, is_copied: true };
-                return copy_then_send(heard.clone(), spec, event);
+                let event = CallEvent { worker: *worker, call: number, reply, is_copied: true };
+                return copy_then_send(sender.clone(), spec, event);
             }
             call.copying = Copying::No;
-            let credit = said.take_credit();
-            let is_last = said.is_last();
+            let credit = reply.take_credit();
+            let is_last = reply.is_last();
             let config = call.model.as_ref().map(|it| &*it.config);
             let start = frames.len();
-            let size = replies::reply(frames, number, said, config, &mut connection.segments);
+            let size =
+                replies::encode_reply(frames, number, reply, config, &mut connection.segments);
             if connection.segments.has_news() {
                 // Before the reply: it may lie in a segment the worker has not seen.
                 let mut news = Vec::new();
@@ -225,23 +226,23 @@ pub(crate) fn refused(model: &Model, error: &Error) -> Error {
     Error::new(error.kind(), format!("Model {name} - Error when running inference: {error}"))
 }
 
-fn is_large(said: &mut CallReply) -> bool {
-    said.response().is_some_and(|it| it.outputs.iter().flatten().any(needs_copy))
+fn is_large(reply: &mut CallReply) -> bool {
+    reply.response().is_some_and(|it| it.outputs.iter().flatten().any(needs_copy))
 }
 
-/// Copies large tensors of a reply on another thread, then hears of it again.
+/// Copies large tensors of a reply on another thread, then sends it again.
 fn copy_then_send(
-    heard: mpsc::UnboundedSender<CallEvent>,
+    sender: mpsc::UnboundedSender<CallEvent>,
     spec: Arc<LaunchSpec>,
     mut event: CallEvent,
 ) {
     let reaper = spec.reaper.clone();
     reaper.spawn_blocking(move || {
-        if let Some(response) = event.said.response() {
+        if let Some(response) = event.reply.response() {
             copy(response.outputs.iter_mut().flatten(), &spec);
         }
         // The instance may have gone.
-        let _ = heard.send(event);
+        let _ = sender.send(event);
     });
 }
 
@@ -253,9 +254,9 @@ pub(crate) async fn send_replies(
     while let Some(first) = events.recv().await {
         let Some(link) = link.upgrade() else { return };
         let mut link = link.borrow_mut();
-        link.hear(first);
+        link.receive_reply(first);
         while let Ok(next) = events.try_recv() {
-            link.hear(next);
+            link.receive_reply(next);
         }
         link.write_replies();
     }

@@ -18,7 +18,7 @@ use troupe_base::{
     statistics::Timing,
 };
 
-/// The worker is told once so many bytes were taken: a quarter of what it may have on the way.
+/// Credit is sent once so many bytes were taken: a quarter of what it may have on the way.
 const CREDIT_STEP: u64 = 256 << 10;
 
 /// Requests that were detached and have not ended.
@@ -38,7 +38,7 @@ pub(super) struct DetachedRequest {
     pub(super) reply: Reply,
     begun: Instant,
     queue: Duration,
-    /// Bytes whose responses have left us and that the worker was not told of.
+    /// Bytes whose responses have left us and that the worker has no credit for yet.
     returned: Arc<AtomicU64>,
 }
 
