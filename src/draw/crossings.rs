@@ -1,4 +1,4 @@
-//! Crossing reduction: an order within each column in which few lines cross, by the barycentre heuristic.
+//! Crossing reduction: orders columns so that few lines cross, by the barycentre heuristic.
 
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use serde::Serialize;
 
 use super::{
-    picture::{self, EnsemblePicture, Port, TensorFlow},
+    picture::{self, EnsemblePicture, Port, TensorPath},
     step::{StepView, WorkNumbers},
 };
 use troupe_base::{
@@ -17,7 +17,7 @@ use troupe_base::{
 
 /// An ensemble; or any other model, alone between its inputs and outputs.
 #[derive(Clone, Debug, Serialize)]
-pub struct ModelGraph {
+pub struct LiveGraph {
     /// The model's name.
     pub model: String,
     /// The version's number.
@@ -86,9 +86,9 @@ pub struct Edge {
     pub bytes: Option<u64>,
 }
 
-impl ModelGraph {
+impl LiveGraph {
     /// The model as it is at `now`.
-    pub fn of(model: &Arc<Model>, now: Instant) -> ModelGraph {
+    pub fn of(model: &Arc<Model>, now: Instant) -> LiveGraph {
         let picture = EnsemblePicture::of(&model.config);
         let config = &*model.config;
         let live = model.live().map(|it| &**it);
@@ -112,7 +112,7 @@ impl ModelGraph {
             let activity = live.and_then(|live| live.tensor(&flow.tensor));
             edges(flow, &picture, &steps, &nodes, activity, now)
         });
-        ModelGraph {
+        LiveGraph {
             model: config.name.to_string(),
             version: model.version.to_string(),
             ensemble: config.is_ensemble(),
@@ -152,7 +152,7 @@ fn steps(model: &Arc<Model>) -> Vec<Arc<Model>> {
 }
 
 fn edges(
-    flow: &TensorFlow,
+    flow: &TensorPath,
     picture: &EnsemblePicture,
     steps: &[Arc<Model>],
     nodes: &[GraphNode],

@@ -1,4 +1,4 @@
-//! Layout of a layered graph: a place for every node, line and label, in columns from left to right.
+//! Layout of a layered graph: a place for every node, line and label, in columns.
 //!
 //! A tensor that passes a column takes a lane of it, so lines bend only between columns and never
 //! run through a node; labels stand where all lines are level, so nothing crosses them.

@@ -19,7 +19,7 @@ mod variant;
 use std::path::Path;
 
 pub use self::{
-    graph::ModelGraph,
+    graph::LiveGraph,
     page_updates::PageUpdates,
     step::{StepHealth, StepView},
 };
@@ -67,7 +67,7 @@ pub fn mermaid(config: &ModelConfig) -> String {
 
 /// A model with what happens in it, in one of the formats.
 pub fn live(
-    graph: &ModelGraph,
+    graph: &LiveGraph,
     config: &ModelConfig,
     format: GraphFormat,
     link: GraphLink<'_>,
@@ -85,7 +85,7 @@ pub struct EmbeddedPicture(EnsemblePicture);
 
 impl EmbeddedPicture {
     /// As `graph` has it; `link` says where the graph of a step that is an ensemble is.
-    pub fn of(graph: &ModelGraph, config: &ModelConfig, link: GraphLink<'_>) -> EmbeddedPicture {
+    pub fn of(graph: &LiveGraph, config: &ModelConfig, link: GraphLink<'_>) -> EmbeddedPicture {
         EmbeddedPicture(live_picture(config, graph, link))
     }
 

@@ -1,9 +1,9 @@
 //! The picture of a model at work: what its config says, and the status of steps and tensors.
 
 use super::{
-    graph::{GraphNode, ModelGraph},
+    graph::{GraphNode, LiveGraph},
     picture::EnsemblePicture,
-    status::{GraphLink, StepStatus, TensorStatus},
+    status::{GraphLink, LiveStep, LiveTensor},
 };
 use troupe_base::config::ModelConfig;
 
@@ -11,7 +11,7 @@ use troupe_base::config::ModelConfig;
 /// graph is.
 pub(super) fn live_picture(
     config: &ModelConfig,
-    graph: &ModelGraph,
+    graph: &LiveGraph,
     link: GraphLink<'_>,
 ) -> EnsemblePicture {
     let mut picture = EnsemblePicture::of(config);
@@ -22,13 +22,13 @@ pub(super) fn live_picture(
                 node.note = format!("v{}", step.version);
             }
             let link = (config.is_ensemble() && step.ensemble).then(|| link(step));
-            node.live = Some(StepStatus::of(step, link));
+            node.live = Some(LiveStep::of(step, link));
         }
     }
     for flow in &mut picture.flows {
         let edge = graph.edges.iter().find(|edge| edge.tensor == flow.tensor);
         flow.live =
-            edge.map(|edge| TensorStatus::of(edge.datatype, &edge.shape, edge.bytes_per_second));
+            edge.map(|edge| LiveTensor::of(edge.datatype, &edge.shape, edge.bytes_per_second));
     }
     picture
 }

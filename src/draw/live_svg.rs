@@ -1,11 +1,11 @@
-//! The picture of a model at work as SVG: cards from top to bottom, or names only from left to right.
+//! The picture of a model at work as SVG: cards from top to bottom, or names from left to right.
 
 use std::fmt::Write;
 
 use super::{
     layout::{NodeBox, PictureLayout, TensorLabel, TensorLine},
-    picture::{EnsemblePicture, NodeKind, PictureNode, TensorFlow},
-    status::StepStatus,
+    picture::{EnsemblePicture, NodeKind, PictureNode, TensorPath},
+    status::LiveStep,
     svg::{self, Colour},
     variant::{CARD_HEADER, CELL, PAD, Variant, is_inner},
 };
@@ -139,7 +139,7 @@ fn body(
 }
 
 /// The classes of a step's node.
-pub(super) fn step_class(status: &StepStatus) -> String {
+pub(super) fn step_class(status: &LiveStep) -> String {
     format!("step {}", status.health.class())
 }
 
@@ -149,11 +149,11 @@ pub(super) fn flow_class(level: usize) -> String {
 }
 
 /// How long the bar of a step is, as a part of the whole.
-pub(super) fn bar_width(status: &StepStatus) -> String {
+pub(super) fn bar_width(status: &LiveStep) -> String {
     format!("{:.1}%", status.busy * 100.0)
 }
 
-fn flow_title(flow: &TensorFlow) -> String {
+fn flow_title(flow: &TensorPath) -> String {
     match &flow.live {
         Some(it) => format!("{}: {}", flow.tensor, it.note),
         None => flow.tensor.clone(),
@@ -228,7 +228,7 @@ fn tag(picture: &EnsemblePicture, variant: Variant, label: &TensorLabel, prefix:
 fn card(
     out: &mut String,
     node: &PictureNode,
-    status: &StepStatus,
+    status: &LiveStep,
     place: &NodeBox,
     variant: Variant,
     id: &str,
@@ -268,7 +268,7 @@ fn card(
     );
 }
 
-fn overview(out: &mut String, node: &PictureNode, status: &StepStatus, place: &NodeBox, id: &str) {
+fn overview(out: &mut String, node: &PictureNode, status: &LiveStep, place: &NodeBox, id: &str) {
     let NodeBox { x, y, .. } = *place;
     let _ = writeln!(out, "<g id=\"{id}\" class=\"{}\">", step_class(status));
     svg::frame(out, place, "card", 9.0);
@@ -292,7 +292,7 @@ fn overview(out: &mut String, node: &PictureNode, status: &StepStatus, place: &N
 }
 
 /// A node that can be gone to is a link.
-fn open(out: &mut String, status: &StepStatus, id: &str, link: Option<&str>) {
+fn open(out: &mut String, status: &LiveStep, id: &str, link: Option<&str>) {
     let tag = match link {
         Some(link) => format!("a href=\"{link}\""),
         None => "g".to_owned(),

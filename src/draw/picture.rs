@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use petgraph::algo::toposort;
 
-use super::status::{StepStatus, TensorStatus};
+use super::status::{LiveStep, LiveTensor};
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig, StepConfig},
     tensor::{DataType, shape_text},
@@ -16,7 +16,7 @@ pub(super) struct EnsemblePicture {
     pub(super) model: String,
     /// Inputs of the client, then steps, then outputs of the client, each in the order of the file.
     pub(super) nodes: Vec<PictureNode>,
-    pub(super) flows: Vec<TensorFlow>,
+    pub(super) flows: Vec<TensorPath>,
 }
 
 /// An input of the client, a step, or an output of the client.
@@ -32,7 +32,7 @@ pub(super) struct PictureNode {
     /// Distance from the client's inputs: tensors go from lower to higher columns.
     pub(super) column: usize,
     /// What the step does right now.
-    pub(super) live: Option<StepStatus>,
+    pub(super) live: Option<LiveStep>,
 }
 
 /// What a node stands for.
@@ -44,12 +44,12 @@ pub(super) enum NodeKind {
 }
 
 /// A tensor on its way from the one who writes it to all who read it.
-pub(super) struct TensorFlow {
+pub(super) struct TensorPath {
     pub(super) tensor: String,
     pub(super) from: Port,
     pub(super) to: Vec<Port>,
     /// Its type and shape, and how much of it there is right now.
-    pub(super) live: Option<TensorStatus>,
+    pub(super) live: Option<LiveTensor>,
 }
 
 /// One of a node's inputs or outputs.
@@ -144,14 +144,14 @@ fn columns(ensemble: &EnsembleConfig) -> Vec<usize> {
     columns
 }
 
-fn flows(config: &ModelConfig, ensemble: &EnsembleConfig) -> Vec<TensorFlow> {
+fn flows(config: &ModelConfig, ensemble: &EnsembleConfig) -> Vec<TensorPath> {
     let first_step = config.inputs.len();
     let first_output = first_step + ensemble.steps.len();
     let mut flows = Vec::new();
     let mut known = HashMap::new();
     let mut write = |tensor: &str, from| {
         known.insert(tensor.to_owned(), flows.len());
-        flows.push(TensorFlow { tensor: tensor.to_owned(), from, to: Vec::new(), live: None });
+        flows.push(TensorPath { tensor: tensor.to_owned(), from, to: Vec::new(), live: None });
     };
     for (of, input) in config.inputs.iter().enumerate() {
         write(&input.name, Port { of, row: 0 });

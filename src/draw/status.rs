@@ -11,7 +11,7 @@ pub type GraphLink<'a> = &'a dyn Fn(&StepView) -> String;
 
 /// What a picture shows of a step at work.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct StepStatus {
+pub(super) struct LiveStep {
     pub(super) health: StepHealth,
     /// The share of time that its instances work.
     pub(super) busy: f64,
@@ -38,7 +38,7 @@ pub struct Figure {
 
 /// What a picture shows of a tensor on its way.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct TensorStatus {
+pub(super) struct LiveTensor {
     /// Its type and shape.
     pub(super) note: String,
     /// Bytes per second; empty if they are not counted.
@@ -47,9 +47,9 @@ pub(super) struct TensorStatus {
     pub(super) level: usize,
 }
 
-impl StepStatus {
-    pub(super) fn of(step: &StepView, link: Option<String>) -> StepStatus {
-        StepStatus {
+impl LiveStep {
+    pub(super) fn of(step: &StepView, link: Option<String>) -> LiveStep {
+        LiveStep {
             health: step.health,
             busy: step.numbers.utilization.unwrap_or(0.0),
             figures: figures(&step.numbers),
@@ -59,10 +59,10 @@ impl StepStatus {
     }
 }
 
-impl TensorStatus {
+impl LiveTensor {
     /// Bytes are `None` where they are not counted.
-    pub(super) fn of(datatype: &str, shape: &[i64], bytes_per_second: Option<f64>) -> TensorStatus {
-        TensorStatus {
+    pub(super) fn of(datatype: &str, shape: &[i64], bytes_per_second: Option<f64>) -> LiveTensor {
+        LiveTensor {
             note: format!("{datatype} {}", shape_text(shape)).trim().to_owned(),
             rate: numbers::bytes_rate(bytes_per_second),
             level: level(bytes_per_second.unwrap_or(0.0)),

@@ -1,7 +1,7 @@
 //! The variants a picture is drawn in, and the sizes of its parts in each.
 
 use super::{
-    picture::{EnsemblePicture, NodeKind, PictureNode, TensorFlow},
+    picture::{EnsemblePicture, NodeKind, PictureNode, TensorPath},
     status::{Figure, Figures},
     text_width::{short, shorter, width},
 };
@@ -89,7 +89,7 @@ impl Variant {
     }
 
     /// Room for a tensor's label in the direction that tensors go.
-    pub(super) fn room(self, picture: &EnsemblePicture, flow: &TensorFlow) -> f64 {
+    pub(super) fn room(self, picture: &EnsemblePicture, flow: &TensorPath) -> f64 {
         match self {
             Variant::Ports => width(&short(&flow.tensor), SMALL) + 16.0,
             Variant::Cards | Variant::NarrowCards => self.label(picture, flow).1 + 14.0,
@@ -124,7 +124,7 @@ impl Variant {
     }
 
     /// The size of the label that stands on a tensor's way.
-    pub(super) fn label(self, picture: &EnsemblePicture, flow: &TensorFlow) -> (f64, f64) {
+    pub(super) fn label(self, picture: &EnsemblePicture, flow: &TensorPath) -> (f64, f64) {
         // Rates change; the widest is this.
         let rate = width("999 MB/s", SMALL);
         if !is_inner(picture, flow) {
@@ -137,7 +137,7 @@ impl Variant {
     }
 
     /// A tensor's name as its label has it.
-    pub(super) fn label_name(self, flow: &TensorFlow) -> String {
+    pub(super) fn label_name(self, flow: &TensorPath) -> String {
         if self == Variant::NarrowCards { shorter(&flow.tensor, 14) } else { short(&flow.tensor) }
     }
 
@@ -155,7 +155,7 @@ impl Variant {
 
     /// Does the tensor have a label? One that only the client reads has its name on the client's
     /// node; there are numbers on every one.
-    pub(super) fn labels(self, picture: &EnsemblePicture, flow: &TensorFlow) -> bool {
+    pub(super) fn labels(self, picture: &EnsemblePicture, flow: &TensorPath) -> bool {
         match self {
             Variant::Ports => is_inner(picture, flow),
             Variant::Cards | Variant::NarrowCards => {
@@ -176,7 +176,7 @@ pub(super) fn below(node: &PictureNode, row: usize) -> f64 {
 }
 
 /// It goes from a step to a step.
-pub(super) fn is_inner(picture: &EnsemblePicture, flow: &TensorFlow) -> bool {
+pub(super) fn is_inner(picture: &EnsemblePicture, flow: &TensorPath) -> bool {
     let kind = |node: usize| picture.nodes[node].kind;
     kind(flow.from.of) == NodeKind::Step && flow.to.iter().any(|to| kind(to.of) == NodeKind::Step)
 }

@@ -7,7 +7,7 @@ use troupe_base::{
     error::{Error, Result},
     model::Model,
 };
-use troupe_draw::{self as draw, ModelGraph, StepView};
+use troupe_draw::{self as draw, LiveGraph, StepView};
 use troupe_options::GraphFormat;
 
 /// How a graph is written.
@@ -83,7 +83,7 @@ fn range(text: &str) -> Option<(&str, f32)> {
 
 /// What a model does right now, written so.
 pub fn write(model: &Arc<Model>, format: LiveGraphFormat) -> Result<String> {
-    let graph = ModelGraph::of(model, Instant::now());
+    let graph = LiveGraph::of(model, Instant::now());
     match format {
         LiveGraphFormat::Json => {
             serde_json::to_string(&graph).map_err(|error| Error::internal(error.to_string()))

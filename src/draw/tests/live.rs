@@ -75,13 +75,13 @@ fn link(step: &StepView) -> String {
 }
 
 fn drawn(model: &Arc<Model>, format: GraphFormat, now: Instant) -> String {
-    live(&ModelGraph::of(model, now), &model.config, format, &link)
+    live(&LiveGraph::of(model, now), &model.config, format, &link)
 }
 
 #[test]
 fn a_graph_tells_numbers_of_steps_and_tensors() {
     let now = Instant::now();
-    let graph = serde_json::to_value(ModelGraph::of(&ensemble(now), now)).unwrap();
+    let graph = serde_json::to_value(LiveGraph::of(&ensemble(now), now)).unwrap();
     let head = ["model", "version", "ensemble", "ready", "window_seconds"].map(|it| &graph[it]);
     assert_eq!(serde_json::json!(head), serde_json::json!(["ensemble", "1", true, true, 60]));
     let first = serde_json::json!({
@@ -121,7 +121,7 @@ fn a_model_that_is_no_ensemble_stands_alone() {
     let timing = Timing { compute_infer: Duration::from_millis(1), ..Timing::default() };
     alone.stats.success(&timing, Duration::from_millis(2));
     alone.stats.recent.ended(None, Duration::from_millis(2), now);
-    let graph = ModelGraph::of(&alone, now);
+    let graph = LiveGraph::of(&alone, now);
     let steps: Vec<_> = graph.steps().map(|(node, it)| (node, it.numbers.requests)).collect();
     assert_eq!((graph.nodes.len(), steps), (5, vec![(2, 1)]));
     assert!(graph.edges.iter().all(|it| it.bytes_per_second.is_none() && it.bytes.is_none()));
@@ -132,7 +132,7 @@ fn a_model_that_is_no_ensemble_stands_alone() {
 #[test]
 fn health_is_the_worst_that_holds() {
     let now = Instant::now();
-    let health = |model: &Arc<Model>| ModelGraph::of(model, now).steps().next().unwrap().1.health;
+    let health = |model: &Arc<Model>| LiveGraph::of(model, now).steps().next().unwrap().1.health;
     let it = single(ADD_SUB);
     assert_eq!(health(&it), StepHealth::Idle);
     it.stats.recent.ended(None, Duration::ZERO, now);
@@ -223,7 +223,7 @@ fn a_step_that_is_an_ensemble_leads_to_its_own_graph() {
         let drawn = drawn(&outer, format, now);
         assert!(drawn.contains(part) && !drawn.contains("/g/mul"), "{drawn}");
     }
-    let graph = ModelGraph::of(&outer, now);
+    let graph = LiveGraph::of(&outer, now);
     let part = EmbeddedPicture::of(&graph, &outer.config, &link);
     let whole = part.cards("p");
     assert!(whole.contains("<a href=\"#dn2\" id=\"pn2\""), "{whole}");
@@ -235,7 +235,7 @@ fn a_step_that_is_an_ensemble_leads_to_its_own_graph() {
 fn every_form_of_a_part_has_what_changes() {
     let now = Instant::now();
     let model = ensemble(now);
-    let graph = ModelGraph::of(&model, now);
+    let graph = LiveGraph::of(&model, now);
     let part = EmbeddedPicture::of(&graph, &model.config, &link);
     let mut changes = PageUpdates::default();
     part.updates("x", &mut changes);
@@ -264,7 +264,7 @@ fn strange_names_stay_text() {
     let now = Instant::now();
     let live = Arc::new(EnsembleActivity::new(2, std::collections::HashMap::new()));
     let model = model(config(&strange), vec![single(ADD_SUB), single(MUL)], Some(live));
-    let graph = ModelGraph::of(&model, now);
+    let graph = LiveGraph::of(&model, now);
     let part = EmbeddedPicture::of(&graph, &model.config, &link);
     for drawn in [
         drawn(&model, GraphFormat::Svg, now),

@@ -1,4 +1,4 @@
-//! Starts an ensemble: its plan, an actor for each of its steps, and the model that is made of them.
+//! Starts an ensemble: its plan, an actor for each step, and the model that is made of them.
 
 use std::sync::Arc;
 

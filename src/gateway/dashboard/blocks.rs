@@ -7,7 +7,7 @@ use troupe_base::statistics::{
     sliding_window::{SLOT_DURATION, SLOTS},
 };
 use troupe_base::text::escape_markup;
-use troupe_draw::{ModelGraph, StepView, numbers, status::Figure, step::WorkNumbers};
+use troupe_draw::{LiveGraph, StepView, numbers, status::Figure, step::WorkNumbers};
 
 /// Batch sizes shown, those executed most often.
 const BATCH_SIZES: usize = 8;
@@ -144,7 +144,7 @@ pub(super) fn last_error(of: &WorkNumbers) -> String {
 }
 
 /// What a step reads and writes.
-pub(super) fn tensors(graph: &ModelGraph, node: &str) -> String {
+pub(super) fn tensors(graph: &LiveGraph, node: &str) -> String {
     let mut rows = String::new();
     let mut written = HashSet::new();
     for edge in graph.edges.iter().filter(|it| it.to == node || it.from == node) {

@@ -10,7 +10,7 @@ use crate::ServerState;
 use troupe_base::model::Model;
 use troupe_base::text::{encode_path_segment, escape_markup};
 use troupe_draw::{
-    EmbeddedPicture, ModelGraph, PageUpdates, StepView, numbers, status, step::WorkNumbers,
+    EmbeddedPicture, LiveGraph, PageUpdates, StepView, numbers, status, step::WorkNumbers,
 };
 use troupe_repository::VersionState;
 
@@ -76,7 +76,7 @@ pub(super) fn update(state: &ServerState) -> PageUpdate {
     let now = Instant::now();
     let mut changes = PageUpdates::default();
     for (index, model) in ensembles(&rows) {
-        let graph = ModelGraph::of(model, now);
+        let graph = LiveGraph::of(model, now);
         part(&graph, model).updates(&format!("e{index}"), &mut changes);
     }
     for (index, row) in rows.iter().enumerate() {
@@ -134,14 +134,14 @@ pub(super) fn address(model: &Model) -> String {
     format!("/{kind}/{}?version={}", encode_path_segment(model.name()), model.version)
 }
 
-fn part(graph: &ModelGraph, model: &Model) -> EmbeddedPicture {
+fn part(graph: &LiveGraph, model: &Model) -> EmbeddedPicture {
     EmbeddedPicture::of(graph, &model.config, &|step: &StepView| {
         format!("/ensemble/{}", encode_path_segment(&step.model))
     })
 }
 
 fn ensemble(index: usize, model: &Arc<Model>, now: Instant) -> String {
-    let graph = ModelGraph::of(model, now);
+    let graph = LiveGraph::of(model, now);
     let (name, address) = (escape_markup(model.name()), address(model));
     let picture = part(&graph, model).overview(&format!("e{index}"));
     format!(

@@ -13,13 +13,13 @@ use troupe_base::{
     model::Model,
 };
 use troupe_draw::{
-    EmbeddedPicture, ModelGraph, PageUpdates, StepHealth, StepView, numbers,
+    EmbeddedPicture, LiveGraph, PageUpdates, StepHealth, StepView, numbers,
     status::{self, Figure},
 };
 
 pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Result<Page> {
     let model = state.model(name, version)?;
-    let graph = ModelGraph::of(&model, Instant::now());
+    let graph = LiveGraph::of(&model, Instant::now());
     let (name, kind) = (escape_markup(model.name()), kind(&model));
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{name}</h1>\
@@ -76,7 +76,7 @@ pub(super) fn missing(state: &ServerState, name: &str, error: &Error) -> Page {
 
 pub(super) fn update(state: &ServerState, name: &str, version: Option<i64>) -> Result<PageUpdate> {
     let model = state.model(name, version)?;
-    let graph = ModelGraph::of(&model, Instant::now());
+    let graph = LiveGraph::of(&model, Instant::now());
     let mut changes = PageUpdates::default();
     let part = part(&graph, &model);
     ["", "m"].into_iter().for_each(|prefix| part.updates(prefix, &mut changes));
@@ -120,7 +120,7 @@ fn others(state: &ServerState, model: &Model) -> String {
     others.map(link).collect()
 }
 
-fn part(graph: &ModelGraph, model: &Model) -> EmbeddedPicture {
+fn part(graph: &LiveGraph, model: &Model) -> EmbeddedPicture {
     EmbeddedPicture::of(graph, &model.config, &inside)
 }
 
@@ -130,12 +130,12 @@ fn inside(step: &StepView) -> String {
     format!("/{kind}/{}?version={}", encode_path_segment(&step.model), step.version)
 }
 
-fn structure(graph: &ModelGraph, model: &Arc<Model>) -> String {
+fn structure(graph: &LiveGraph, model: &Arc<Model>) -> String {
     let steps = graph.steps().map(|(_, it)| (it.model.clone(), it.version.clone()));
     page::structure((Arc::as_ptr(model).addr(), steps.collect::<Vec<_>>()))
 }
 
-fn whole(graph: &ModelGraph) -> Vec<Figure> {
+fn whole(graph: &LiveGraph) -> Vec<Figure> {
     let of = &graph.numbers;
     let mut cells: Vec<Figure> = status::figures(of).into();
     cells.retain(|it| matches!(it.key, "rate" | "p50" | "p99" | "flight"));
@@ -154,7 +154,7 @@ fn cells(step: &StepView) -> Vec<Figure> {
     cells
 }
 
-fn blocks_of(graph: &ModelGraph, step: &StepView) -> [(&'static str, String); 4] {
+fn blocks_of(graph: &LiveGraph, step: &StepView) -> [(&'static str, String); 4] {
     [
         ("minute", blocks::minute(step)),
         ("error", blocks::last_error(&step.numbers)),
@@ -177,14 +177,14 @@ fn instances(step: &StepView) -> String {
 }
 
 /// The node that most time is spent at.
-fn slowest(graph: &ModelGraph) -> Option<usize> {
+fn slowest(graph: &LiveGraph) -> Option<usize> {
     let p50 = |step: &StepView| step.numbers.p50_us.unwrap_or(0.0);
     let steps = graph.steps().map(|(node, step)| (node, p50(step)));
     // Of equals the first: the page is the same however often it is read.
     steps.reduce(|best, it| if best.1 < it.1 { it } else { best }).map(|it| it.0)
 }
 
-fn detail(graph: &ModelGraph, node: usize, step: &StepView, is_first: bool) -> String {
+fn detail(graph: &LiveGraph, node: usize, step: &StepView, is_first: bool) -> String {
     let id = format!("dn{node}");
     let name = escape_markup(&step.model);
     let first = if is_first { " first" } else { "" };

@@ -1,4 +1,4 @@
-//! Compiles an ensemble's config into its plan, at load: whatever can be wrong with it is said here.
+//! Compiles an ensemble's config into its plan, at load, or says all that is wrong with it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -161,7 +161,8 @@ fn wanted(model: &ModelConfig, writes: &[(usize, SlotIndex)]) -> Wanted {
     Wanted::Only(writes.iter().map(|(output, _)| *output as u16).collect())
 }
 
-/// For each decoupled step, does a step of a later stage run the same model, by itself or within an ensemble?
+/// For each decoupled step, does a step of a later stage run the same model, by itself or within an
+/// ensemble?
 fn reentered(models: &[(Arc<Model>, StepMetrics)], stages: &[StageIndex]) -> Vec<bool> {
     fn collect(model: &Arc<Model>, all: &mut HashSet<*const Model>) {
         if all.insert(Arc::as_ptr(model)) {

@@ -39,7 +39,8 @@ pub(crate) struct Plan {
     pub(crate) metrics: EnsembleMetrics,
 }
 
-/// The steps of one stage that a set of requested outputs needs, and the counters a run starts with.
+/// The steps of one stage that a set of requested outputs needs, and what a run of them counts
+/// down.
 #[derive(Clone)]
 pub(crate) struct Route {
     /// Which steps run.

@@ -42,8 +42,8 @@ pub(crate) enum StageEnd {
 /// one behind each decoupled step. Or every step that reads tensors of different stages, in
 /// Triton's words: their iterations would not belong together.
 ///
-/// As every tensor is read or is an output, and all outputs are of one stage, the stages of a config
-/// that passes stand in one row.
+/// As every tensor is read or is an output, and all outputs are of one stage, the stages of a
+/// config that passes stand in one row.
 pub(super) fn stages(
     config: &ModelConfig,
     ensemble: &EnsembleConfig,

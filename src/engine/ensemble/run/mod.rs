@@ -1,4 +1,4 @@
-//! One run through a plan: from its first tensors, over the steps' actors, to whom its outputs are for.
+//! One run through a plan: from its first tensors, over the step actors, to its continuation.
 
 mod client_reply;
 mod continuation;

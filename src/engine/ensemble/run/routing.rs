@@ -1,4 +1,4 @@
-//! Routes the tensors of one run from step to step: who can start, what it reads, when all has ended.
+//! Routes the tensors of one run from step to step: who can start, what it reads, the end.
 //!
 //! A run is one request on its way through a plan, or one iteration of a stream. Whoever answers
 //! for a step calls `Run::step_done` on its own thread; a lock is held for that long.
@@ -175,8 +175,8 @@ impl Run {
         Some(request)
     }
 
-    /// Takes in what a step answered to a batch, after it was busy so long. Says which steps can start
-    /// now.
+    /// Takes in what a step answered to a batch, after it was busy so long. Says which steps can
+    /// start now.
     pub(super) fn step_done(
         &self,
         index: usize,

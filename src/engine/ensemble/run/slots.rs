@@ -16,7 +16,7 @@ struct TensorSlot {
 
 /// What lies in a slot.
 enum SlotValue {
-    /// Nothing yet: its maker has not finished. Nothing any more, once the last reader has taken it.
+    /// Nothing yet, as its maker has not finished; or nothing any more, as the last reader took it.
     Empty,
     /// Its maker has finished and gave none, or the client sent none: it is left out downstream.
     Absent,

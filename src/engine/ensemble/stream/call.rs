@@ -27,6 +27,7 @@ impl StepWork for StreamRun {
     }
 
     fn run(self: Arc<Self>, turn: StepTurn) -> bool {
+        // Kept, as the responses own the stream.
         let plan = self.plan.clone();
         let step = &plan.steps[turn.step];
         let Some(decoupled) = step.decoupled() else { return false };
@@ -35,7 +36,7 @@ impl StepWork for StreamRun {
         if let Some(span) = &request.context.span {
             request.context = Arc::new(request.context.under(span.at_step(turn.step)));
         }
-        let model = step.model.clone();
+        let model = &step.model;
         let most = model.config.max_batch_size;
         let (fit, batch) = batch_fit(most, &request);
         let stopped = self.context.stopped();

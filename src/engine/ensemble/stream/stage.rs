@@ -1,4 +1,4 @@
-//! One stage of a stream: decoupled responses that wait for room, iterations in flight, those that ended.
+//! One stage of a stream: queued decoupled responses, iterations in flight, those that ended.
 
 use std::{collections::VecDeque, sync::Arc};
 

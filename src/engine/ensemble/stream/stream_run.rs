@@ -1,4 +1,4 @@
-//! One request on its way through decoupled steps: the stages it has, what is next in each, its end.
+//! A stream: one request on its way through decoupled steps, what is next in each stage, its end.
 
 use std::{
     sync::{

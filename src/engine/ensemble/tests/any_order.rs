@@ -1,4 +1,4 @@
-//! Anything in any order: each request ends once, its responses come in theirs, and nothing is left.
+//! Responses in any order: each request ends once, its own come in order, and nothing is left.
 
 use super::{fakes::*, *};
 
