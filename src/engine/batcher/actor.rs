@@ -66,6 +66,17 @@ impl Batcher {
             }
             self.pool.start(slot, work, now, &self.inbox);
         }
+        self.expire_due();
+    }
+
+    /// Rejects what has waited too long, if the scheduler has a time for that.
+    fn expire_due(&mut self) {
+        let Some(due) = self.scheduler.next_due() else { return };
+        let now = Instant::now();
+        if due <= now {
+            let expired = self.scheduler.expire(now);
+            self.reject(expired);
+        }
         if let Some(due) = self.scheduler.next_due() {
             self.wake_at(due);
         }
@@ -84,6 +95,7 @@ impl Batcher {
             match self.scheduler.next(now, &free) {
                 Decision::Run { batch, slot: named } => {
                     slot = named.unwrap_or(slot);
+                    debug_assert!(free.contains(slot), "a scheduler names free slots only");
                     self.stats.pending.fetch_sub(batch.len() as u64, Ordering::Relaxed);
                     batches.push(batch);
                 }

@@ -27,7 +27,9 @@ use troupe_base::{
 struct Echoes {
     placement: Placement,
     opened: AtomicUsize,
-    /// Opens that fail after the first one.
+    /// Instances of the model: so many opens succeed.
+    instances: usize,
+    /// Opens that fail after those.
     failures: usize,
 }
 
@@ -40,7 +42,7 @@ impl OpenLocal for Echoes {
 
     fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
         let before = self.opened.fetch_add(1, Ordering::Relaxed);
-        if (1..=self.failures).contains(&before) {
+        if (self.instances..self.instances + self.failures).contains(&before) {
             return Err(Error::internal("no luck"));
         }
         Ok(Box::new(Echo))
@@ -70,15 +72,25 @@ struct Bed {
 
 impl Bed {
     async fn start(placement: Placement, failures: usize, config: &str) -> Bed {
+        Bed::with_instances(1, placement, failures, config).await
+    }
+
+    async fn with_instances(
+        instances: usize,
+        placement: Placement,
+        failures: usize,
+        config: &str,
+    ) -> Bed {
         let text = format!(
             "name: 'm' backend: 'native' max_batch_size: 8 {config} \
+             instance_group {{ count: {instances} }} \
              input {{ name: 'x' data_type: TYPE_UINT8 dims: -1 allow_ragged_batch: true }} \
              output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
         );
         let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
-        let (echoes, health) =
-            (Echoes { placement, opened: AtomicUsize::new(0), failures }, Arc::<Health>::default());
-        let echoes = Arc::new(echoes);
+        let opened = AtomicUsize::new(0);
+        let echoes = Arc::new(Echoes { placement, opened, instances, failures });
+        let health = Arc::<Health>::default();
         let setup = BatcherSetup {
             config: Arc::new(config),
             stats: Arc::new(Statistics::default()),
@@ -115,8 +127,10 @@ impl Bed {
     }
 
     async fn until_up_again(&self) {
-        let opens = 2 + self.echoes.failures;
-        let is_up = |bed: &Bed| bed.health.instances() == (1, 1) && opens <= bed.opens();
+        let Echoes { instances, failures, .. } = *self.echoes;
+        let is_up = |bed: &Bed| {
+            bed.health.instances() == (instances, instances) && instances + failures < bed.opens()
+        };
         self.until("the instance is up again", is_up).await;
     }
 
@@ -182,8 +196,26 @@ fn while_a_model_cannot_be_opened_again_requests_fail_and_it_is_not_ready() {
             bed.until("the instance is down", |bed| !bed.health.is_ready()).await;
             bed.until("it was tried in vain", |bed| bed.opens() == 2).await;
             let error = bed.ask(b"one").await.unwrap_err().to_string();
-            let expected = "instance 'm_0' of model 'm' has ended: no luck; next attempt within";
+            let expected = "instance 'm_0_0' of model 'm' has ended: no luck; next attempt within";
             assert!(error.contains(expected), "{error}");
+            bed.until_up_again().await;
+            assert!(bed.ask(b"two").await.is_ok());
+        });
+    }
+}
+
+#[test]
+fn another_instance_takes_the_work_of_one_that_is_down() {
+    for config in ["", DYNAMIC] {
+        System::new().block_on(async {
+            let bed = Bed::with_instances(2, Placement::Own, 2, config).await;
+            assert_eq!(bed.health.instances(), (2, 2));
+            assert!(bed.break_engine().await.is_err());
+            bed.until("one instance is down", |bed| bed.health.instances() == (1, 2)).await;
+            for _ in 0..20 {
+                assert!(bed.ask(b"one").await.is_ok());
+            }
+            assert!(bed.health.is_ready());
             bed.until_up_again().await;
             assert!(bed.ask(b"two").await.is_ok());
         });

@@ -26,8 +26,8 @@ pub(in crate::batcher) trait Scheduler: Send {
     /// ever get to those behind the front.
     fn expire(&mut self, now: Instant) -> Vec<Rejected>;
 
-    /// When to ask again even if nothing arrives and no slot is released; looked at only where
-    /// `is_timed`.
+    /// When `expire` has something to take out, even if nothing arrives and no slot is released;
+    /// looked at only where `is_timed`.
     fn next_due(&self) -> Option<Instant> {
         None
     }
