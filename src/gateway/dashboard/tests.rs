@@ -79,7 +79,7 @@ fn holds(html: &str, parts: &[&str]) {
 #[test]
 fn the_first_page_lists_models_with_their_state() {
     let html = index::page(&state(&model())).html();
-    let name = "&lt;script&gt;alert('m')&lt;/script&gt;&quot;&amp;";
+    let name = "&lt;script&gt;alert(&#39;m&#39;)&lt;/script&gt;&quot;&amp;";
     let address = "/model/%3Cscript%3Ealert%28%27m%27%29%3C%2Fscript%3E%22%26?version=7";
     holds(
         &html,
@@ -135,7 +135,7 @@ fn a_model_that_is_not_ready_says_why() {
     assert!(!html.contains("http-equiv"), "{html}");
     let error = model::page(&state, "<i>", Some(1)).err().unwrap();
     assert_eq!(error.to_string(), "Request for unknown model: '<i>' is not found");
-    holds(&model::missing(&state, "<i>", &error).html(), &["'&lt;i&gt;' is not found"]);
+    holds(&model::missing(&state, "<i>", &error).html(), &["&#39;&lt;i&gt;&#39; is not found"]);
 }
 
 #[test]
