@@ -112,7 +112,7 @@ impl OpenModel for ModelOpener {
             let (config, model_dir) = (parts.config.clone(), definition.model_dir.clone());
             let own = spawn_blocking(move || labels::read(&definition.model_dir, &config)).await;
             let own = own.map_err(|_| Error::internal("reading labels panicked"));
-            let own = own.flatten().map_err(|error| vec![error.to_string()])?;
+            let own = own.and_then(|inner| inner).map_err(|error| vec![error.to_string()])?;
             let labels = ensemble::labels(&parts.config, own, &parts.steps);
             let answers = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
