@@ -2,6 +2,7 @@
 
 mod batch_fit;
 mod call_chain;
+mod cancel_on_drop;
 pub mod deadlock;
 mod reply;
 
@@ -19,6 +20,7 @@ use smallvec::SmallVec;
 
 pub use batch_fit::{BatchFit, batch_fit};
 pub use call_chain::CallChain;
+pub use cancel_on_drop::CancelOnDrop;
 pub use reply::{Answer, Credit, Part, Reply, Response};
 
 use crate::{error::Error, tensor::Tensor, trace::Span};
@@ -102,32 +104,39 @@ impl Context {
             self.is_late().then(Error::deadline_exceeded)
         }
     }
+
     /// The same without the reason.
     pub fn is_stopped(&self) -> bool {
         self.scope.is_cancelled() || self.is_late()
     }
+
     /// Looks at the clock only where there is a deadline.
     fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
+
     /// Skips what has not started yet.
     pub fn cancel(&self) {
         self.scope.is_cancelled.store(true, Ordering::Relaxed);
     }
+
     /// The same request seen as part of a sequence; cancelling one cancels both.
     pub fn in_sequence(&self, correlation: Correlation, flags: u32) -> Context {
         Context { correlation, flags, ..self.clone() }
     }
+
     /// The same request seen as one of several iterations; cancelling one cancels all of them, but
     /// not what they are a part of.
     pub fn in_iterations(&self) -> Context {
         let scope = Scope { above: Some(self.scope.clone()), ..Scope::default() };
         Context { is_iteration: true, scope: scope.into(), ..self.clone() }
     }
+
     /// The same request noted under `span`; cancelling one cancels both.
     pub fn under(&self, span: Span) -> Context {
         Context { span: Some(span), ..self.clone() }
     }
+
     /// `[request id: 7] `, as Triton begins its messages about a request.
     pub fn tag(&self) -> String {
         let id = if self.id.is_empty() { "<id_unknown>" } else { &self.id };

@@ -7,8 +7,6 @@
 //! its batcher's thread, on a thread of its own, or in a worker process.
 
 pub mod batcher;
-pub mod ensemble;
-
-pub mod instance;
-
 pub mod engines;
+pub mod ensemble;
+pub mod instance;

@@ -68,10 +68,10 @@ impl Lifecycle {
     }
 
     /// Counts an inference in, or refuses it; it is counted out when the guard drops.
-    pub fn enter(self: &Arc<Self>) -> Result<InFlight> {
+    pub fn enter(self: &Arc<Self>) -> Result<InFlightGuard> {
         // Counted before the stage is read: `exit` then `wait_idle` cannot miss it.
         self.in_flight.fetch_add(1, SeqCst);
-        let guard = InFlight(self.clone());
+        let guard = InFlightGuard(self.clone());
         match self.stage() {
             Stage::Serving => Ok(guard),
             Stage::Exiting => Err(Error::unavailable(
@@ -110,9 +110,9 @@ fn not_ready() -> Error {
 
 /// One inference in flight, until dropped.
 #[derive(Debug)]
-pub struct InFlight(Arc<Lifecycle>);
+pub struct InFlightGuard(Arc<Lifecycle>);
 
-impl Drop for InFlight {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if self.0.in_flight.fetch_sub(1, SeqCst) == 1 && self.0.is_exiting() {
             self.0.idle.notify_waiters();

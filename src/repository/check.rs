@@ -15,7 +15,7 @@ use super::{
         warmup,
     },
     failure::{LoadFailure, no_version},
-    graph::ModelGraph,
+    graph::DependencyGraph,
     operation::{
         open::unknown_backend,
         requirements::{StepStatus, unmet},
@@ -183,9 +183,9 @@ fn versions_of(required: &[RequiredModel], name: &str) -> BTreeSet<i64> {
     required.iter().filter(|step| &*step.model == name).map(|step| step.version).collect()
 }
 
-fn graph(models: &CheckedModels) -> ModelGraph {
+fn graph(models: &CheckedModels) -> DependencyGraph {
     let steps = |model: &CheckedModel| -> Vec<Arc<str>> {
         model.definition.required().iter().map(|step| step.model.clone()).collect()
     };
-    ModelGraph::new(models.iter().map(|(name, model)| (name.clone(), steps(model))))
+    DependencyGraph::new(models.iter().map(|(name, model)| (name.clone(), steps(model))))
 }

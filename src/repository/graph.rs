@@ -14,15 +14,17 @@ use petgraph::{
 };
 
 /// Models and the models they run; an edge leads from a step's model to the ensemble that runs it.
-pub(super) struct ModelGraph {
+pub(super) struct DependencyGraph {
     graph: DiGraph<Arc<str>, ()>,
     nodes: BTreeMap<Arc<str>, NodeIndex>,
 }
 
-impl ModelGraph {
+impl DependencyGraph {
     /// Of models and what each of them runs; names that are only run become nodes too.
-    pub(super) fn new(models: impl IntoIterator<Item = (Arc<str>, Vec<Arc<str>>)>) -> ModelGraph {
-        let mut graph = ModelGraph { graph: DiGraph::new(), nodes: BTreeMap::new() };
+    pub(super) fn new(
+        models: impl IntoIterator<Item = (Arc<str>, Vec<Arc<str>>)>,
+    ) -> DependencyGraph {
+        let mut graph = DependencyGraph { graph: DiGraph::new(), nodes: BTreeMap::new() };
         for (name, steps) in models {
             let ensemble = graph.node(&name);
             for step in steps {
@@ -107,12 +109,12 @@ mod tests {
     use super::*;
 
     /// `a: b c` is an ensemble `a` of `b` and `c`.
-    fn graph(text: &[&str]) -> ModelGraph {
+    fn graph(text: &[&str]) -> DependencyGraph {
         let line = |line: &&str| {
             let (name, steps) = line.split_once(':').unwrap();
             (name.into(), steps.split_whitespace().map(Arc::from).collect())
         };
-        ModelGraph::new(text.iter().map(line))
+        DependencyGraph::new(text.iter().map(line))
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) fn settle(config: &ModelConfig, graph: &ModelGraph) -> Result<Signatu
 }
 
 /// A tensor as the config has it.
-struct WrittenTensor {
+struct ConfigTensor {
     /// `input[3]`.
     path: String,
     kind: &'static str,
@@ -83,9 +83,9 @@ enum Shape {
     Dims(Vec<i64>),
 }
 
-fn written_inputs(config: &ModelConfig) -> Vec<WrittenTensor> {
+fn written_inputs(config: &ModelConfig) -> Vec<ConfigTensor> {
     let declared = config.inputs.iter().zip(&config.proto.input).enumerate();
-    let inputs = declared.map(|(index, (input, proto))| WrittenTensor {
+    let inputs = declared.map(|(index, (input, proto))| ConfigTensor {
         path: format!("input[{index}]"),
         kind: "input",
         name: input.name.clone(),
@@ -97,7 +97,7 @@ fn written_inputs(config: &ModelConfig) -> Vec<WrittenTensor> {
         optional: input.optional,
     });
     let computed = config.proto.batch_input.iter().enumerate().flat_map(|(index, batch)| {
-        batch.target_name.iter().map(move |name| WrittenTensor {
+        batch.target_name.iter().map(move |name| ConfigTensor {
             path: format!("batch_input[{index}]"),
             kind: "input",
             name: name.as_str().into(),
@@ -109,7 +109,7 @@ fn written_inputs(config: &ModelConfig) -> Vec<WrittenTensor> {
     inputs.chain(computed).collect()
 }
 
-fn written_outputs(config: &ModelConfig) -> Vec<WrittenTensor> {
+fn written_outputs(config: &ModelConfig) -> Vec<ConfigTensor> {
     let scattered: BTreeSet<&str> = config
         .proto
         .batch_output
@@ -117,7 +117,7 @@ fn written_outputs(config: &ModelConfig) -> Vec<WrittenTensor> {
         .flat_map(|it| it.target_name.iter().map(String::as_str))
         .collect();
     let declared = config.outputs.iter().zip(&config.proto.output).enumerate();
-    let output = |(index, (output, proto)): (usize, (&Output, &ModelOutput))| WrittenTensor {
+    let output = |(index, (output, proto)): (usize, (&Output, &ModelOutput))| ConfigTensor {
         path: format!("output[{index}]"),
         kind: "output",
         name: output.name.clone(),
@@ -143,7 +143,7 @@ struct SignatureCheck<'a> {
 }
 
 impl SignatureCheck<'_> {
-    fn count(&mut self, written: &[WrittenTensor], graph: &ModelGraph) {
+    fn count(&mut self, written: &[ConfigTensor], graph: &ModelGraph) {
         let m = &self.config.name;
         let expected = written.iter().filter(|it| !it.optional).count();
         if expected != graph.inputs.len() {
@@ -164,7 +164,7 @@ impl SignatureCheck<'_> {
         }
     }
 
-    fn input(&mut self, written: WrittenTensor, known: &[&DeclaredTensor]) -> Option<Reads> {
+    fn input(&mut self, written: ConfigTensor, known: &[&DeclaredTensor]) -> Option<Reads> {
         let m = &self.config.name;
         if written.optional && 0 < self.config.max_batch_size {
             let text = format!(
@@ -202,7 +202,7 @@ impl SignatureCheck<'_> {
         Some(Reads { name: written.name, dtype: written.dtype, is_scalar })
     }
 
-    fn output(&mut self, written: WrittenTensor, known: &[&DeclaredTensor]) -> Option<Writes> {
+    fn output(&mut self, written: ConfigTensor, known: &[&DeclaredTensor]) -> Option<Writes> {
         let form = self.same(&written, known)?;
         let dims = match written.shape {
             Shape::Unsaid | Shape::Ragged => ExpectedDims::Any,
@@ -224,10 +224,10 @@ impl SignatureCheck<'_> {
     /// The model's tensor of that name, if it is one that requests can carry.
     fn same<'a>(
         &mut self,
-        written: &WrittenTensor,
+        written: &ConfigTensor,
         known: &[&'a DeclaredTensor],
     ) -> Option<&'a TensorForm> {
-        let WrittenTensor { path, kind, name, .. } = written;
+        let ConfigTensor { path, kind, name, .. } = written;
         let Some(declared) = known.iter().find(|it| *it.name == **name) else {
             let names: BTreeSet<&str> = known.iter().map(|it| it.name.as_str()).collect();
             let names: Vec<&str> = names.into_iter().collect();

@@ -1,4 +1,4 @@
-//! WorkerLimits of a model's workers, by its parameters: timeouts, memory, and whether to preload.
+//! Limits of a model's workers, by its parameters: timeouts, memory, and whether to preload.
 
 use std::time::Duration;
 

@@ -21,10 +21,10 @@ const RESERVED_PREFIXES: [&str; 2] = ["nv_", "troupe_"];
 
 /// All series of one server; clones share them.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Shared>);
+pub struct Metrics(Arc<RegistryState>);
 
 #[derive(Default)]
-struct Shared {
+struct RegistryState {
     is_off: bool,
     latencies: LatencyMetrics,
     steps: Steps,
@@ -40,12 +40,12 @@ impl Metrics {
 
     /// A registry that shows latencies of models as configured.
     pub fn with(latencies: LatencyMetrics) -> Metrics {
-        Metrics(Arc::new(Shared { latencies, ..Shared::default() }))
+        Metrics(Arc::new(RegistryState { latencies, ..RegistryState::default() }))
     }
 
     /// A registry that nobody reads: what would cost requests time is not counted.
     pub fn off() -> Metrics {
-        Metrics(Arc::new(Shared { is_off: true, ..Shared::default() }))
+        Metrics(Arc::new(RegistryState { is_off: true, ..RegistryState::default() }))
     }
 
     /// Whether anybody may read the metrics.

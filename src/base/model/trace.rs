@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Model {
-    /// Notes that the request has come; what the model asks or executes is noted under that.
+    /// Notes that the request has come; what the model asks or executes is traced under that.
     pub(super) fn note(&self, span: &Span, request: &mut Request, reply: Reply) -> Reply {
         let begin = SpanStart {
             model: self.name().clone(),
@@ -20,15 +20,15 @@ impl Model {
             request_id: request.context.id.clone(),
             at: reply.since(),
         };
-        let Some(visit) = span.begin(begin) else { return reply };
-        let visit = if span.record().has_tensors {
+        let Some(open_span) = span.begin(begin) else { return reply };
+        let open_span = if span.record().has_tensors {
             let outputs = self.config.outputs.iter().map(|it| it.name.to_string()).collect();
-            visit.with_tensors(named(&self.config.inputs, &request.inputs), outputs)
+            open_span.with_tensors(named(&self.config.inputs, &request.inputs), outputs)
         } else {
-            visit
+            open_span
         };
-        request.context = Arc::new(request.context.under(visit.span().clone()));
-        reply.noted(visit)
+        request.context = Arc::new(request.context.under(open_span.span().clone()));
+        reply.traced(open_span)
     }
 }
 

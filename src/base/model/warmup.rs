@@ -12,16 +12,16 @@ use super::{check, reshape};
 use crate::{
     config::{ModelConfig, Problem, Warmup, WarmupData, WarmupInput},
     error::{Error, Result},
-    request::{Context, Pending, Reply, Request},
+    request::{CancelOnDrop, Context, Pending, Reply, Request},
     tensor::{DataType, Shape, Tensor, element_count, shape_text},
 };
 
 /// Bytes that one input, and all requests of a sample together, may take.
 const MAX_SAMPLE_BYTES: usize = 2 << 30;
 /// A request costs at least so much memory, however small its tensors.
-const REQUEST_COST: usize = 1 << 10;
+const REQUEST_COST_BYTES: usize = 1 << 10;
 /// A run that takes longer is told: it may be one that never ends.
-const SLOW_SAMPLE: Duration = Duration::from_secs(10);
+const SLOW_SAMPLE_TIME: Duration = Duration::from_secs(10);
 
 /// The contents of a file of the `warmup` folder: its first so many bytes, or all of them; at most
 /// `MAX_SAMPLE_BYTES`. Fails with a text for users.
@@ -142,7 +142,7 @@ fn requests(
         ));
     }
     let bytes: usize = inputs.iter().flatten().map(|it| it.data().len()).sum();
-    let total = bytes.max(REQUEST_COST).checked_mul(batch_size as usize);
+    let total = bytes.max(REQUEST_COST_BYTES).checked_mul(batch_size as usize);
     if total.is_none_or(|it| MAX_SAMPLE_BYTES < it) {
         return Err(format!("batch size {batch_size} takes more than {MAX_SAMPLE_BYTES} bytes"));
     }
@@ -172,21 +172,22 @@ pub async fn run(samples: &[WarmupSample], target: &str, run: impl Fn(Vec<Pendin
 
 impl WarmupSample {
     async fn run(&self, target: &str, run: impl Fn(Vec<Pending>)) -> Result<()> {
-        let unneeded = CancelOnDrop(Arc::new(Context { is_warmup: true, ..Context::default() }));
+        let context = Arc::new(Context { is_warmup: true, ..Context::default() });
+        let _cancel = CancelOnDrop::new(context.clone());
         let mut group = Vec::with_capacity(self.requests.len());
         let mut answers = Vec::with_capacity(self.requests.len());
         for request in &self.requests {
             let (reply, answer) = Reply::drained();
-            let request = Request { context: unneeded.0.clone(), ..request.clone() };
+            let request = Request { context: context.clone(), ..request.clone() };
             group.push(Pending { request, reply });
             answers.push(answer);
         }
         run(group);
         let mut all = std::pin::pin!(join_all(answers));
-        let answers = match timeout(SLOW_SAMPLE, &mut all).await {
+        let answers = match timeout(SLOW_SAMPLE_TIME, &mut all).await {
             Ok(answers) => answers,
             Err(_) => {
-                let (name, seconds) = (&self.name, SLOW_SAMPLE.as_secs());
+                let (name, seconds) = (&self.name, SLOW_SAMPLE_TIME.as_secs());
                 tracing::info!("{target} runs warmup sample '{name}' for more than {seconds} s");
                 all.await
             }
@@ -207,15 +208,6 @@ impl WarmupSample {
         }
         let (name, causes) = (&self.name, causes.join("; "));
         Err(Error::invalid(format!("failed to run warmup sample '{name}': {causes}")))
-    }
-}
-
-/// Requests whose answers nobody needs once this is dropped.
-struct CancelOnDrop(Arc<Context>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
     }
 }
 

@@ -187,10 +187,10 @@ mod tests {
 
     use super::*;
 
-    /// A world of models, from text: `a: b1 x` says that the one instance of `a` is blocked in its
+    /// What models report, from text: `a: b1 x` says that the one instance of `a` is blocked in its
     /// call `b1` to `b`, and `-` that it is not; after `|` stand the calls in the queue, and in
     /// brackets those an instance holds. A number after `@` says since when, 1 if it is missing.
-    fn world(models: &[(&str, u64)]) -> Vec<ModelWaits> {
+    fn reports(models: &[(&str, u64)]) -> Vec<ModelWaits> {
         let start = Instant::now();
         let at = |number: u64| start + Duration::from_secs(number);
         let mut known: HashMap<String, Arc<CallChain>> = HashMap::new();
@@ -234,7 +234,7 @@ mod tests {
 
     /// Which calls are found, as `model>asked`, from the least on.
     fn check_at(models: &[(&str, u64)], expected: &[&str]) {
-        let found = find_cycle(&world(models)).unwrap_or_default();
+        let found = find_cycle(&reports(models)).unwrap_or_default();
         let mut found: Vec<_> =
             found.iter().map(|it| format!("{}>{}", it.call.name, it.call.called)).collect();
         found.sort();
@@ -285,7 +285,7 @@ mod tests {
         let graph = Arc::new(WaitGraph::default());
         let mut reporters = [graph.join(), graph.join()];
         let mut victim = None;
-        let reports = world(&[("a: b1@2 | a1", 9), ("b: a1 | b1@2", 9)]);
+        let reports = reports(&[("a: b1@2 | a1", 9), ("b: a1 | b1@2", 9)]);
         for (reporter, waits) in reporters.iter_mut().zip(reports) {
             victim = reporter.report(waits);
         }
@@ -301,7 +301,7 @@ mod tests {
         let graph = Arc::new(WaitGraph::default());
         let mut first = graph.join();
         let mut second = graph.join();
-        let [a, b] = world(&[("a: b1 | a1", 9), ("b: a1 | b1", 9)]).try_into().unwrap();
+        let [a, b] = reports(&[("a: b1 | a1", 9), ("b: a1 | b1", 9)]).try_into().unwrap();
         assert!(first.report(a).is_none());
         assert!(second.report(b).is_some());
         drop(first);
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn graphs_of_two_servers_are_apart() {
-        let [a, b] = world(&[("a: b1 | a1", 9), ("b: a1 | b1", 9)]).try_into().unwrap();
+        let [a, b] = reports(&[("a: b1 | a1", 9), ("b: a1 | b1", 9)]).try_into().unwrap();
         let graphs = [Arc::new(WaitGraph::default()), Arc::new(WaitGraph::default())];
         assert!(graphs[0].join().report(a).is_none());
         assert!(graphs[1].join().report(b).is_none());

@@ -145,9 +145,9 @@ impl Answer for Drain {
 pub struct Reply {
     to: Option<Box<dyn Answer>>,
     /// Where this answer counts.
-    ticket: Option<RequestGuard>,
-    /// Where it is noted, if somebody watches the request.
-    visit: Option<Box<OpenSpan>>,
+    guard: Option<RequestGuard>,
+    /// Where it is traced, if somebody watches the request.
+    open_span: Option<Box<OpenSpan>>,
     since: Instant,
     /// The instance that answers, if it does so on its own.
     instance: Option<Arc<str>>,
@@ -161,7 +161,7 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), ticket: None, visit: None, since, instance: None }
+        Reply { to: Some(Box::new(to)), guard: None, open_span: None, since, instance: None }
     }
 
     /// A reply and the place to wait for it.
@@ -179,7 +179,7 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
-        self.ticket = Some(RequestGuard::new(stats, self.since));
+        self.guard = Some(RequestGuard::new(stats, self.since));
         self
     }
 
@@ -190,15 +190,15 @@ impl Reply {
     }
 
     /// Notes the answer in the record of the request.
-    pub fn noted(mut self, visit: OpenSpan) -> Reply {
-        self.visit = Some(Box::new(visit));
+    pub fn traced(mut self, open_span: OpenSpan) -> Reply {
+        self.open_span = Some(Box::new(open_span));
         self
     }
 
     /// Sets the time when work on the request began: its first response took the time from there.
     pub fn begun(&mut self, now: Instant) {
-        if let Some(ticket) = &mut self.ticket {
-            ticket.begun(now);
+        if let Some(guard) = &mut self.guard {
+            guard.begun(now);
         }
     }
 
@@ -217,16 +217,16 @@ impl Reply {
         let Part { result, credit } = part.into();
         let result = self.named(result);
         let now = Instant::now();
-        if let Some(ticket) = &mut self.ticket {
+        if let Some(guard) = &mut self.guard {
             let elapsed = now.saturating_duration_since(self.since);
-            ticket.progressed();
-            ticket.responded(elapsed, now, output_time(&result));
+            guard.progressed();
+            guard.responded(elapsed, now, output_time(&result));
         }
-        if let Some(visit) = &self.visit {
+        if let Some(open_span) = &self.open_span {
             if let Ok(response) = &result {
-                visit.outputs(&response.outputs);
+                open_span.outputs(&response.outputs);
             }
-            visit.part(result.as_ref().err(), now);
+            open_span.part(result.as_ref().err(), now);
         }
         if let Some(to) = &mut self.to {
             to.part(Part { result, credit }, now);
@@ -237,8 +237,8 @@ impl Reply {
     pub fn end(mut self, timing: Timing) {
         let Some(to) = self.to.take() else { return };
         let now = Instant::now();
-        if let Some(ticket) = &self.ticket {
-            ticket.ended(now);
+        if let Some(guard) = &self.guard {
+            guard.ended(now);
         }
         self.count(&Ok(&timing), now);
         to.end(timing, now);
@@ -265,12 +265,12 @@ impl Reply {
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
         let result = self.named(result);
-        if let (Some(visit), Ok(response)) = (&self.visit, &result) {
-            visit.outputs(&response.outputs);
+        if let (Some(open_span), Ok(response)) = (&self.open_span, &result) {
+            open_span.outputs(&response.outputs);
         }
-        if let Some(ticket) = &mut self.ticket {
+        if let Some(guard) = &mut self.guard {
             let elapsed = now.saturating_duration_since(self.since);
-            ticket.responded(elapsed, now, output_time(&result));
+            guard.responded(elapsed, now, output_time(&result));
         }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
@@ -284,11 +284,11 @@ impl Reply {
     }
 
     fn count(&mut self, result: &Result<&Timing, &Error>, now: Instant) {
-        if let Some(visit) = self.visit.take() {
-            visit.end(result, now);
+        if let Some(open_span) = self.open_span.take() {
+            open_span.end(result, now);
         }
-        let Some(ticket) = self.ticket.take() else { return };
-        let (stats, elapsed) = (ticket.stats(), now.saturating_duration_since(self.since));
+        let Some(guard) = self.guard.take() else { return };
+        let (stats, elapsed) = (guard.stats(), now.saturating_duration_since(self.since));
         stats.recent.ended(result.as_ref().err().copied(), elapsed, now);
         match result {
             Ok(timing) => stats.success(timing, elapsed),

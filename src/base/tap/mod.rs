@@ -72,10 +72,10 @@ impl CaptureEnd {
 
 /// The place where an ensemble can be tapped, by one tap at a time.
 #[derive(Debug)]
-pub struct Taps(Arc<Shared>);
+pub struct Taps(Arc<TapsState>);
 
 #[derive(Debug)]
-struct Shared {
+struct TapsState {
     /// The names of the ensemble's tensors, by slot.
     edges: Vec<Arc<str>>,
     /// More requests are to be captured.
@@ -98,14 +98,14 @@ impl Taps {
     /// Of an ensemble with these tensors, by slot.
     pub fn new(edges: Vec<Arc<str>>) -> Taps {
         let (is_on, open) = (AtomicBool::new(false), Mutex::default());
-        Taps(Arc::new(Shared { edges, is_on, open }))
+        Taps(Arc::new(TapsState { edges, is_on, open }))
     }
 
     /// Captures the requests that begin from now on, until the tap is taken or dropped.
     ///
     /// It is an error if a tensor is unknown, or if somebody taps already.
     pub fn start(&self, ensemble: &str, wish: &CaptureSpec) -> Result<Tap> {
-        let Shared { edges, is_on, open } = &*self.0;
+        let TapsState { edges, is_on, open } = &*self.0;
         let chosen = self.chosen(ensemble, wish)?;
         let mut open = open.lock();
         if open.is_some() {
@@ -185,7 +185,7 @@ impl Drop for Taps {
 /// The tap itself; dropping it lets go of everything.
 #[derive(Debug)]
 pub struct Tap {
-    shared: Arc<Shared>,
+    shared: Arc<TapsState>,
     session: Arc<TapSession>,
 }
 

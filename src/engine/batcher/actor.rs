@@ -32,7 +32,7 @@ pub(super) struct Batcher {
     pub(super) pool: InstancePool,
     /// The batcher itself, as instances see it.
     pub(super) inbox: Arc<dyn SlotOwner>,
-    /// Requests run as they come; no use to look for company in the mailbox first.
+    /// A request runs as it comes, without a queue: no other one could join it in a batch.
     pub(super) is_immediate: bool,
     /// A `Flush` is on its way.
     pub(super) is_flushing: bool,
@@ -42,7 +42,7 @@ pub(super) struct Batcher {
     pub(super) waits: WaitReporter,
 }
 
-/// Looks what can run.
+/// Asks the scheduler what can run now.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Flush;
@@ -54,7 +54,7 @@ struct Flush;
 struct Sweep;
 
 impl Batcher {
-    /// Hands work over as long as some waits and a slot is free.
+    /// Hands batches to free slots until none waits that may run.
     fn dispatch(&mut self) {
         while self.scheduler.len() != 0
             && let Some(offered) = self.pool.acquire()
@@ -120,7 +120,7 @@ impl Batcher {
         }
     }
 
-    /// Once the mailbox is drained: whoever is in it joins.
+    /// Dispatches behind all that is in the mailbox already, so that those requests join the batch.
     fn flush_soon(&mut self, ctx: &mut Context<Self>) {
         if !self.is_flushing && self.pool.has_room() {
             self.is_flushing = true;

@@ -16,7 +16,7 @@ use troupe_base::{backend::Remote, backoff::Backoff, error::Error, request::Pend
 pub(super) struct Instance {
     pub(super) opener: InstanceOpener,
     state: InstanceState,
-    /// Counts engines: news of an earlier one are old.
+    /// Counts engines, so that what is told of an earlier one is not taken for this one's.
     generation: u64,
     backoff: Backoff,
     /// The engine has executed something.

@@ -12,10 +12,10 @@ use tonic::Status;
 
 /// A message that announces more is handed on only when it has arrived: tonic reserves what is
 /// announced, and five bytes can announce 4 GiB.
-const TRUSTED: usize = 32 << 20;
+const MAX_TRUSTED_BYTES: usize = 32 << 20;
 
 /// Bytes before each message: a flag and the length.
-const HEADER: usize = 5;
+const HEADER_BYTES: usize = 5;
 
 /// A request body whose messages are at most `limit` bytes long.
 pub(super) struct Watched<B> {
@@ -26,7 +26,7 @@ pub(super) struct Watched<B> {
 impl<B> Watched<B> {
     /// Watches `body`.
     pub(super) fn new(body: B, limit: usize) -> Watched<B> {
-        Watched { body, frames: Frames::new(limit, TRUSTED) }
+        Watched { body, frames: Frames::new(limit, MAX_TRUSTED_BYTES) }
     }
 }
 
@@ -67,7 +67,7 @@ struct Frames {
     limit: usize,
     trusted: usize,
     /// The header's bytes so far.
-    header: [u8; HEADER],
+    header: [u8; HEADER_BYTES],
     header_len: usize,
     /// Bytes the current message still lacks.
     missing: usize,
@@ -82,7 +82,7 @@ impl Frames {
         Frames {
             limit,
             trusted,
-            header: [0; HEADER],
+            header: [0; HEADER_BYTES],
             header_len: 0,
             missing: 0,
             held: VecDeque::new(),
@@ -124,10 +124,10 @@ impl Frames {
 
     /// Is the header complete? Then `missing` is the message's length.
     fn read_header(&mut self, rest: &mut &[u8]) -> Result<bool, Status> {
-        let take = rest.len().min(HEADER - self.header_len);
+        let take = rest.len().min(HEADER_BYTES - self.header_len);
         rest.copy_to_slice(&mut self.header[self.header_len..self.header_len + take]);
         self.header_len += take;
-        if self.header_len < HEADER {
+        if self.header_len < HEADER_BYTES {
             return Ok(false);
         }
         self.header_len = 0;
@@ -152,7 +152,7 @@ mod tests {
         let message = |(number, length): (usize, &usize)| {
             let mut bytes = vec![0];
             bytes.extend((*length as u32).to_be_bytes());
-            bytes.resize(HEADER + length, number as u8 + 1);
+            bytes.resize(HEADER_BYTES + length, number as u8 + 1);
             bytes
         };
         lengths.iter().enumerate().flat_map(message).collect()

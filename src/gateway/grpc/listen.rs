@@ -19,11 +19,11 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 const BACKLOG: i32 = 1024;
 
 /// Until accepting is tried again when the process has no descriptors left.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// HTTP/2 moves 16 KiB at a time: a buffer makes one system call of many frames.
-const READ_AHEAD: usize = 128 << 10;
-const WRITE_BEHIND: usize = 128 << 10;
+const READ_BUFFER_BYTES: usize = 128 << 10;
+const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
 /// A connection with buffers.
 pub(super) struct GrpcConnection(BufStream<TcpStream>);
@@ -67,15 +67,15 @@ async fn accept(listener: &TcpListener) -> GrpcConnection {
                 // Fails only for a connection that is gone; reading it says so.
                 let _ = connection.set_nodelay(true);
                 return GrpcConnection(BufStream::with_capacity(
-                    READ_AHEAD,
-                    WRITE_BEHIND,
+                    READ_BUFFER_BYTES,
+                    WRITE_BUFFER_BYTES,
                     connection,
                 ));
             }
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a gRPC connection");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
             }
         }
     }

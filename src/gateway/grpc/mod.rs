@@ -31,15 +31,15 @@ use self::{dispatch::Dispatcher, listen::Listener, service::Inference};
 use crate::ServerState;
 
 /// Flow control of a stream and of a connection: what may be on its way unread.
-const STREAM_WINDOW: u32 = 8 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
-const FRAME: u32 = 1 << 20;
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 /// Calls of one connection at a time; gRPC clients put all of theirs on one.
-const CALLS_PER_CONNECTION: u32 = 1 << 14;
+const MAX_CALLS_PER_CONNECTION: u32 = 1 << 14;
 
 /// Calls a client may take back before they were looked at: bursts of cancels are no attack yet.
-const CANCELLED_UNSEEN: usize = 1 << 10;
+const MAX_CANCELLED_UNSEEN: usize = 1 << 10;
 
 /// The actor that owns the listeners and their connections; it ends with its last address.
 pub struct GrpcGateway {
@@ -128,11 +128,11 @@ fn serve(
 
 fn server() -> Server {
     Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME)
-        .max_concurrent_streams(CALLS_PER_CONNECTION)
-        .http2_max_pending_accept_reset_streams(Some(CANCELLED_UNSEEN))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES)
+        .max_concurrent_streams(MAX_CALLS_PER_CONNECTION)
+        .http2_max_pending_accept_reset_streams(Some(MAX_CANCELLED_UNSEEN))
         .http2_keepalive_interval(Some(Duration::from_secs(7200)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
 }

@@ -127,18 +127,20 @@ pub(super) fn sent<E: Send + 'static>(
         let mut response = call.await?;
         let sending = response.extensions_mut().remove::<RequestTrace>();
         Ok(match sending.and_then(RequestTrace::sending) {
-            Some(sending) => response.map(|body| Body::new(TracedBody { body, _sending: sending })),
+            Some(sending) => {
+                response.map(|body| Body::new(TracedGrpcBody { body, _sending: sending }))
+            }
             None => response,
         })
     })
 }
 
-struct TracedBody {
+struct TracedGrpcBody {
     body: Body,
     _sending: Sending,
 }
 
-impl http_body::Body for TracedBody {
+impl http_body::Body for TracedGrpcBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -21,7 +21,7 @@ const MAX_CHUNKS: usize = 65_536;
 /// A refused body is read to its end so that the client sees the answer, up to this.
 const MAX_DRAINED: usize = 1 << 30;
 /// Bodies below this are cheaper to copy to a worker process than to map.
-const SHARED_FROM: usize = 64 << 10;
+const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Where the first binary tensor begins in a segment is a multiple of this.
 const ALIGNMENT: usize = 64;
 
@@ -75,7 +75,7 @@ pub(super) async fn receive(
     let length: usize = length.unwrap_or(0);
     plan.limit.check(length)?;
     let mut sink = match plan.shared {
-        Some((pool, header)) if SHARED_FROM <= length => shared(pool, header, length)?,
+        Some((pool, header)) if MIN_SHARED_BYTES <= length => shared(pool, header, length)?,
         _ => BodyBuffer::First,
     };
     let mut received = 0;

@@ -11,13 +11,14 @@ use flate2::{
 };
 
 use super::{
-    limits::{BIG, SizeLimit, off_thread},
+    limits::{SizeLimit, off_thread},
     refusal::Refusal,
 };
+use crate::inference::MAX_BYTES_ON_THREAD;
 use troupe_base::error::{Error, Result};
 
 /// Even a small body may inflate a thousandfold, so it is not done on this thread.
-const SMALL: usize = 1 << 10;
+const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
 
 /// How a body is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(super) async fn inflate(
     if coding == Coding::Identity {
         return Ok(body);
     }
-    let effort = if body.len() <= SMALL { 0 } else { BIG + 1 };
+    let effort = if body.len() <= MAX_INFLATED_HERE_BYTES { 0 } else { MAX_BYTES_ON_THREAD + 1 };
     let work = move || match coding {
         Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit),
         _ => read_all(ZlibDecoder::new(&body[..]), limit),

@@ -28,9 +28,9 @@ use troupe_base::{
 
 const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 /// Up to here copying is cheaper than sending in parts.
-const SMALL: usize = 64 << 10;
+const MAX_COPIED_BYTES: usize = 64 << 10;
 /// The connection copies each part it is given, so parts are kept small.
-pub(super) const PART: usize = 256 << 10;
+pub(super) const MAX_PART_BYTES: usize = 256 << 10;
 
 /// An answer and all that its text depends on.
 pub(super) struct InferAnswer<'a> {
@@ -182,9 +182,9 @@ impl EncodedBody {
         }
         let total: usize = self.parts.iter().map(Bytes::len).sum();
         match <[Bytes; 1]>::try_from(self.parts) {
-            Ok([only]) if only.len() <= PART => response.body(only),
+            Ok([only]) if only.len() <= MAX_PART_BYTES => response.body(only),
             Ok(only) => response.body(BodyParts { parts: only.into(), total: total as u64 }),
-            Err(parts) if total <= SMALL => response.body(parts.concat()),
+            Err(parts) if total <= MAX_COPIED_BYTES => response.body(parts.concat()),
             Err(parts) => response.body(BodyParts { parts: parts.into(), total: total as u64 }),
         }
     }
@@ -212,7 +212,7 @@ impl MessageBody for BodyParts {
             self.parts.pop_front();
         }
         let Some(front) = self.parts.front_mut() else { return Poll::Ready(None) };
-        let part = front.split_to(front.len().min(PART));
+        let part = front.split_to(front.len().min(MAX_PART_BYTES));
         Poll::Ready(Some(Ok(part)))
     }
 }

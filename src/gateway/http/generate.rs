@@ -14,7 +14,7 @@ use futures_util::stream;
 use super::{
     body::{self, ReceivePlan},
     coding::{self, Coding},
-    encode::PART,
+    encode::MAX_PART_BYTES,
     generate_json,
     limits::{self, SizeLimit},
     observe,
@@ -239,7 +239,7 @@ impl Events {
             };
             self.ready = self.generation.event(part).await.text;
         }
-        let part = self.ready.split_to(self.ready.len().min(PART));
+        let part = self.ready.split_to(self.ready.len().min(MAX_PART_BYTES));
         self.observed.line.sent(part.len());
         Some((Ok(part), self))
     }

@@ -2,10 +2,8 @@
 
 use actix_web::web;
 
+use crate::inference::MAX_BYTES_ON_THREAD;
 use troupe_base::error::{Error, Result};
-
-/// Work on more bytes than this would hold up the thread's other connections.
-pub(super) const BIG: usize = 256 << 10;
 
 /// The most bytes a body may have.
 #[derive(Clone, Copy)]
@@ -71,7 +69,7 @@ pub(super) async fn off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    if bytes <= BIG {
+    if bytes <= MAX_BYTES_ON_THREAD {
         return work();
     }
     let done = web::block(work).await;

@@ -112,7 +112,7 @@ pub(super) fn finish(
 pub(super) fn sending(trace: RequestTrace, response: HttpResponse) -> HttpResponse {
     match trace.sending() {
         Some(sending) => {
-            response.map_body(|_, body| BoxBody::new(TracedBody { body, _sending: sending }))
+            response.map_body(|_, body| BoxBody::new(TracedHttpBody { body, _sending: sending }))
         }
         None => response,
     }
@@ -125,12 +125,12 @@ fn size(response: &HttpResponse) -> usize {
     }
 }
 
-struct TracedBody {
+struct TracedHttpBody {
     body: BoxBody,
     _sending: Sending,
 }
 
-impl MessageBody for TracedBody {
+impl MessageBody for TracedHttpBody {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {

@@ -10,12 +10,12 @@ use tokio::time::sleep;
 
 use super::{
     body,
-    encode::PART,
+    encode::MAX_PART_BYTES,
     json, limits,
     refusal::Refusal,
     server_state::{model_and_version, state},
 };
-use crate::lifecycle::InFlight;
+use crate::lifecycle::InFlightGuard;
 use troupe_base::{
     budget::Reserved,
     config::ModelConfig,
@@ -28,9 +28,9 @@ use troupe_base::{
 };
 
 /// The bytes one tap may hold unless it says otherwise.
-const MAX_BYTES: usize = 256 << 20;
+const DEFAULT_MAX_BYTES: usize = 256 << 20;
 /// How long a tap waits unless it says otherwise.
-const TIMEOUT: f64 = 60.0;
+const DEFAULT_TIMEOUT_SECONDS: f64 = 60.0;
 /// The longest a tap may wait.
 const MAX_TIMEOUT: f64 = 3600.0;
 
@@ -98,9 +98,9 @@ fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
         fits.ok_or_else(|| wrong(key, got.to_string(), format!("1 to {most}{more}")))
     };
     let requests = number("requests", params.requests.unwrap_or(1), MAX_REQUESTS, "")?;
-    let max_bytes = params.max_bytes.unwrap_or(MAX_BYTES.min(most) as u64);
+    let max_bytes = params.max_bytes.unwrap_or(DEFAULT_MAX_BYTES.min(most) as u64);
     let max_bytes = number("max_bytes", max_bytes, most, ", which --tap-max-bytes can raise")?;
-    let seconds = params.timeout_secs.unwrap_or(TIMEOUT);
+    let seconds = params.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     if seconds.is_nan() || seconds <= 0.0 || MAX_TIMEOUT < seconds {
         let expected = format!("more than 0, up to {MAX_TIMEOUT}");
         return Err(wrong("timeout_secs", seconds.to_string(), expected));
@@ -163,7 +163,7 @@ fn response(ensemble: &str, counts: Counts, rest: Rest) -> HttpResponse {
 struct Rest {
     parts: VecDeque<Bytes>,
     _reserved: Reserved,
-    _in_flight: InFlight,
+    _in_flight: InFlightGuard,
 }
 
 impl Rest {
@@ -174,7 +174,7 @@ impl Rest {
             self.parts.pop_front();
         }
         let front = self.parts.front_mut()?;
-        let part = front.split_to(front.len().min(PART));
+        let part = front.split_to(front.len().min(MAX_PART_BYTES));
         Some((Ok(part), self))
     }
 }

@@ -7,7 +7,7 @@ use super::{
     delivery::{Deliveries, InferParams},
     observed::Observed,
 };
-use crate::{ServerState, lifecycle::InFlight};
+use crate::{ServerState, lifecycle::InFlightGuard};
 use troupe_base::{
     error::{Error, Result},
     model::{Model, parse_version},
@@ -18,7 +18,7 @@ use troupe_base::{
 pub struct Admitted {
     /// The model it is for.
     pub model: Arc<Model>,
-    in_flight: InFlight,
+    in_flight: InFlightGuard,
 }
 
 impl Observed {

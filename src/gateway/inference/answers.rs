@@ -5,18 +5,18 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::mpsc;
 
 use super::{delivery::Deliveries, observed::Observed};
-use crate::lifecycle::InFlight;
+use crate::lifecycle::InFlightGuard;
 use troupe_base::{
     error::{Error, Result},
     model::Model,
-    request::{Answer, Context, Part, Reply, Request, Response},
+    request::{Answer, CancelOnDrop, Part, Reply, Request, Response},
     statistics::Timing,
 };
 
 /// The model's only response. Dropping the future before it comes cancels the request.
 pub(super) async fn only(model: &Model, request: Request) -> Result<Response> {
     let (reply, answer) = Reply::channel();
-    let mut waiting = CancelOnDrop(Some(request.context.clone()));
+    let mut waiting = CancelOnDrop::new(request.context.clone());
     model.infer(request, reply);
     let result = answer.await;
     waiting.disarm();
@@ -47,7 +47,7 @@ pub(crate) struct Answers {
     deliveries: Deliveries,
     /// Kept running until the end.
     model: Arc<Model>,
-    _in_flight: InFlight,
+    _in_flight: InFlightGuard,
 }
 
 impl Answers {
@@ -55,11 +55,11 @@ impl Answers {
         model: Arc<Model>,
         request: Request,
         deliveries: Deliveries,
-        in_flight: InFlight,
+        in_flight: InFlightGuard,
     ) -> Answers {
         // Bounded by the credit of whoever makes the responses.
         let (sender, events) = mpsc::unbounded_channel();
-        let waiting = CancelOnDrop(Some(request.context.clone()));
+        let waiting = CancelOnDrop::new(request.context.clone());
         model.infer(request, Reply::new(EventSender(sender)));
         Answers { events, waiting, deliveries, model, _in_flight: in_flight }
     }
@@ -116,26 +116,5 @@ impl Answer for EventSender {
 
     fn end(self: Box<Self>, _: Timing, _: Instant) {
         let _ = self.0.send(StreamEvent::End);
-    }
-}
-
-/// Cancels a request when it is dropped, unless it was disarmed by the answer.
-struct CancelOnDrop(Option<Arc<Context>>);
-
-impl CancelOnDrop {
-    fn is_armed(&self) -> bool {
-        self.0.is_some()
-    }
-
-    fn disarm(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(context) = &self.0 {
-            context.cancel();
-        }
     }
 }

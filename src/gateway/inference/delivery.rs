@@ -13,7 +13,7 @@ use troupe_base::{
 };
 
 /// Work on more bytes than this would hold up the thread's other connections.
-const BIG: usize = 256 << 10;
+pub(crate) const MAX_BYTES_ON_THREAD: usize = 256 << 10;
 
 /// What a client asks: both protocols decode their requests into this.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Deliveries {
             .classified()
             .filter_map(|(output, _)| Some(response.outputs.get(output)?.as_ref()?.data().len()))
             .sum();
-        if size <= BIG {
+        if size <= MAX_BYTES_ON_THREAD {
             return self.replace(model, response);
         }
         let (deliveries, model) = (self.clone(), model.clone());

@@ -18,6 +18,7 @@ pub use self::{
 };
 pub(crate) use self::{
     answers::{Answers, StreamEvent},
+    delivery::MAX_BYTES_ON_THREAD,
     observed::{Observed, joined},
     request_trace::{Protocol, RequestTrace, Sending},
 };

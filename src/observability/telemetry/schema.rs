@@ -23,7 +23,7 @@ pub(super) fn text(finished: &FinishedTrace, levels: TraceLevels, last: &mut u64
     *last += finished.model_spans.len() as u64;
     let spans = || finished.model_spans.iter().zip(begin..);
     let numbers: HashMap<u64, u64> = spans().map(|(it, number)| (it.id, number)).collect();
-    let clock = Clock::now();
+    let clock = MonotonicClock::now();
     let mut objects = Vec::new();
     for (span, id) in spans() {
         objects.push(head(span, id, numbers.get(&span.parent)));
@@ -49,12 +49,12 @@ pub(super) fn text(finished: &FinishedTrace, levels: TraceLevels, last: &mut u64
 }
 
 /// Nanoseconds of the monotonic clock, as in Triton's traces.
-struct Clock(Instant, i64);
+struct MonotonicClock(Instant, i64);
 
-impl Clock {
-    fn now() -> Clock {
+impl MonotonicClock {
+    fn now() -> MonotonicClock {
         let now = clock_gettime(ClockId::Monotonic);
-        Clock(Instant::now(), now.tv_sec * 1_000_000_000 + now.tv_nsec)
+        MonotonicClock(Instant::now(), now.tv_sec * 1_000_000_000 + now.tv_nsec)
     }
 
     fn at(&self, moment: Instant) -> i64 {

@@ -54,7 +54,7 @@ impl Spans {
         self.last_number += model_spans.len() as i64;
         let by_id: HashMap<u64, &ModelSpan> = model_spans.iter().map(|it| (it.id, it)).collect();
         let request =
-            SpanBuilder { finished, scope: &self.scope, clock: Clock::now(), numbers, by_id };
+            SpanBuilder { finished, scope: &self.scope, clock: WallClock::now(), numbers, by_id };
         let mut spans = vec![request.root()];
         for model_span in model_spans {
             request.model(model_span, &mut spans);
@@ -64,11 +64,11 @@ impl Spans {
 }
 
 /// The wall clock at any `Instant`; read once a trace, since it may be set meanwhile.
-struct Clock(Instant, SystemTime);
+struct WallClock(Instant, SystemTime);
 
-impl Clock {
-    fn now() -> Clock {
-        Clock(Instant::now(), SystemTime::now())
+impl WallClock {
+    fn now() -> WallClock {
+        WallClock(Instant::now(), SystemTime::now())
     }
 
     fn at(&self, moment: Instant) -> SystemTime {
@@ -83,7 +83,7 @@ impl Clock {
 struct SpanBuilder<'a> {
     finished: &'a FinishedTrace,
     scope: &'a InstrumentationScope,
-    clock: Clock,
+    clock: WallClock,
     /// Triton numbers the requests of models.
     numbers: HashMap<u64, i64>,
     by_id: HashMap<u64, &'a ModelSpan>,

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::record::{Demand, ModelRecord, Records};
 use crate::{
-    action::Action, disk::snapshot::DiskSnapshot, failure::LoadFailure, graph::ModelGraph,
+    action::Action, disk::snapshot::DiskSnapshot, failure::LoadFailure, graph::DependencyGraph,
 };
 
 /// Notes in the records who asked for whom.
 pub(super) fn update(
     records: &mut Records,
-    graph: &ModelGraph,
+    graph: &DependencyGraph,
     snapshot: &DiskSnapshot,
     action: &Action,
 ) {
@@ -21,7 +21,7 @@ pub(super) fn update(
 }
 
 /// The targets are wanted explicitly, and everything they run implicitly.
-fn load(records: &mut Records, graph: &ModelGraph, snapshot: &DiskSnapshot) {
+fn load(records: &mut Records, graph: &DependencyGraph, snapshot: &DiskSnapshot) {
     let targets = &snapshot.targets;
     for name in targets {
         let definition = snapshot.definitions.get(name);
@@ -45,7 +45,7 @@ fn load(records: &mut Records, graph: &ModelGraph, snapshot: &DiskSnapshot) {
 }
 
 /// Nobody wants the model any more; with `dependents` its steps go too, if they can.
-fn unload(records: &mut Records, graph: &ModelGraph, name: &Arc<str>, dependents: bool) {
+fn unload(records: &mut Records, graph: &DependencyGraph, name: &Arc<str>, dependents: bool) {
     let Some(record) = records.get_mut(name) else { return };
     record.demand = Demand::None;
     let mut next = if dependents { vec![name.clone()] } else { Vec::new() };
@@ -59,7 +59,7 @@ fn unload(records: &mut Records, graph: &ModelGraph, name: &Arc<str>, dependents
 }
 
 /// Gives up a step that was only loaded for ensembles, once none of them is wanted.
-fn release(records: &mut Records, graph: &ModelGraph, step: &Arc<str>) -> bool {
+fn release(records: &mut Records, graph: &DependencyGraph, step: &Arc<str>) -> bool {
     let is_wanted = |name: &Arc<str>| records.get(name).is_some_and(ModelRecord::is_wanted);
     let is_required = graph.ensembles(step).iter().any(is_wanted);
     match records.get_mut(step) {
@@ -94,7 +94,7 @@ mod tests {
             let steps = |(name, steps): (&str, &str)| -> (Arc<str>, Vec<Arc<str>>) {
                 (name.into(), steps.split_whitespace().map(Arc::from).collect())
             };
-            let graph = ModelGraph::new(models.map(steps));
+            let graph = DependencyGraph::new(models.map(steps));
             let mut records: Records =
                 models.iter().map(|(name, _)| ((*name).into(), ModelRecord::default())).collect();
             for action in actions {

@@ -17,7 +17,7 @@ use crate::{
     action::Action,
     disk::{definition::Definition, snapshot::DiskSnapshot},
     failure::LoadFailure,
-    graph::ModelGraph,
+    graph::DependencyGraph,
 };
 use troupe_base::model::Model;
 
@@ -39,7 +39,8 @@ pub(crate) fn scope(snapshot: &DiskSnapshot, records: &Records) -> BTreeSet<Arc<
         models
     };
     let names: BTreeSet<_> = records.keys().chain(snapshot.definitions.keys()).collect();
-    ModelGraph::new(names.into_iter().map(|name| (name.clone(), steps(name)))).related(&touched)
+    DependencyGraph::new(names.into_iter().map(|name| (name.clone(), steps(name))))
+        .related(&touched)
 }
 
 /// Does what `action` asks with `records`, which nobody else touches meanwhile.
@@ -98,7 +99,7 @@ fn keep_overrides(snapshot: &mut DiskSnapshot, records: &Records) {
 }
 
 /// What needs what, by the newest configs.
-fn graph(records: &Records, snapshot: &DiskSnapshot) -> ModelGraph {
+fn graph(records: &Records, snapshot: &DiskSnapshot) -> DependencyGraph {
     let steps = |name: &Arc<str>, record: &ModelRecord| -> Vec<Arc<str>> {
         let required = match snapshot.definitions.get(name) {
             Some(Ok(definition)) => definition.required(),
@@ -106,14 +107,14 @@ fn graph(records: &Records, snapshot: &DiskSnapshot) -> ModelGraph {
         };
         required.iter().map(|step| step.model.clone()).collect()
     };
-    ModelGraph::new(records.iter().map(|(name, record)| (name.clone(), steps(name, record))))
+    DependencyGraph::new(records.iter().map(|(name, record)| (name.clone(), steps(name, record))))
 }
 
 type Reconciling<'a> = LocalBoxFuture<'a, (Arc<str>, ModelRecord, ReconcileOutcome)>;
 
 /// An operation under way.
 struct Operation {
-    graph: ModelGraph,
+    graph: DependencyGraph,
     cycles: BTreeMap<Arc<str>, String>,
     /// What ensembles see, also of models whose records are being worked on.
     served: BTreeMap<Arc<str>, StepModels>,

@@ -4,17 +4,19 @@ mod findings;
 mod text;
 
 pub(super) use self::findings::{Bottleneck, ClientMachine, Suggestion};
-use self::findings::{EXHAUSTED, Findings, NEAR_RATIO, SATURATED, can_batch_more, overlaps};
+use self::findings::{
+    EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, can_batch_more, overlaps,
+};
 use super::{
     level::{LoadLevel, StepLoad},
     members::Member,
 };
 
 /// More in flight still pays if it brings this share of what it would bring without any limit.
-const GROWING: f64 = 0.2;
+const MIN_GROWTH: f64 = 0.2;
 
 /// It pays so much that nothing can be a limit yet.
-const GROWING_FAST: f64 = 0.5;
+const FAST_GROWTH: f64 = 0.5;
 
 /// Below this share of a request's latency, what executes it is not what it waits for.
 const EXPLAINED_SHARE: f64 = 0.5;
@@ -98,17 +100,17 @@ fn core_capacity(level: &LoadLevel, machine: ClientMachine) -> Option<f64> {
     let used = level.used.client + level.used.server?;
     let cores = machine.cores as f64;
     // From next to nothing nothing can be foretold.
-    (0.05 * cores <= used).then(|| level.throughput() * EXHAUSTED * cores / used)
+    (0.05 * cores <= used).then(|| level.throughput() * EXHAUSTED_SHARE * cores / used)
 }
 
 impl Findings<'_> {
     fn limit(&self) -> Bottleneck {
-        let (used, cores) = (self.level.used, EXHAUSTED * self.machine.cores as f64);
+        let (used, cores) = (self.level.used, EXHAUSTED_SHARE * self.machine.cores as f64);
         let own = used.server.map(|it| it + used.client);
-        let is_flat = self.growth.is_some_and(|it| it < GROWING);
+        let is_flat = self.growth.is_some_and(|it| it < MIN_GROWTH);
         match self.steps.first() {
             _ if own.is_some_and(|it| cores <= it) => Bottleneck::Cores,
-            _ if EXHAUSTED * self.machine.threads as f64 <= used.client => Bottleneck::Client,
+            _ if EXHAUSTED_SHARE * self.machine.threads as f64 <= used.client => Bottleneck::Client,
             Some(step) if !is_flat && can_batch_more(step) => Bottleneck::Load,
             Some(step) if is_saturated(step, is_flat) => Bottleneck::Step,
             // Whoever keeps them busy: what waits here waits for a core.
@@ -122,8 +124,8 @@ impl Findings<'_> {
     fn limit_without_a_step(&self) -> Bottleneck {
         match self.growth {
             None => Bottleneck::Load,
-            Some(growth) if GROWING_FAST <= growth => Bottleneck::Load,
-            Some(growth) if GROWING <= growth && EXPLAINED_SHARE <= self.executing => {
+            Some(growth) if FAST_GROWTH <= growth => Bottleneck::Load,
+            Some(growth) if MIN_GROWTH <= growth && EXPLAINED_SHARE <= self.executing => {
                 Bottleneck::Load
             }
             Some(_) => Bottleneck::Elsewhere,
@@ -174,7 +176,7 @@ fn growth(levels: &[LoadLevel], best: usize) -> Option<f64> {
 /// Nearly always busy, or often enough with others waiting and nothing gained from more of them.
 fn is_saturated(step: &StepLoad, is_flat: bool) -> bool {
     let is_awaited = step.member.instances as f64 <= step.waiting;
-    SATURATED <= step.utilisation || (0.5 <= step.utilisation && is_awaited && is_flat)
+    SATURATED_SHARE <= step.utilisation || (0.5 <= step.utilisation && is_awaited && is_flat)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use troupe_base::{
 };
 
 /// Bytes of all crops of a request.
-const LARGEST: u64 = 1 << 31;
+const MAX_CROP_BYTES: u64 = 1 << 31;
 
 struct CropWarp {
     crop: CropSize,
@@ -65,7 +65,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         max_boxes: parameters.number("max_boxes", 1000, 1..=100_000)?,
         names: [inputs[0].name.to_string(), inputs[1].name.to_string()],
     };
-    let fits = op.max_boxes as u64 * crop.bytes() as u64 <= LARGEST;
+    let fits = op.max_boxes as u64 * crop.bytes() as u64 <= MAX_CROP_BYTES;
     expect(config, fits, "crops of 2 GiB at most, parameter 'max_boxes' times the size of one")?;
     Ok(Op::new(Placement::Own, move |inputs, _| op.run(inputs)))
 }

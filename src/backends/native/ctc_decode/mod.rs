@@ -25,7 +25,7 @@ use troupe_base::{
 const DIGITS_AND_LETTERS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Logits that are looked through in well under 100 microseconds.
-const QUICK: i64 = 1 << 16;
+const MAX_QUICK_LOGITS: i64 = 1 << 16;
 
 struct CtcDecode {
     /// What each class reads as; `None` for the blank.
@@ -105,7 +105,7 @@ fn placement(config: &ModelConfig) -> Placement {
         .iter()
         .try_fold(i64::from(config.max_batch_size.max(1)), |all, dim| all.checked_mul(*dim));
     let is_known = dims.iter().all(|it| 0 <= *it);
-    let is_quick = is_known && most.is_some_and(|it| it <= QUICK);
+    let is_quick = is_known && most.is_some_and(|it| it <= MAX_QUICK_LOGITS);
     if is_quick { Placement::Shared } else { Placement::Own }
 }
 

@@ -4,7 +4,7 @@
 type Point = [f64; 2];
 
 /// The part of a rectangle that must lie in another to be inside, but for rounding.
-const INSIDE: f64 = 1.0 - 1e-6;
+const MIN_INSIDE_SHARE: f64 = 1.0 - 1e-6;
 
 /// A rectangle around a word, in model pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,7 +61,7 @@ impl TurnedRectangle {
         let (smaller, both) = (self.area().min(other.area()), self.area() + other.area());
         let most = shared[0] * shared[1];
         shared.iter().all(|it| 0.0 < *it)
-            && (smaller * INSIDE <= most || threshold * (both - most) < most)
+            && (smaller * MIN_INSIDE_SHARE <= most || threshold * (both - most) < most)
     }
 
     /// Do the two overlap by more than `threshold` (intersection over union)?
@@ -70,7 +70,7 @@ impl TurnedRectangle {
     pub(super) fn overlaps(&self, other: &TurnedRectangle, threshold: f64) -> bool {
         let (smaller, both) = (self.area().min(other.area()), self.area() + other.area());
         let common = self.common(other);
-        let is_inside = smaller * INSIDE <= common;
+        let is_inside = smaller * MIN_INSIDE_SHARE <= common;
         let ratio = if is_inside { 1.0 } else { common / (both - common) };
         threshold < ratio
     }

@@ -7,7 +7,7 @@ use png::{ColorType, DecodeOptions, Decoder, DecodingError, Transformations};
 use super::{exif, limits::PictureLimits, picture::DecodedPicture};
 
 /// For chunks beside the pixels that are kept, such as EXIF data, and a few rows of pixels.
-const SPACE: usize = 16 << 20;
+const MAX_DECODER_BYTES: usize = 16 << 20;
 
 pub(super) fn decode(file: &[u8], limits: &PictureLimits) -> Result<DecodedPicture, String> {
     let mut options = DecodeOptions::default();
@@ -15,7 +15,7 @@ pub(super) fn decode(file: &[u8], limits: &PictureLimits) -> Result<DecodedPictu
     options.set_ignore_text_chunk(true);
     options.set_ignore_iccp_chunk(true);
     let mut decoder = Decoder::new_with_options(Cursor::new(file), options);
-    decoder.set_limits(png::Limits { bytes: SPACE });
+    decoder.set_limits(png::Limits { bytes: MAX_DECODER_BYTES });
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let header = decoder.read_header_info().map_err(text)?;
     let (width, height) = header.size();

@@ -6,7 +6,7 @@ use super::super::parameters::Parameters;
 use troupe_base::{config::ModelConfig, error::Result};
 
 /// A model's input is not larger.
-const LARGEST: u32 = 16_384;
+const MAX_SIDE_PIXELS: u32 = 16_384;
 
 /// Parameters that have a meaning in one mode only.
 const MULTIPLE: &[&str] = &["multiple_of", "max_side", "min_side"];
@@ -58,11 +58,11 @@ impl Fit {
         let parameters = Parameters::of(config, &[common, mode].concat())?;
         let fit = if mode == MULTIPLE {
             let of = parameters.number("multiple_of", 32, 1..=1024)?;
-            let max_side = parameters.number("max_side", 2400, of..=LARGEST)?;
+            let max_side = parameters.number("max_side", 2400, of..=MAX_SIDE_PIXELS)?;
             let min_side = parameters.number("min_side", of, of..=max_side)?;
             Fit::Multiple { of, min_side, max_side }
         } else {
-            let side = |key| match parameters.number(key, 0, 1..=LARGEST)? {
+            let side = |key| match parameters.number(key, 0, 1..=MAX_SIDE_PIXELS)? {
                 0 => Err(parameters.wrong(key, "a number of pixels for this mode")),
                 side => Ok(side),
             };

@@ -6,7 +6,7 @@ use super::{super::parameters::Parameters, fit::PlacedPicture};
 use troupe_base::error::Result;
 
 /// Larger numbers are mistakes.
-const LARGEST: f32 = 1e9;
+const MAX_MAGNITUDE: f32 = 1e9;
 
 /// The output's order of dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +45,15 @@ impl Normalize {
                 }
             }
         };
-        let std = numbers("std", 1.0, 1.0 / LARGEST..=LARGEST)?;
-        let scale = numbers("scale", 1.0, -LARGEST..=LARGEST)?;
+        let std = numbers("std", 1.0, 1.0 / MAX_MAGNITUDE..=MAX_MAGNITUDE)?;
+        let scale = numbers("scale", 1.0, -MAX_MAGNITUDE..=MAX_MAGNITUDE)?;
         if parameters.text("std").and(parameters.text("scale")).is_some() {
             return Err(parameters.wrong("scale", "nothing beside parameter 'std'"));
         }
         Ok(Normalize {
             layout: parameters.choice("layout", &layouts)?,
             swaps: parameters.choice("channels", &[("RGB", false), ("BGR", true)])?,
-            mean: numbers("mean", 0.0, -LARGEST..=LARGEST)?,
+            mean: numbers("mean", 0.0, -MAX_MAGNITUDE..=MAX_MAGNITUDE)?,
             scale: std::array::from_fn(|channel| scale[channel] / std[channel]),
             pad: numbers("pad_value", 0.0, 0.0..=255.0)?,
         })

@@ -12,7 +12,7 @@ use troupe_base::{
 };
 
 /// What the first model that mentions a tensor says of it.
-struct DeclaredTensor {
+struct AgreedTensor {
     by: Arc<str>,
     dtype: DataType,
     dims: Vec<i64>,
@@ -66,7 +66,7 @@ fn too_small(config: &ModelConfig, model: &ModelConfig) -> Option<String> {
 
 struct Agreement<'a> {
     config: &'a ModelConfig,
-    tensors: HashMap<String, DeclaredTensor>,
+    tensors: HashMap<String, AgreedTensor>,
     problems: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ impl Agreement<'_> {
         let first = match self.tensors.entry(tensor.to_owned()) {
             Entry::Vacant(free) => {
                 let (by, dims) = (model.name.clone(), dims.to_vec());
-                free.insert(DeclaredTensor { by, dtype, dims, full });
+                free.insert(AgreedTensor { by, dtype, dims, full });
                 return;
             }
             Entry::Occupied(first) => first.into_mut(),

@@ -6,10 +6,10 @@ use super::super::{
 };
 
 /// An instance this busy has no time left: what is missing is the way from one execution to the next.
-pub(super) const SATURATED: f64 = 0.85;
+pub(super) const SATURATED_SHARE: f64 = 0.85;
 
 /// Cores this busy are no longer idle when work comes.
-pub(super) const EXHAUSTED: f64 = 0.9;
+pub(super) const EXHAUSTED_SHARE: f64 = 0.9;
 
 /// Capacities this near to each other are moved together.
 pub(super) const NEAR_RATIO: f64 = 1.1;

@@ -7,8 +7,8 @@ use super::{
         members::Member,
     },
     findings::{
-        Bottleneck, EXHAUSTED, Findings, NEAR_RATIO, SATURATED, Suggestion, can_batch_more,
-        overlaps,
+        Bottleneck, EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, Suggestion,
+        can_batch_more, overlaps,
     },
 };
 
@@ -120,7 +120,7 @@ fn load(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = "The load is too low to tell which step is the bottleneck.".to_owned();
     let Some(step) = found.steps.first() else { return (headline, Vec::new()) };
     let busy = percent(step.utilisation);
-    if SATURATED <= step.utilisation && can_batch_more(step) {
+    if SATURATED_SHARE <= step.utilisation && can_batch_more(step) {
         let reason = format!(
             "{} was busy {busy} of the time, but more in flight may still pay: its executions had \
              {} rows on average of at most {}.",
@@ -223,7 +223,7 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
     let cores = found.machine.cores as f64;
     let machine = found.level.used.machine.unwrap_or(0.0);
     if let Some(others) =
-        others(found).filter(|it| EXHAUSTED * cores <= machine && 0.25 * machine < *it)
+        others(found).filter(|it| EXHAUSTED_SHARE * cores <= machine && 0.25 * machine < *it)
     {
         let others = digits(others);
         doubts.push(format!(
