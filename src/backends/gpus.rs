@@ -15,8 +15,8 @@ pub fn usable() -> Option<&'static [i32]> {
     FOUND.get_or_init(found).as_deref()
 }
 
-/// What the driver calls a GPU, as other tools print it: `GPU-` and the digits of its UUID. Slow the
-/// first time on a machine that has one.
+/// What the driver calls a GPU, as other tools print it: `GPU-` and the digits of its UUID. Slow
+/// the first time on a machine that has one.
 pub fn uuid(gpu: i32) -> Option<&'static str> {
     static FOUND: OnceLock<Vec<(i32, String)>> = OnceLock::new();
     let all = || usable().into_iter().flatten().filter_map(|it| Some((*it, read_uuid(*it)?)));

@@ -1,4 +1,5 @@
-//! The ground everything stands on: errors, tensors, requests, configs, counts, and what a model is.
+//! The ground everything stands on: errors, tensors, requests, configs, counts, and what a model
+//! is.
 
 pub mod backend;
 pub mod model;

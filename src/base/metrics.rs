@@ -1,5 +1,5 @@
-//! Metrics beside the statistics of models: ensembles and their steps, the machine, and custom metrics of
-//! Python models, in Prometheus's types.
+//! Metrics beside the statistics of models: ensembles and their steps, the machine, and custom
+//! metrics of Python models, in Prometheus's types.
 
 pub mod activity;
 mod copies;

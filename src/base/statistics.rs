@@ -1,5 +1,5 @@
-//! Statistics of models: counts and durations of requests and executions, histograms, quantiles and rates
-//! of the last minute.
+//! Statistics of models: counts and durations of requests and executions, histograms, quantiles and
+//! rates of the last minute.
 
 mod age_tracker;
 mod clock;

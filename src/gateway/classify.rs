@@ -11,8 +11,8 @@ use troupe_base::{
 /// Most elements of one row.
 const MAX_ELEMENTS: usize = 1_000_000;
 
-/// The `count` largest elements of every row of a tensor, as classes; the first dimension counts rows
-/// if the model batches.
+/// The `count` largest elements of every row of a tensor, as classes; the first dimension counts
+/// rows if the model batches.
 pub(crate) fn classify(
     tensor: &Tensor,
     is_batched: bool,

@@ -1,4 +1,5 @@
-//! The gateways: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire, status codes.
+//! The gateways: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire,
+//! status codes.
 
 pub mod classify;
 pub mod dashboard;

@@ -1,4 +1,5 @@
-//! Where the server is in its life, and a count of the requests in flight: a stopping server drains them.
+//! Where the server is in its life, and a count of the requests in flight: a stopping server drains
+//! them.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,5 @@
-//! Error texts, in Triton's words, that say why the bytes of an input are not what its shape promises.
+//! Error texts, in Triton's words, that say why the bytes of an input are not what its shape
+//! promises.
 
 use troupe_base::{
     error::Error,

@@ -1,6 +1,7 @@
-//! A bounded queue from the threads that serve to the one that writes: what finds no room is dropped and
-//! counted, so that nobody waits for a slow reader. Each writer wakes its thread in its own way: the log and
-//! the trace file by a condition variable, the span exporter by a `Notify` of its runtime.
+//! A bounded queue from the threads that serve to the one that writes: what finds no room is
+//! dropped and counted, so that nobody waits for a slow reader. Each writer wakes its thread in its
+//! own way: the log and the trace file by a condition variable, the span exporter by a `Notify` of
+//! its runtime.
 
 use std::{
     collections::VecDeque,

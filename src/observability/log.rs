@@ -34,8 +34,8 @@ pub struct Log {
     writer: Writer,
 }
 
-/// Starts a log that writes events to `to` on a thread of its own. This is process-wide, as `tracing` is:
-/// events go to the log that was started first.
+/// Starts a log that writes events to `to` on a thread of its own. This is process-wide, as
+/// `tracing` is: events go to the log that was started first.
 pub fn start(options: &options::LogArguments, to: Box<dyn Write + Send>) -> std::io::Result<Log> {
     let switches = Arc::new(Switches::new(options));
     let for_report = switches.clone();
@@ -99,7 +99,8 @@ impl Log {
         }
     }
 
-    /// A guard that flushes the log when it is dropped; it waits a second at most, for nobody may read.
+    /// A guard that flushes the log when it is dropped; it waits a second at most, for nobody may
+    /// read.
     pub fn flush_on_drop(&self) -> FlushOnDrop {
         FlushOnDrop(self.clone())
     }

@@ -6,8 +6,8 @@ use clap::Args;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Tracing")]
 pub struct Trace {
-    /// `level=TIMESTAMPS`, `TENSORS` or `OFF`; `rate=N` for one request in N; `count=N` for N requests
-    /// in all; `mode=triton` with `triton,file=PATH` and `triton,log-frequency=N`; or
+    /// `level=TIMESTAMPS`, `TENSORS` or `OFF`; `rate=N` for one request in N; `count=N` for N
+    /// requests in all; `mode=triton` with `triton,file=PATH` and `triton,log-frequency=N`; or
     /// `mode=opentelemetry` with `opentelemetry,url=URL`, `opentelemetry,protocol=http/protobuf` or
     /// `grpc`, `opentelemetry,resource=KEY=VALUE`, and `opentelemetry,` followed by
     /// `bsp_max_queue_size`, `bsp_schedule_delay` or `bsp_max_export_batch_size`. May be given more

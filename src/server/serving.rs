@@ -34,7 +34,8 @@ use troupe_repository::{self as repository, Summary};
 /// How often unused shared memory is looked for; it stays for two of these.
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How a server is told to end by its handle. A handle that is dropped means `Abort`, without grace.
+/// How a server is told to end by its handle. A handle that is dropped means `Abort`, without
+/// grace.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shutdown {
     /// Refuse new requests, and end once those in flight are answered or the time is over.

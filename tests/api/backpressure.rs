@@ -19,8 +19,9 @@ use crate::support::{
     until,
 };
 
-/// Sends as many responses of 64 KiB as it is asked for, from a thread for each request. Writes down
-/// how many it has sent, and how that ended. A request whose id says so gets errors of that size.
+/// Sends as many responses of 64 KiB as it is asked for, from a thread for each request. Writes
+/// down how many it has sent, and how that ended. A request whose id says so gets errors of that
+/// size.
 const FLOODS: &str = "
     import threading
 

@@ -1,4 +1,5 @@
-//! Where ONNX Runtime comes from, what is said when it does not, and which devices models may ask for.
+//! Where ONNX Runtime comes from, what is said when it does not, and which devices models may ask
+//! for.
 
 use std::{fs, path::Path};
 

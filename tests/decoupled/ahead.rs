@@ -18,7 +18,8 @@ use crate::{
 
 const STEPS: [&str; 2] = ["counts: x=IN -> y=mid", "swells: x=mid -> y=OUT"];
 
-/// 0, 1, 2 … as many as it is asked for, from a thread; and when it was told that nobody wants more.
+/// 0, 1, 2 … as many as it is asked for, from a thread; and when it was told that nobody wants
+/// more.
 fn counts() -> Model {
     decoupled(python(
         FLOATS,

@@ -259,8 +259,8 @@ fn values(answers: &[ModelStreamInferResponse], id: &str) -> Vec<(usize, f32)> {
     tensors.map(|it| (it.len(), it[0])).collect()
 }
 
-/// None of them ends before all have begun; of the last two one says nothing, and one sends far more
-/// than a sender may have on its way.
+/// None of them ends before all have begun; of the last two one says nothing, and one sends far
+/// more than a sender may have on its way.
 #[test]
 fn decoupled_requests_overlap_and_wait_for_slow_clients() {
     let asked = [(4, 1), (5, 2), (6, 3), (7, 1), (8, 20_000), (9, 1), (0, 1), (200, 100_000)];

@@ -1,4 +1,5 @@
-//! Logs: formats, switches that change at once over HTTP and gRPC, the access log, and pipes nobody reads.
+//! Logs: formats, switches that change at once over HTTP and gRPC, the access log, and pipes nobody
+//! reads.
 
 use serde_json::{Value, json};
 use tonic::Code;

@@ -17,7 +17,8 @@ pub(crate) const SAYS_CONTEXT: &str = "
     y = pb_utils.Tensor('y', y.as_numpy())
     return [pb_utils.InferenceResponse([y], parameters=parameters)]";
 
-/// Calls `called`, with and without the trace of its request, and answers with what that may hand on.
+/// Calls `called`, with and without the trace of its request, and answers with what that may hand
+/// on.
 pub(crate) const CALLS: &str = "
     import threading
 

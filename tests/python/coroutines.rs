@@ -14,8 +14,8 @@ use crate::support::{
 const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
 const ALL: usize = 64;
 
-/// A model that has `async def work(self, request)`, which gives its answer's `y`. A request for a 0
-/// is answered at once; others can wait for company with `await self.company(how_many)`.
+/// A model that has `async def work(self, request)`, which gives its answer's `y`. A request for a
+/// 0 is answered at once; others can wait for company with `await self.company(how_many)`.
 fn coroutine(signature: &str, work: &str) -> Model {
     let work: String = work.trim_matches('\n').lines().map(|it| format!("    {it}\n")).collect();
     let mut model = python(

@@ -1,4 +1,5 @@
-//! Ops built into the server: for pictures and text in them, and doubles of other backends in tests.
+//! Ops built into the server: for pictures and text in them, and doubles of other backends in
+//! tests.
 
 mod add_sub;
 mod concat;

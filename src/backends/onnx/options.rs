@@ -1,4 +1,5 @@
-//! `parameters` and `optimization.graph` of a config, under the names Triton's backend has for them.
+//! `parameters` and `optimization.graph` of a config, under the names Triton's backend has for
+//! them.
 
 use std::{collections::BTreeMap, thread};
 

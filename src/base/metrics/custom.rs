@@ -1,4 +1,5 @@
-//! Custom metric families, made by models at run time: counters, gauges and histograms under any labels.
+//! Custom metric families, made by models at run time: counters, gauges and histograms under any
+//! labels.
 
 mod check;
 mod value;
@@ -44,7 +45,8 @@ pub struct CustomFamily {
     of: CustomFamilies,
 }
 
-/// A handle that keeps one metric of a family registered; handles of the same labels share its value.
+/// A handle that keeps one metric of a family registered; handles of the same labels share its
+/// value.
 pub struct CustomSeries {
     labels: MetricLabels,
     value: Arc<Mutex<Value>>,
@@ -102,8 +104,8 @@ impl CustomFamily {
         self.kind
     }
 
-    /// Opens the metric with these labels; a new one begins at zero. Histograms need `buckets`, upper
-    /// bounds in rising order; those of the first handle stay.
+    /// Opens the metric with these labels; a new one begins at zero. Histograms need `buckets`,
+    /// upper bounds in rising order; those of the first handle stay.
     pub fn series(&self, labels: MetricLabels, buckets: Option<&[f64]>) -> Result<CustomSeries> {
         check::labels(&labels, self.kind)?;
         let new = Value::new(self.kind, buckets)?;

@@ -58,8 +58,8 @@ impl Metrics {
         &self.0.latencies
     }
 
-    /// New counters of one version of a model. `bounds` are the buckets of the time to its first response
-    /// in milliseconds, if its config has some.
+    /// New counters of one version of a model. `bounds` are the buckets of the time to its first
+    /// response in milliseconds, if its config has some.
     pub fn statistics(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> Arc<Statistics> {
         Arc::new(Statistics::new(self.0.latencies.extra(bounds, is_decoupled)))
     }

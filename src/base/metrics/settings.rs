@@ -51,8 +51,8 @@ impl LatencyMetrics {
         (latencies, skipped)
     }
 
-    /// What a model counts for them. `bounds` are those of its config, instead of Triton's; decoupled
-    /// models also count their responses.
+    /// What a model counts for them. `bounds` are those of its config, instead of Triton's;
+    /// decoupled models also count their responses.
     pub(super) fn extra(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> OptionalStatistics {
         let histogram =
             || Histogram::new(BucketBounds::new(bounds.unwrap_or(&FIRST_RESPONSE_BOUNDS), 1.0));
@@ -64,7 +64,8 @@ impl LatencyMetrics {
     }
 }
 
-/// The rank of `<quantile>:<error>`; the error is checked and ignored: ours is smaller than sensible ones.
+/// The rank of `<quantile>:<error>`; the error is checked and ignored: ours is smaller than
+/// sensible ones.
 fn quantile(item: &str) -> Result<f64, String> {
     let Some((rank, error)) = item.split_once(':') else {
         return Err(format!(

@@ -36,8 +36,8 @@ pub(super) struct Steps {
 
 /// The series of one step of one ensemble; clones share them, and so do versions of the ensemble.
 ///
-/// The series are shown until the last clone is dropped. Every `started` is followed by one `finished` or `failed`.
-/// Nothing is counted when metrics are off.
+/// The series are shown until the last clone is dropped. Every `started` is followed by one
+/// `finished` or `failed`. Nothing is counted when metrics are off.
 #[derive(Clone)]
 pub struct StepMetrics(Option<Arc<WeakMapEntry<StepKey, StepSeries>>>);
 
@@ -72,8 +72,8 @@ pub struct StepDurations {
 }
 
 impl StepDurations {
-    /// Divides `whole`, the time of the step: what is neither queue nor compute is edge. Times of parallel
-    /// executions, which together may be longer than `whole`, are scaled to fit.
+    /// Divides `whole`, the time of the step: what is neither queue nor compute is edge. Times of
+    /// parallel executions, which together may be longer than `whole`, are scaled to fit.
     pub fn of(whole: Duration, queue: Duration, compute: Duration) -> StepDurations {
         let known = queue + compute;
         if known <= whole {
@@ -178,8 +178,8 @@ impl EnsembleMetrics {
         }
     }
 
-    /// The same, with the overhead: `busy` is the time that the steps on the critical path spent in queues
-    /// and executions.
+    /// The same, with the overhead: `busy` is the time that the steps on the critical path spent in
+    /// queues and executions.
     pub fn answered_with(&self, whole: Duration, busy: Duration) {
         if let Some(series) = &self.0 {
             observe(&series.histograms, [whole, whole.saturating_sub(busy)]);

@@ -1,4 +1,5 @@
-//! A map of shared values that live as long as somebody holds them: live metric series by their labels.
+//! A map of shared values that live as long as somebody holds them: live metric series by their
+//! labels.
 
 use std::{
     hash::Hash,

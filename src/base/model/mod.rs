@@ -102,8 +102,8 @@ pub struct Model {
     pub health: Arc<Health>,
     /// Models an ensemble runs; empty for others.
     pub steps: Vec<Arc<Model>>,
-    /// Worker processes read what clients send to it, or to a model it runs: large bodies are received
-    /// in memory that those can map.
+    /// Worker processes read what clients send to it, or to a model it runs: large bodies are
+    /// received in memory that those can map.
     pub shares_memory: bool,
     /// By output of the config; empty if none has labels.
     labels: OutputLabels,
@@ -226,7 +226,8 @@ impl Model {
         self.fits(request)
     }
 
-    /// Does the request fit the config? Sets its batch size, or says in Triton's words what is wrong.
+    /// Does the request fit the config? Sets its batch size, or says in Triton's words what is
+    /// wrong.
     pub fn fits(&self, request: &mut Request) -> Result<()> {
         check::check(&self.config, request)
             .map_err(|text| Error::invalid(format!("{}{text}", request.context.tag())))

@@ -1,4 +1,5 @@
-//! Reshapes tensors as `reshape` of a config says: clients see `dims`, the model sees `reshape.shape`.
+//! Reshapes tensors as `reshape` of a config says: clients see `dims`, the model sees
+//! `reshape.shape`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -74,7 +75,8 @@ pub(super) fn is_needed(config: &ModelConfig) -> bool {
         || config.outputs.iter().any(|it| it.reshape.is_some())
 }
 
-/// Gives a tensor with dimensions `from` the dimensions `to`, behind the batch dimension if there is one.
+/// Gives a tensor with dimensions `from` the dimensions `to`, behind the batch dimension if there
+/// is one.
 fn convert(
     config: &ModelConfig,
     from: &[i64],

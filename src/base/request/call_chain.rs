@@ -1,5 +1,5 @@
-//! The chain of business logic calls above a request: refuses recursion, where a model would wait for
-//! itself, and calls nested too deep.
+//! The chain of business logic calls above a request: refuses recursion, where a model would wait
+//! for itself, and calls nested too deep.
 
 use std::{fmt::Write, ptr, sync::Arc};
 
@@ -18,8 +18,8 @@ pub struct CallChain {
     /// The name of the called model.
     pub called: Arc<str>,
     /// How many executions of the calling model may wait at once before none is left to answer a
-    /// recursive call: 1, more for coroutines; `usize::MAX` for a call that blocks no execution, made
-    /// by a thread that outlives `execute`.
+    /// recursive call: 1, more for coroutines; `usize::MAX` for a call that blocks no execution,
+    /// made by a thread that outlives `execute`.
     pub concurrency: usize,
     /// The calls it executed for when it called: several if their requests came in one group.
     above: Vec<Arc<CallChain>>,

@@ -170,8 +170,8 @@ impl Reply {
         (Reply::new(sender), receiver)
     }
 
-    /// A reply that takes any number of responses and keeps none, and the place to wait for its end:
-    /// the first failure, if there was one.
+    /// A reply that takes any number of responses and keeps none, and the place to wait for its
+    /// end: the first failure, if there was one.
     pub fn drained() -> (Reply, oneshot::Receiver<Result<()>>) {
         let (sender, receiver) = oneshot::channel();
         (Reply::new(Drain { ended: sender, failed: None }), receiver)

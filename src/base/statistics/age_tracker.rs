@@ -16,8 +16,8 @@ const MIN_GENERATION: Duration = Duration::from_millis(10);
 
 /// Counts items by the generation they entered in.
 ///
-/// An item that enters begins a new generation when the current one is long enough. When all generations
-/// are in use, the newest goes on: the age of the oldest item is still right.
+/// An item that enters begins a new generation when the current one is long enough. When all
+/// generations are in use, the newest goes on: the age of the oldest item is still right.
 #[derive(Debug)]
 pub struct AgeTracker {
     /// Live items by generation.

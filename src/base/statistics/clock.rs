@@ -1,5 +1,5 @@
-//! The wall clock at any `Instant`: it is read once, for reading it costs as much as a message between
-//! threads.
+//! The wall clock at any `Instant`: it is read once, for reading it costs as much as a message
+//! between threads.
 
 use std::{
     sync::LazyLock,

@@ -1,5 +1,5 @@
-//! The counters of one model version: requests, executions and failures, as the statistics extension
-//! shows them.
+//! The counters of one model version: requests, executions and failures, as the statistics
+//! extension shows them.
 
 use std::{
     collections::BTreeMap,
@@ -198,8 +198,8 @@ impl Statistics {
         self.failures[FailureReason::of(kind) as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts an execution of `rows` rows in all that ended at `now`; `timing.queue` is ignored. One
-    /// without rows was a warm-up and is not counted.
+    /// Counts an execution of `rows` rows in all that ended at `now`; `timing.queue` is ignored.
+    /// One without rows was a warm-up and is not counted.
     pub fn execution(&self, rows: u32, timing: &Timing, now: Instant) {
         if rows == 0 {
             return;

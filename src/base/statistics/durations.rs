@@ -11,11 +11,12 @@ use super::log_linear::LogLinear;
 type Buckets = LogLinear<4>;
 /// The finest bucket is `1 << UNIT_BITS` nanoseconds wide.
 const UNIT_BITS: u32 = 7;
-/// DurationHistogram of up to 36 minutes, `1 << 34` units; the last bucket also counts all longer ones.
+/// DurationHistogram of up to 36 minutes, `1 << 34` units; the last bucket also counts all longer
+/// ones.
 const BUCKETS: usize = Buckets::buckets(34);
 
-/// How many durations fell into each bucket. A quantile is exact to about 3 %, 6 % at worst, or to 64 ns
-/// if that is more.
+/// How many durations fell into each bucket. A quantile is exact to about 3 %, 6 % at worst, or to
+/// 64 ns if that is more.
 #[derive(Debug)]
 pub(super) struct DurationHistogram(Box<[AtomicU32]>);
 

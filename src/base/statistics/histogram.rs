@@ -4,7 +4,8 @@ use super::sharded_counters::{ShardedCounters, ThreadShard};
 
 /// Upper bounds of buckets in rising order.
 ///
-/// Values are whole numbers of a small unit; bounds and sums are shown in a unit `scale` times as large.
+/// Values are whole numbers of a small unit; bounds and sums are shown in a unit `scale` times as
+/// large.
 #[derive(Debug)]
 pub struct BucketBounds {
     scale: f64,
@@ -28,7 +29,8 @@ pub struct HistogramSnapshot {
 }
 
 impl BucketBounds {
-    /// Bounds for values that are counted in units of `1 / scale`; the infinite bound may be left out.
+    /// Bounds for values that are counted in units of `1 / scale`; the infinite bound may be left
+    /// out.
     pub fn new(bounds: &[f64], scale: f64) -> BucketBounds {
         let shown: Box<[f64]> = bounds.iter().copied().filter(|it| *it < f64::INFINITY).collect();
         // A millionth: 0.000025 s are 25,000 ns, whichever way the product is rounded.

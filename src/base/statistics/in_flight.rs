@@ -1,4 +1,5 @@
-//! Counts the requests in flight by the time of their last progress, for the watchdog of stuck requests.
+//! Counts the requests in flight by the time of their last progress, for the watchdog of stuck
+//! requests.
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
@@ -10,8 +11,8 @@ use parking_lot::Mutex;
 /// Generations of requests that are told apart.
 const GENERATIONS: usize = 8;
 
-/// How many requests are in flight, by the generation in which each of them last made progress: arrived,
-/// or gave a response that is not its last.
+/// How many requests are in flight, by the generation in which each of them last made progress:
+/// arrived, or gave a response that is not its last.
 ///
 /// The watchdog begins a new generation with `turn`. A request costs two additions.
 #[derive(Debug, Default)]
@@ -65,7 +66,8 @@ impl InFlight {
         let is_used = |generation: &usize| self.counts[*generation].load(Relaxed) != 0;
         let used = (0..GENERATIONS).filter(is_used);
         let since = used.map(|generation| *begins[generation].get_or_insert(now)).min();
-        // Without a free generation new requests look older than they are: the others are stuck anyway.
+        // Without a free generation new requests look older than they are: the others are stuck
+        // anyway.
         if let Some(free) = (0..GENERATIONS).find(|generation| !is_used(generation)) {
             begins[free] = Some(now);
             self.current.store(free, Relaxed);

@@ -47,8 +47,8 @@ impl Quantiles {
         self.parts[part][bucket(value)].fetch_add(1, Relaxed);
     }
 
-    /// For each of `ranks`, from 0 to 1, the value that this share of the last minute's values does not
-    /// exceed; NaN if there are none.
+    /// For each of `ranks`, from 0 to 1, the value that this share of the last minute's values does
+    /// not exceed; NaN if there are none.
     pub fn at(&self, ranks: &[f64], now: Instant) -> Vec<f64> {
         self.turn(now);
         let sum = |bucket: usize| {

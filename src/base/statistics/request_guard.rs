@@ -36,8 +36,8 @@ impl RequestGuard {
         &self.stats
     }
 
-    /// Counts a response that is ready at `now`, `elapsed` after its request arrived. The result is how
-    /// long it took to take the response out of the model, or the error that it carries.
+    /// Counts a response that is ready at `now`, `elapsed` after its request arrived. The result is
+    /// how long it took to take the response out of the model, or the error that it carries.
     pub fn responded(
         &mut self,
         elapsed: Duration,

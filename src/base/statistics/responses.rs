@@ -52,8 +52,8 @@ impl ResponseCount {
 }
 
 impl Responses {
-    /// Counts a response at position `index`: `infer` is how long the model took to make it, `output`
-    /// how long it took to take it out of the model.
+    /// Counts a response at position `index`: `infer` is how long the model took to make it,
+    /// `output` how long it took to take it out of the model.
     pub fn add(&self, index: usize, outcome: ResponseOutcome, infer: Duration, output: Duration) {
         if MAX_POSITIONS <= index {
             return;

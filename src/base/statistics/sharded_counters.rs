@@ -85,8 +85,8 @@ fn thread() -> usize {
     NUMBER.try_with(|it| it.0).unwrap_or(usize::MAX)
 }
 
-/// A thread's number, given back when the thread ends. This is process-wide on purpose: it numbers the
-/// process's threads and holds nothing of any server.
+/// A thread's number, given back when the thread ends. This is process-wide on purpose: it numbers
+/// the process's threads and holds nothing of any server.
 struct ThreadNumber(usize);
 
 /// Of the process and not of a server: threads are the process's, and a number says nothing about
@@ -97,7 +97,8 @@ static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 impl ThreadNumber {
     fn take() -> ThreadNumber {
-        // Taken under the lock that it was given back under: all additions of that thread are visible.
+        // Taken under the lock that it was given back under: all additions of that thread are
+        // visible.
         ThreadNumber(FREE.lock().pop().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed)))
     }
 }

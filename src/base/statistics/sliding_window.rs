@@ -1,4 +1,5 @@
-//! A sliding window over the last minute: a window of slots, each of which is cleared when it is reused.
+//! A sliding window over the last minute: a window of slots, each of which is cleared when it is
+//! reused.
 
 use std::{
     sync::atomic::{
@@ -74,8 +75,8 @@ impl<T: Clear> SlidingWindow<T> {
         })
     }
 
-    /// The seconds that the last slots cover at `now`: the current one has not ended, and the first may
-    /// have begun before the window did. At least one, or rates would jump at the start.
+    /// The seconds that the last slots cover at `now`: the current one has not ended, and the first
+    /// may have begun before the window did. At least one, or rates would jump at the start.
     pub fn seconds(&self, slots: usize, now: Instant) -> f64 {
         let age = now.saturating_duration_since(self.begin).as_secs_f64();
         let whole = SLOT_DURATION.as_secs_f64();

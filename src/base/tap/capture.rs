@@ -6,8 +6,8 @@ use crate::{
     tensor::Tensor,
 };
 
-/// Bytes counted for each tensor, error and request beside its own: about what its entries here, in the
-/// manifest and in the archive take.
+/// Bytes counted for each tensor, error and request beside its own: about what its entries here, in
+/// the manifest and in the archive take.
 const ENTRY_BYTES: usize = 1024;
 
 /// Everything captured so far.

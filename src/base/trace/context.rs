@@ -1,7 +1,8 @@
 //! W3C trace context and baggage: the headers that say from server to server which trace a request
 //! belongs to.
 
-/// Bytes of `tracestate` and of `baggage` that are handed on with every call; longer values are dropped.
+/// Bytes of `tracestate` and of `baggage` that are handed on with every call; longer values are
+/// dropped.
 const MAX_STATE_BYTES: usize = 512;
 const MAX_BAGGAGE_BYTES: usize = 8192;
 

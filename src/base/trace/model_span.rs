@@ -49,7 +49,8 @@ pub struct ModelSpan {
 }
 
 /// Each span below `root` in the order of their starts, with its path: the spans from the first one
-/// below the model that the client asked down to the span itself; empty for that model. Spans whose parent is missing are left out.
+/// below the model that the client asked down to the span itself; empty for that model. Spans whose
+/// parent is missing are left out.
 pub fn span_paths(
     root: u64,
     spans: &[ModelSpan],

@@ -1,5 +1,5 @@
-//! The trace record of one client request: collects spans and events, and hands them to the sinks when
-//! the last holder drops it.
+//! The trace record of one client request: collects spans and events, and hands them to the sinks
+//! when the last holder drops it.
 
 use std::{fmt, mem, sync::Arc, time::Instant};
 

@@ -1,5 +1,5 @@
-//! A position in a trace that is handed down with a request; models write what happens there into the
-//! trace's record.
+//! A position in a trace that is handed down with a request; models write what happens there into
+//! the trace's record.
 
 use std::{sync::Arc, time::Instant};
 
@@ -146,8 +146,8 @@ impl OpenSpan {
 }
 
 impl BatchExecution {
-    /// Notes the execution in the traces of all `spans`, which are those of the requests in the batch;
-    /// to be called before the requests are answered.
+    /// Notes the execution in the traces of all `spans`, which are those of the requests in the
+    /// batch; to be called before the requests are answered.
     pub fn note(spans: &[Span], finished: FinishedBatch<'_>) {
         let links = spans.iter().map(|span| (span.trace_id(), span.id())).collect();
         let execution = Arc::new(BatchExecution::new(links, finished));

@@ -1,8 +1,9 @@
-//! The actor of an instance: warms it up, asks whether it is ready, and replaces an engine that ends.
+//! The actor of an instance: warms it up, asks whether it is ready, and replaces an engine that
+//! ends.
 //!
-//! It lives on its batcher's thread, whatever runs its executions. Work of the batcher does not come
-//! by message: the pool's handle calls the instance, which is on the same thread, and so saves two
-//! messages for each execution.
+//! It lives on its batcher's thread, whatever runs its executions. Work of the batcher does not
+//! come by message: the pool's handle calls the instance, which is on the same thread, and so saves
+//! two messages for each execution.
 
 use std::{
     cell::RefCell,

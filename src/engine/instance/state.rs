@@ -11,8 +11,8 @@ use super::{
 };
 use troupe_base::{backend::Remote, backoff::Backoff, error::Error, request::Pending};
 
-/// One loaded copy of a model, on its batcher's thread. The actor beside it sees to it that it comes
-/// up again after it went down.
+/// One loaded copy of a model, on its batcher's thread. The actor beside it sees to it that it
+/// comes up again after it went down.
 pub(super) struct Instance {
     pub(super) opener: InstanceOpener,
     state: InstanceState,

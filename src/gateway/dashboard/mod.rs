@@ -1,4 +1,5 @@
-//! The page of live graphs on the metrics port: what there is, and what each ensemble does right now.
+//! The page of live graphs on the metrics port: what there is, and what each ensemble does right
+//! now.
 //!
 //! Nothing in it comes from anywhere else, and it can be read without its script.
 

@@ -22,8 +22,8 @@ use troupe_proto::inference::{
     model_infer_response::InferOutputTensor,
 };
 
-/// What is asked of the model until the deadline, and how its outputs are delivered. Raw contents stay
-/// slices of the received message; typed ones are packed.
+/// What is asked of the model until the deadline, and how its outputs are delivered. Raw contents
+/// stay slices of the received message; typed ones are packed.
 pub(super) fn request(
     message: ModelInferRequest,
     config: &ModelConfig,

@@ -1,4 +1,5 @@
-//! The deadline that a client sends with a call (`grpc-timeout`). tonic would answer CANCELLED when it is over.
+//! The deadline that a client sends with a call (`grpc-timeout`). tonic would answer CANCELLED when
+//! it is over.
 
 use std::time::Duration;
 

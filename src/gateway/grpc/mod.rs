@@ -48,7 +48,8 @@ pub struct GrpcGateway {
 }
 
 impl GrpcGateway {
-    /// Listens on every address and serves on every arbiter; answers where. Port 0 takes a free one.
+    /// Listens on every address and serves on every arbiter; answers where. Port 0 takes a free
+    /// one.
     pub fn start(
         state: &ServerState,
         addresses: &[SocketAddr],

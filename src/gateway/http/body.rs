@@ -158,8 +158,8 @@ impl BodyBuffer {
     }
 }
 
-/// The refusal of a request, once the rest of its body is read: nobody wants it, but a client reads no
-/// answer before it has sent everything.
+/// The refusal of a request, once the rest of its body is read: nobody wants it, but a client reads
+/// no answer before it has sent everything.
 pub(super) async fn drained(payload: &mut Payload, refusal: Refusal) -> Refusal {
     let mut drained = 0;
     while !matches!(refusal, Refusal::Chunks)

@@ -176,7 +176,8 @@ impl Generation {
             )
         };
         let first = match self.answers.next(observed).await {
-            // Without its credit a model that sent a large one would wait, and never come to the end.
+            // Without its credit a model that sent a large one would wait, and never come to the
+            // end.
             Some(StreamEvent::Part(first)) => first.result?,
             Some(StreamEvent::Last(only)) => return only,
             Some(StreamEvent::Refused(error)) => return Err(error),

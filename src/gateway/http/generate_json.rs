@@ -1,4 +1,5 @@
-//! The generate extension's JSON: one flat object of tensors and parameters, as request and as response.
+//! The generate extension's JSON: one flat object of tensors and parameters, as request and as
+//! response.
 
 use std::borrow::Cow;
 
@@ -124,7 +125,8 @@ fn scalar(value: &RawValue) -> Result<Scalar<'_>> {
     json::parse(value.get().as_bytes())
 }
 
-/// The shape of so many elements: the innermost open dimension takes what the fixed ones leave over.
+/// The shape of so many elements: the innermost open dimension takes what the fixed ones leave
+/// over.
 fn shape(dims: &[i64], elements: usize) -> Option<Shape> {
     let mut left = i64::try_from(elements).ok()?;
     for dim in dims.iter().filter(|it| **it != -1) {

@@ -1,4 +1,5 @@
-//! The JSON of an inference request as it stands there; errors name what is missing or of another type.
+//! The JSON of an inference request as it stands there; errors name what is missing or of another
+//! type.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 

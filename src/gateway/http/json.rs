@@ -1,5 +1,5 @@
-//! Parses JSON that strangers send (bounded depth, NaN and Infinity as Python writes them), and answers
-//! with JSON.
+//! Parses JSON that strangers send (bounded depth, NaN and Infinity as Python writes them), and
+//! answers with JSON.
 
 use std::borrow::Cow;
 

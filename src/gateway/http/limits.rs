@@ -1,4 +1,5 @@
-//! The limit on the size of request bodies, and threads for work that would hold up other connections.
+//! The limit on the size of request bodies, and threads for work that would hold up other
+//! connections.
 
 use actix_web::web;
 

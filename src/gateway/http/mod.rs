@@ -1,4 +1,5 @@
-//! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's threads.
+//! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's
+//! threads.
 
 mod body;
 #[doc(hidden)]
@@ -90,7 +91,8 @@ impl Handler<StopHttp> for HttpGateway {
     }
 }
 
-/// Listens at once; answers for models as soon as `cell` holds a server state. Must run in an actix system.
+/// Listens at once; answers for models as soon as `cell` holds a server state. Must run in an actix
+/// system.
 pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
     let (sender, mut started) = mpsc::unbounded_channel();
     let (server, addresses) = bind(cell, &listen, sender)?;

@@ -1,4 +1,5 @@
-//! What the access log and the trace have of an inference over HTTP: its sizes, its status, its end.
+//! What the access log and the trace have of an inference over HTTP: its sizes, its status, its
+//! end.
 
 use std::{
     pin::Pin,

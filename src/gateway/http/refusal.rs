@@ -1,4 +1,5 @@
-//! Error responses of HTTP: a status and `{"error": …}`, with the place beside it where there is one.
+//! Error responses of HTTP: a status and `{"error": …}`, with the place beside it where there is
+//! one.
 
 use std::fmt;
 

@@ -40,14 +40,14 @@ impl Admitted {
         Ok(Admitted { model: state.model(name, version)?, in_flight })
     }
 
-    /// The only response to a request of this process itself: in no access log and no trace. Dropping
-    /// the future before the answer cancels the request.
+    /// The only response to a request of this process itself: in no access log and no trace.
+    /// Dropping the future before the answer cancels the request.
     pub async fn run_in_process(&self, request: Request) -> Result<Response> {
         answers::only(&self.model, request).await
     }
 
-    /// The only response, its outputs as the client wants them. Dropping the future before the answer
-    /// cancels the request.
+    /// The only response, its outputs as the client wants them. Dropping the future before the
+    /// answer cancels the request.
     pub(crate) async fn run(
         &self,
         mut request: Request,

@@ -1,4 +1,5 @@
-//! How a client wants each output of an inference delivered: whole or as classes, as text or as bytes.
+//! How a client wants each output of an inference delivered: whole or as classes, as text or as
+//! bytes.
 
 use std::sync::Arc;
 
@@ -74,8 +75,8 @@ impl Deliveries {
         Deliveries { others: Delivery::Inline(encoding), chosen: SmallVec::new() }
     }
 
-    /// `deliveries` are those of the wanted outputs in their order; if all are wanted, without being
-    /// named, they are whole.
+    /// `deliveries` are those of the wanted outputs in their order; if all are wanted, without
+    /// being named, they are whole.
     pub fn new(wanted: &Wanted, deliveries: &[Delivery], encoding: Encoding) -> Deliveries {
         let mut all = Deliveries::inline(encoding);
         if let Wanted::Only(outputs) = wanted {

@@ -1,8 +1,8 @@
-//! One inference, whatever protocol it came by: admitted, run, answered; seen by the access log, the
-//! tracer and its client.
+//! One inference, whatever protocol it came by: admitted, run, answered; seen by the access log,
+//! the tracer and its client.
 //!
-//! A protocol decodes a request into `InferParams`, has an `Observed` admit and an `Admitted` run it,
-//! and encodes what comes back.
+//! A protocol decodes a request into `InferParams`, has an `Observed` admit and an `Admitted` run
+//! it, and encodes what comes back.
 
 mod access_log;
 mod admitted;

@@ -1,5 +1,5 @@
-//! Guard of one inference for those who watch it: received, admitted, answered, sent. The access log
-//! has its line when this is dropped.
+//! Guard of one inference for those who watch it: received, admitted, answered, sent. The access
+//! log has its line when this is dropped.
 
 use std::{sync::Arc, time::Instant};
 
@@ -52,8 +52,8 @@ impl Observed {
         self.trace = RequestTrace::begin(self.protocol, record);
     }
 
-    /// The model begins to work: notes from here on which models the request passes, if anybody wants
-    /// to know.
+    /// The model begins to work: notes from here on which models the request passes, if anybody
+    /// wants to know.
     pub(super) fn admitted(&mut self, model: &Model, request: &mut Request) {
         let wants_times = timing::are_wanted(&request.context.parameters);
         let logged = self.line.works(model, &request.context.id);
@@ -79,8 +79,8 @@ impl Observed {
     }
 }
 
-/// The values of a header that came several times, as one; `None` without the header, or if a value is
-/// no text.
+/// The values of a header that came several times, as one; `None` without the header, or if a value
+/// is no text.
 pub(crate) fn joined<'a>(values: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
     let values = values.collect::<Option<Vec<_>>>()?;
     (!values.is_empty()).then(|| values.join(","))

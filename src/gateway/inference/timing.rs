@@ -17,8 +17,8 @@ pub(super) fn are_wanted(parameters: &Parameters) -> bool {
     parameters.iter().any(|parameter| *parameter == (TIMING.into(), Parameter::Bool(true)))
 }
 
-/// Whole microseconds of the request, and of the work of every model that has ended: in a queue, at work, and
-/// from the request's begin to its own. A step is named by its position and its model,
+/// Whole microseconds of the request, and of the work of every model that has ended: in a queue, at
+/// work, and from the request's begin to its own. A step is named by its position and its model,
 /// `troupe_timing.0.add_sub.queue_us`; a model in an ensemble in an ensemble by all of them; what a
 /// model called by `call`.
 pub(super) fn times(record: &TraceRecord, now: Instant) -> Parameters {

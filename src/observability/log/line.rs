@@ -109,9 +109,9 @@ fn object(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> f
     line.write_char('}')
 }
 
-/// A text with its control characters escaped: it can neither end the line, nor move the cursor, nor
-/// colour the terminal. `true` also escapes quotation marks and backslashes, for the inside of a JSON
-/// string. `serde_json` would leave DEL and the C1 control characters as they are.
+/// A text with its control characters escaped: it can neither end the line, nor move the cursor,
+/// nor colour the terminal. `true` also escapes quotation marks and backslashes, for the inside of
+/// a JSON string. `serde_json` would leave DEL and the C1 control characters as they are.
 struct Escaped<'a>(&'a str, bool);
 
 impl Display for Escaped<'_> {

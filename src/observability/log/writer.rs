@@ -1,4 +1,5 @@
-//! The log's writer thread behind a bounded queue: threads that serve never wait for the log's reader.
+//! The log's writer thread behind a bounded queue: threads that serve never wait for the log's
+//! reader.
 
 use std::{
     io::{self, Write},
@@ -43,7 +44,8 @@ impl Default for WriterState {
 }
 
 impl Writer {
-    /// Starts a thread that writes to `to`; `report` makes the line that says how many were dropped.
+    /// Starts a thread that writes to `to`; `report` makes the line that says how many were
+    /// dropped.
     pub(super) fn start(
         to: Box<dyn Write + Send>,
         report: impl Fn(usize) -> String + Send + 'static,

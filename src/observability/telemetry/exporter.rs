@@ -1,7 +1,8 @@
 //! Exports spans to a collector in batches, from a thread of its own behind a bounded queue.
 //!
-//! The SDK's `BatchSpanProcessor` is not used: it takes finished spans, which would be built on the threads
-//! that serve instead of here; and its thread has no runtime of tokio, which the clients of OTLP need.
+//! The SDK's `BatchSpanProcessor` is not used: it takes finished spans, which would be built on the
+//! threads that serve instead of here; and its thread has no runtime of tokio, which the clients of
+//! OTLP need.
 
 use std::{mem, sync::Arc, thread};
 
@@ -192,12 +193,12 @@ mod tests {
     use super::*;
     use troupe_base::trace::{Span, SpanStart, TraceContext, TraceRecord};
 
-    /// The record of a request with so many visits that were not executed.
-    fn finish(exporter: &Arc<Exporter>, visits: usize) {
+    /// The record of a request with so many model spans that were not executed.
+    fn finish(exporter: &Arc<Exporter>, model_spans: usize) {
         let begun = Instant::now();
         let record = TraceRecord::new(TraceContext::default(), begun, vec![exporter.clone()]);
         let root = Span::root(Arc::new(record));
-        for _ in 0..visits {
+        for _ in 0..model_spans {
             let (model, request_id) = ("m".into(), String::new());
             root.begin(SpanStart { model, version: 1, is_ensemble: false, request_id, at: begun });
         }

@@ -1,5 +1,5 @@
-//! Writes traces to files, from a thread of its own behind a bounded queue; a file is a valid JSON array
-//! after each write.
+//! Writes traces to files, from a thread of its own behind a bounded queue; a file is a valid JSON
+//! array after each write.
 
 use std::{
     collections::HashMap,
@@ -57,8 +57,8 @@ struct NumberedSeries {
 }
 
 impl FileWriter {
-    /// Writes to `path` and, where a series wants it, to `path.0` and so on. The files are made with
-    /// the first trace.
+    /// Writes to `path` and, where a series wants it, to `path.0` and so on. The files are made
+    /// with the first trace.
     pub(super) fn start(path: PathBuf) -> Result<Arc<FileWriter>, String> {
         let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
         if !folder.unwrap_or(Path::new(".")).is_dir() || path.is_dir() {

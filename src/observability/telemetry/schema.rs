@@ -1,4 +1,5 @@
-//! Formats a finished trace as Triton's trace file has it: JSON objects with identifiers, times and tensors.
+//! Formats a finished trace as Triton's trace file has it: JSON objects with identifiers, times and
+//! tensors.
 
 use std::{
     collections::HashMap,

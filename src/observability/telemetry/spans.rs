@@ -177,8 +177,8 @@ impl SpanBuilder<'_> {
         all
     }
 
-    /// Where the time went. What lies outside the model span by a hair, as clocks are read apart, does
-    /// not.
+    /// Where the time went. What lies outside the model span by a hair, as clocks are read apart,
+    /// does not.
     fn parts(
         &self,
         model_span: &ModelSpan,

@@ -36,8 +36,8 @@ pub(super) struct ReconcileOutcome {
     pub(super) loaded: Vec<i64>,
     /// This operation looked at its files.
     pub(super) is_read: bool,
-    /// Something is different now, or was asked for.
-    pub(super) is_news: bool,
+    /// Something has changed or was asked for, so that the log says it.
+    pub(super) is_notable: bool,
     /// Versions that were taken out; requests may still run on them.
     pub(super) unloaded: Vec<(i64, Weak<Model>)>,
     /// When this model's turn came.
@@ -59,8 +59,9 @@ pub(super) async fn reconcile(
     let loaded = attempt.as_ref().map_or(Vec::new(), Clone::clone);
     let result = attempt.map(|_| ());
     let is_read = input.found.is_some();
-    let is_news = is_read || !loaded.is_empty() || result.as_ref().err() != failure_before.as_ref();
-    ReconcileOutcome { result, loaded, is_read, is_news, unloaded, begun }
+    let is_notable =
+        is_read || !loaded.is_empty() || result.as_ref().err() != failure_before.as_ref();
+    ReconcileOutcome { result, loaded, is_read, is_notable, unloaded, begun }
 }
 
 /// The versions that were loaded.

@@ -202,7 +202,7 @@ impl LoadProgress {
         };
         let seconds = outcome.begun.elapsed().as_secs_f64();
         match &outcome.result {
-            _ if !outcome.is_news => (),
+            _ if !outcome.is_notable => (),
             Ok(()) if outcome.loaded.is_empty() => (),
             Ok(()) => {
                 let versions: Vec<_> = outcome.loaded.iter().map(i64::to_string).collect();

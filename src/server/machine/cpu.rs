@@ -4,7 +4,8 @@ use std::fs;
 
 use troupe_base::metrics::CpuUsage;
 
-/// Remembers the last sample: utilization is what happened since; at first, since the machine began.
+/// Remembers the last sample: utilization is what happened since; at first, since the machine
+/// began.
 #[derive(Debug, Default)]
 pub(super) struct CpuSampler {
     last: Ticks,

@@ -12,7 +12,8 @@ use std::{
 pub(super) struct Cores {
     /// How many this process may use.
     pub(super) count: usize,
-    /// The process that listens, and its name; `None`: it runs elsewhere, or is not ours to look at.
+    /// The process that listens, and its name; `None`: it runs elsewhere, or is not ours to look
+    /// at.
     pub(super) server: Option<(u32, String)>,
 }
 

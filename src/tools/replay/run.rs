@@ -233,7 +233,8 @@ impl RequestReplay<'_> {
         }
     }
 
-    /// StepResponses that were captured and do not come any more, the first of which would be `next`.
+    /// StepResponses that were captured and do not come any more, the first of which would be
+    /// `next`.
     fn missing_responses(&mut self, step: &ManifestStep, next: u64) {
         let of_step = |it: &&(String, Option<u64>)| {
             it.1.is_some_and(|it| next <= it) && step.outputs.iter().any(|(_, to)| *to == it.0)

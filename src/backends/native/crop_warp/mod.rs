@@ -1,7 +1,7 @@
 //! `crop_warp`: cuts boxes out of a picture, each warped to an upright crop of one size.
 //!
-//! By position, names are free. Inputs: `image` UINT8 [H,W,3], RGB, and `boxes` FP32 [n,4,2], corners
-//! x, y in pixels: top left, top right, bottom right, bottom left. Output: `crops` FP32
+//! By position, names are free. Inputs: `image` UINT8 [H,W,3], RGB, and `boxes` FP32 [n,4,2],
+//! corners x, y in pixels: top left, top right, bottom right, bottom left. Output: `crops` FP32
 //! [n,channels,height,width], sizes as the config's dims say: 1 channel is grey, 3 are RGB; values
 //! are (pixel - mean) * scale. As with OpenCV's `getPerspectiveTransform` and `warpPerspective`,
 //! whole numbers are centres of pixels, and a box's corners are the centres of a crop's corner

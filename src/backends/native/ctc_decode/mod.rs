@@ -1,9 +1,11 @@
-//! `ctc_decode`: the logits of a text recogniser to text, the best symbol of each step (greedy CTC).
+//! `ctc_decode`: the logits of a text recogniser to text, the best symbol of each step (greedy
+//! CTC).
 //!
-//! Repeats are one symbol, blanks none. By position, names are free. Input: `logits` FP32 [n,T,C], or
-//! [T,n,C] with `layout` TNC; dims [T,C] for models that batch. Outputs: `text` BYTES in UTF-8 and, if
-//! the config has it, `confidence` FP32, the mean probability (softmax) of the symbols in the text,
-//! each where it is likeliest, and 0 for no text; both [n], or [n,1] for models that batch (dims [1]).
+//! Repeats are one symbol, blanks none. By position, names are free. Input: `logits` FP32 [n,T,C],
+//! or [T,n,C] with `layout` TNC; dims [T,C] for models that batch. Outputs: `text` BYTES in UTF-8
+//! and, if the config has it, `confidence` FP32, the mean probability (softmax) of the symbols in
+//! the text, each where it is likeliest, and 0 for no text; both [n], or [n,1] for models that
+//! batch (dims [1]).
 
 #[cfg(test)]
 mod tests;

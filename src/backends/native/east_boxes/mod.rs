@@ -1,9 +1,9 @@
 //! `east_boxes`: a text detector's maps (EAST, RBOX) to the boxes of words, best first.
 //!
-//! By position, names are free. Inputs, all FP32: `score` [1,h,w,1], `geometry` [1,h,w,5] (distances
-//! in model pixels to the top, right, bottom and left side of the word, and its angle in radians,
-//! counter-clockwise) and, if the config has it, `transform` [4] (scale x, scale y, offset x,
-//! offset y: model pixel = picture pixel * scale + offset). Outputs, both FP32: `boxes` [n,4,2]
+//! By position, names are free. Inputs, all FP32: `score` [1,h,w,1], `geometry` [1,h,w,5]
+//! (distances in model pixels to the top, right, bottom and left side of the word, and its angle in
+//! radians, counter-clockwise) and, if the config has it, `transform` [4] (scale x, scale y, offset
+//! x, offset y: model pixel = picture pixel * scale + offset). Outputs, both FP32: `boxes` [n,4,2]
 //! (corners x, y in pixels of the picture: top left, top right, bottom right, bottom left as the
 //! text runs) and, if the config has it, `scores` [n]. Equal scores are in the order of the map.
 

@@ -115,8 +115,8 @@ impl Segments {
         std::mem::take(&mut self.shelf.0.lock().released)
     }
 
-    /// Anything to tell?
-    pub(crate) fn has_news(&self) -> bool {
+    /// Has the worker to be told of segments: new ones, forgotten ones, its own that came back?
+    pub(crate) fn has_updates(&self) -> bool {
         !self.new.is_empty()
             || !self.forgotten.is_empty()
             || !self.shelf.0.lock().released.is_empty()

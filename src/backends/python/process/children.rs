@@ -199,8 +199,8 @@ impl Children {
         let _ = self.send(&order(ABORT, number), &[]);
     }
 
-    /// Has the parent kill them all and end. The listening task holds the socket too, so that to drop it is not
-    /// enough.
+    /// Has the parent kill them all and end. The listening task holds the socket too, so that to
+    /// drop it is not enough.
     pub(crate) fn close(&self) {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
     }

@@ -47,7 +47,7 @@ impl WorkerEvents {
 
     /// What it says of metrics; the answer is a frame. An error is the worker's, and its end.
     pub(crate) fn count(&self, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        self.held.lock().obey(body, |bytes| self.copied.to_worker(bytes))
+        self.held.lock().handle(body, |bytes| self.copied.to_worker(bytes))
     }
 
     /// Ends its metrics.

@@ -56,9 +56,9 @@ impl WorkerMetrics {
         self.items.clear();
     }
 
-    /// Obeys the body of a metrics frame: the number of a call and a question, or 0 and events. The
+    /// Handles the body of a metrics frame: the number of a call and a question, or 0 and events. The
     /// answer is a frame for the worker; an error is the worker's, and its end.
-    pub(crate) fn obey(
+    pub(crate) fn handle(
         &mut self,
         body: &[u8],
         copied: impl Fn(usize),
@@ -162,7 +162,7 @@ mod tests {
 
     fn ask(held: &mut WorkerMetrics, question: &str) -> Result<u64, String> {
         let body = [&7u64.to_le_bytes(), question.as_bytes()].concat();
-        let frame = held.obey(&body, |_| ()).unwrap().unwrap();
+        let frame = held.handle(&body, |_| ()).unwrap().unwrap();
         let field = |at: usize| u64::from_le_bytes(frame[at..at + 8].try_into().unwrap());
         assert_eq!((frame.len(), frame[4], field(8)), (field(0) as u32 as usize, b'm', 7));
         match field(16) {
@@ -180,11 +180,11 @@ mod tests {
         assert_eq!(ask(&mut held, metric), Ok(2));
         let changes = [(2, SET, 4.0), (2, ADD, -1.5), (9, ADD, 1.0), (0, COPIED, 5.0)];
         let copied = std::cell::Cell::new(0);
-        assert_eq!(held.obey(&events(&changes), |it| copied.set(it)), Ok(None));
+        assert_eq!(held.handle(&events(&changes), |it| copied.set(it)), Ok(None));
         assert_eq!(copied.get(), 5);
         let value = r#"{"do": "value", "metric": 2}"#;
         assert_eq!(ask(&mut held, value), Ok(2.5f64.to_bits()));
-        assert_eq!(held.obey(&events(&[(1, DROP, 0.0), (2, DROP, 0.0)]), |_| ()), Ok(None));
+        assert_eq!(held.handle(&events(&[(1, DROP, 0.0), (2, DROP, 0.0)]), |_| ()), Ok(None));
         assert!(held.of.gather().is_empty());
         assert_eq!(ask(&mut held, value), Err("the metric is gone".into()));
         assert_eq!(ask(&mut held, metric), Err("its family is gone".into()));
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn nonsense_is_an_error() {
         let mut held = WorkerMetrics::new(Metrics::new());
-        let mut wrong = |body: &[u8]| held.obey(body, |_| ()).unwrap_err();
+        let mut wrong = |body: &[u8]| held.handle(body, |_| ()).unwrap_err();
         assert_eq!(wrong(&[0; 7]), "metrics without a call");
         assert_eq!(wrong(&[0; 9]), "an event of a metric in 1 bytes");
         assert_eq!(wrong(&events(&[(1, 77, 0.0)])), "an event of kind 77");

@@ -57,8 +57,8 @@ impl Process {
         self.parent.children().reaper()
     }
 
-    /// How it ended and its last lines on stderr. Its socket closes a moment before it can be reaped; one
-    /// that only closed its socket is killed.
+    /// How it ended and its last lines on stderr. Its socket closes a moment before it can be
+    /// reaped; one that only closed its socket is killed.
     pub(crate) async fn ending(&self) -> WorkerEnd {
         let exit = self.exited().await;
         if exit.is_none() {

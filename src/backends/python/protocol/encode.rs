@@ -54,8 +54,8 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// A frame without requests: only what happened to segments.
-pub(crate) fn news(frame: &mut Vec<u8>, segments: &mut Segments, flags: u16) {
+/// A frame without requests, which only says what happened to segments.
+pub(crate) fn segment_updates(frame: &mut Vec<u8>, segments: &mut Segments, flags: u16) {
     frame.clear();
     frame.resize(24, 0);
     finish(frame, 0, 0, segments, flags);
@@ -64,19 +64,19 @@ pub(crate) fn news(frame: &mut Vec<u8>, segments: &mut Segments, flags: u16) {
 /// Fills in the first 24 bytes, and after them what happened to segments.
 fn finish(frame: &mut Vec<u8>, sequence: u32, groups: usize, segments: &mut Segments, flags: u16) {
     let mut counts = [0, 0, 0];
-    if segments.has_news() {
+    if segments.has_updates() {
         // What does not fit into the counters goes with the next frame.
         let most = usize::from(u16::MAX);
-        let mut news = Vec::new();
+        let mut updates = Vec::new();
         let new = std::mem::take(&mut segments.new);
         let rest = segments.forgotten.split_off(segments.forgotten.len().min(most));
         let forgotten = std::mem::replace(&mut segments.forgotten, rest);
         let released = segments.released();
         counts = [new.len(), forgotten.len(), released.len()];
-        news.extend(new.into_iter().flat_map(|(id, size)| [id, size]));
-        news.extend(forgotten);
-        news.extend(released);
-        let bytes: Vec<u8> = news.into_iter().flat_map(u64::to_le_bytes).collect();
+        updates.extend(new.into_iter().flat_map(|(id, size)| [id, size]));
+        updates.extend(forgotten);
+        updates.extend(released);
+        let bytes: Vec<u8> = updates.into_iter().flat_map(u64::to_le_bytes).collect();
         frame.splice(24..24, bytes);
     }
     let size = frame.len() as u32;

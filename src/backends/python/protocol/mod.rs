@@ -1,4 +1,5 @@
-//! Frames between the server and its workers: how requests, answers and calls are laid out in bytes.
+//! Frames between the server and its workers: how requests, answers and calls are laid out in
+//! bytes.
 
 pub(super) mod decode;
 pub(super) mod encode;

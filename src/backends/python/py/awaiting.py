@@ -10,7 +10,7 @@ class ServerGone(Exception):
 
 
 class Until:
-    """Waited for like frames: comes once something is so."""
+    """A condition that is waited for like a queue of frames: it has an element once `is_so()`."""
 
     __slots__ = ("is_so",)
 
@@ -25,10 +25,10 @@ class Until:
 
 
 class Awaiting:
-    """The part of `Frames` that coroutines use."""
+    """The part of `Frames` for coroutines, which must not block the thread of their loop."""
 
     def notify(self, call, callback, loop):
-        """Has `callback` called in the loop of this thread once there is a reply, or never will be."""
+        """Calls `callback` in the loop of this thread once there is a reply, or none can come."""
         starts = False
         with self.mutex:
             waits = not self.replies.get(call) and not self.is_gone
@@ -44,7 +44,7 @@ class Awaiting:
             loop.run_in_executor(None, self.pump)
 
     async def notified(self, call):
-        """Waits until there is a reply, or never will be."""
+        """Waits until there is a reply, or none can come."""
         from asyncio import get_running_loop
 
         loop = get_running_loop()
@@ -67,7 +67,7 @@ class Awaiting:
             self.is_pumping = False
 
     def wake_coroutine(self, call):
-        """Has the loop of a coroutine go on with it; under the mutex."""
+        """Calls the callback of a coroutine in its loop; under the mutex."""
         loop, thread, callback = self.awaiting.pop(call)
         if get_ident() == thread:
             loop.call_soon(callback)

@@ -8,26 +8,26 @@ from troupe_packing import COPIES, HOLDS, INPUTS, Packer
 from troupe_replies import FAILED, GIVEN, LAST, Replies, held_bytes
 from troupe_types import TritonModelException
 
-CALL, CANCEL, TAKEN, CHANGE = b"B", b"K", b"T", b"U"
+CALL, CANCEL, TAKEN, REPOSITORY = b"B", b"K", b"T", b"U"
 CALL_HEAD = struct.Struct("<Ic3xQIIII")
 MODEL_HEAD = struct.Struct("<qHHI")
 SIGNAL = struct.Struct("<Ic3xQQ")
 LENGTH = struct.Struct("<H")
-# Flags of a call; `calls.rs` has the same.
+# Flags of a call; `model_call.rs` has the same.
 TAKES_MANY, EXTRA, BLOCKS = 1, 2, 4
 # The call is made for no group.
-NOBODY = (0xFFFFFFFF, 0xFFFFFFFF)
+NO_GROUP = (0xFFFFFFFF, 0xFFFFFFFF)
 # What a call to the server asks for.
 LOAD, UNLOAD, IS_READY = 1, 2, 3
-# The server is told when an iterator has taken so many bytes: a part of what it sends unasked.
-TELL = 256 << 10
-# Heads kept.
+# An iterator reports what it has taken once it is so many bytes: a part of the window of a call.
+TAKEN_REPORT_BYTES = 256 << 10
+# How many heads are kept.
 CACHE_LIMIT = 1024
 LIMITS = {"correlation_id": 1 << 64, "flags": 1 << 32, "timeout": 1 << 64}
 
 
 class Calls:
-    """What this worker asks of others."""
+    """Calls of other models (BLS) and of the repository."""
 
     def __init__(self, worker):
         self.worker = worker
@@ -105,9 +105,9 @@ class Calls:
         """The group in work, for which the call is made. Only a thread of a decoupled model may
         as well work for a request of any other."""
         worker = self.worker
-        group = worker.place.get() if worker.is_async else worker.group
+        group = worker.task_group.get() if worker.is_async else worker.group
         if group is None or not is_main and worker.is_decoupled:
-            return NOBODY
+            return NO_GROUP
         return group
 
     def model(self, key):
@@ -128,13 +128,13 @@ class Calls:
         return head
 
     def forget(self, call):
-        """Nobody waits for replies any more; may be called while objects are collected."""
+        """Drops a call: nobody waits for its replies any more. May run in the garbage collector."""
         for frame in self.frames.forget(call):
             self.discard(frame)
         self.signal(CANCEL, call, 1)
 
     def discard(self, frame):
-        """Says that nobody needs the memory a reply tells of."""
+        """Gives back the memory that a reply nobody waits for lies in."""
         if frame[0] == RESPONSE:
             self.response(frame[1])
 
@@ -159,7 +159,7 @@ class Calls:
             raise TritonModelException(
                 f"the config and the files have {total} bytes, at most {FRAME_LIMIT} can be sent"
             )
-        frames.send((FRAME.pack(total, CHANGE), *parts))
+        frames.send((FRAME.pack(total, REPOSITORY), *parts))
         raw = frames.reply(call)[1]
         outcome, size = NUMBERS.unpack_from(raw, 16)
         if outcome == 0:
@@ -168,7 +168,7 @@ class Calls:
 
 
 def extra_text(extra):
-    """What a request says beside its tensors, as JSON."""
+    """Id, flags, parameters and so on of a request, as JSON."""
     for key, limit in LIMITS.items():
         value = extra.get(key, 0)
         if not (isinstance(value, str) and key == "correlation_id"):
@@ -181,7 +181,7 @@ def extra_text(extra):
 
 
 class Awaited:
-    """A call somebody awaits."""
+    """A call that a coroutine awaits through a future."""
 
     __slots__ = ("calls", "call", "future")
 
@@ -190,10 +190,10 @@ class Awaited:
         self.call = call
         self.future = loop.create_future()
         self.future.add_done_callback(self.done)
-        calls.frames.notify(call, self.came, loop)
+        calls.frames.notify(call, self.on_reply, loop)
 
-    def came(self):
-        """In the loop's thread."""
+    def on_reply(self):
+        """Resolves the future; called in the loop's thread once there is a reply."""
         future, calls = self.future, self.calls
         if future.done():
             return
@@ -217,7 +217,7 @@ class ResponseIterator:
         self._calls = calls
         self._call = call
         self._is_done = False
-        # Taken, and the server was not told.
+        # Responses and bytes that were taken and not reported yet.
         self._parts = 0
         self._bytes = 0
 
@@ -230,7 +230,7 @@ class ResponseIterator:
             call = self._call
             frame = frames.take_reply(call)
             if frame is None:
-                self._tell()
+                self._report_taken()
                 frame = frames.wait(call, frames.replies[call])
             response = self._take(frame)
             if response is not None:
@@ -247,7 +247,7 @@ class ResponseIterator:
             if frame is None:
                 if frames.is_gone:
                     raise ServerGone
-                self._tell()
+                self._report_taken()
                 await frames.notified(self._call)
                 continue
             response = self._take(frame)
@@ -265,13 +265,13 @@ class ResponseIterator:
             return response
         self._parts += 1
         self._bytes += len(raw) + (held_bytes(response) if response is not None else 0)
-        if TELL <= self._bytes:
-            self._tell()
+        if TAKEN_REPORT_BYTES <= self._bytes:
+            self._report_taken()
         return response
 
-    def _tell(self):
-        """What was taken is told now and then, and always before waiting for more: whoever makes
-        the responses may wait for that."""
+    def _report_taken(self):
+        """Tells the server how many responses were taken: now and then, and always before waiting
+        for more, because their maker may wait for that."""
         if self._parts:
             self._calls.signal(TAKEN, self._call, self._parts)
             self._parts = self._bytes = 0

@@ -42,17 +42,18 @@ class Children:
         libc.prctl(CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def serve(self):
-        """Obeys until the server has gone or wants no more."""
+        """Handles orders until the server has gone or needs no more workers."""
         self.poller.register(self.control.fileno(), select.POLLIN)
         while True:
             for ready, _ in self.poller.poll():
                 if ready != self.control.fileno():
                     self.reap(ready)
-                elif not self.obey(*self.control.recvmsg(64, 256)[:2]):
+                elif not self.handle_order(*self.control.recvmsg(64, 256)[:2]):
                     self.end()
                     return
 
-    def obey(self, order, ancillary):
+    def handle_order(self, order, ancillary):
+        """False at the end of all orders."""
         if not order:
             return False
         kind, number = ORDER.unpack(order)
@@ -95,7 +96,7 @@ class Children:
         return None
 
     def refuse(self, number, descriptors, text):
-        """Says why there is no worker, as the worker would."""
+        """Sends the frame that a worker sends which cannot start: the server knows no other."""
         body = json.dumps({"error": text, "is_import": False}).encode()
         body += b" " * (-len(body) % 8)
         if descriptors:
@@ -141,7 +142,7 @@ class Children:
                 self.watch(None, pid)
 
     def end(self):
-        """Takes all along."""
+        """Kills all children and waits for them."""
         self.poller.unregister(self.control.fileno())
         for _, pid in self.children.values():
             signal_group(pid)
@@ -182,7 +183,7 @@ def signal_group(pid):
 
 
 def abort(pid):
-    """Has it say where it is; no file is written for that."""
+    """Ends it with SIGABRT, on which `faulthandler` prints where it is; without a core file."""
     try:
         import resource
 

@@ -18,7 +18,7 @@ class Coroutines:
 
     def __init__(self, worker):
         self.worker = worker
-        self.place = worker.place = ContextVar("group", default=None)
+        self.task_group = worker.task_group = ContextVar("group", default=None)
         self.loop = worker.loop
         # The loop itself holds tasks only weakly.
         self.tasks = set()
@@ -80,21 +80,21 @@ class Coroutines:
         sequence, groups, at = worker.begin(raw)
         for number in range(groups):
             time = now()
-            place = (sequence, number)
+            group = (sequence, number)
             worker.count()
-            requests, used, at = worker.decode(raw, data, at, place)
-            self.start(self.execute(place, requests, used, time))
+            requests, used, at = worker.decode(raw, data, at, group)
+            self.start(self.execute(group, requests, used, time))
 
     def start(self, coroutine):
         task = self.loop.create_task(coroutine)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def execute(self, place, requests, used, time):
+    async def execute(self, group, requests, used, time):
         """One group of requests, and its answer."""
         worker = self.worker
         # Calls that this task makes are made for its group.
-        self.place.set(place)
+        self.task_group.set(group)
         count = len(requests)
         started = now()
         try:
@@ -111,7 +111,7 @@ class Coroutines:
         requests = responses = None
         held = worker.segments.held(used) if used else b""
         times = (started - time, ended - started, now() - ended)
-        self.send(answer(place, times, count, (held, body)))
+        self.send(answer(group, times, count, (held, body)))
 
     async def check(self):
         worker = self.worker

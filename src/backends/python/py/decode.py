@@ -10,7 +10,7 @@ PLACE = struct.Struct("<QQQQ")
 REQUEST_HEAD = struct.Struct("<IHHII")
 INPUT_HEAD = struct.Struct("<HBBI")
 WANTED, EXTRA = 1, 2
-# Heads kept.
+# How many heads are kept.
 CACHE_LIMIT = 1024
 
 

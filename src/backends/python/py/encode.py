@@ -15,13 +15,13 @@ from troupe_types import BYTES, TritonModelException
 
 RESULT_HEAD = struct.Struct("<BBHI")
 OUTPUT_HEAD = struct.Struct("<HBBIQ")
-# In the frame; in a segment of ours, of an input, of a reply.
+# Where a tensor lies: in the frame; in a segment of ours, of an input, of a reply.
 INLINE, OWN, THEIRS, HELD = 0, 1, 2, 3
 # Tensors above this many bytes travel in shared segments.
 INLINE_LIMIT = 16 << 10
-# Heads kept.
+# How many heads are kept.
 CACHE_LIMIT = 1024
-# Answered apart from its group; to be executed anew.
+# Results of requests that are answered apart from their group, or are to be executed anew.
 LATER, AGAIN = RESULT_HEAD.pack(2, 0, 0, 0), RESULT_HEAD.pack(3, 0, 0, 0)
 RESCHEDULE = 2
 GOOD = [RESULT_HEAD.pack(0, 0, count, 0) for count in range(16)]
@@ -113,7 +113,7 @@ class Encoder:
         return body
 
     def undo(self, place):
-        """Takes back the segments of the parts from `place` on: nobody will hear of them."""
+        """Takes back the segments of the parts from `place` on, which are not sent."""
         for index, number in self.taken:
             if place <= index:
                 self.segments.release(number)
@@ -242,7 +242,7 @@ class PartEncoder(Encoder):
             except PlainError as error:
                 raise TritonModelException(str(error)) from None
             finally:
-                # Empty unless something was raised: then nobody will hear of them.
+                # Empty unless something was raised: then they are not sent.
                 self.undo(0)
 
 

@@ -8,12 +8,12 @@ from troupe_frames import ServerGone
 
 # The worker that lives in this process.
 worker = None
-# Is the fork under way one of the backend's own?
+# Is the fork under way one by the backend, not by a model?
 is_ours = False
 
 
 def fork():
-    """Forks a worker: its parent's sockets are its own business."""
+    """Forks a worker, which closes its parent's sockets itself."""
     global is_ours
     is_ours = True
     try:
@@ -22,8 +22,8 @@ def fork():
         is_ours = False
 
 
-class Severed:
-    """Stands where the socket was."""
+class ClosedSocket:
+    """Replaces a socket of the worker in its child: whatever is done with it raises."""
 
     def refuse(self, *_):
         raise ServerGone(
@@ -33,8 +33,9 @@ class Severed:
     send = sendall = sendmsg = recv = recv_into = recvmsg = refuse
 
 
-def sever():
-    """In the child of any `os.fork`: two processes on one socket would confuse the server."""
+def cut_off():
+    """Closes the sockets in the child of any `os.fork`: two processes on one socket would confuse
+    the server."""
     if is_ours or worker is None:
         return
     frames, segments = worker.frames, worker.segments
@@ -44,7 +45,7 @@ def sever():
     frames.out, frames.orphans = [], deque()
     for socket in (frames.control, segments.passing):
         socket.close()
-    frames.control = segments.passing = Severed()
+    frames.control = segments.passing = ClosedSocket()
     frames.send_orphans = frames.orphans.clear
     frames.log = print_log
 
@@ -54,4 +55,4 @@ def print_log(level, place, message):
     print(f"{place}] {message}", file=sys.stderr, flush=True)
 
 
-os.register_at_fork(after_in_child=sever)
+os.register_at_fork(after_in_child=cut_off)

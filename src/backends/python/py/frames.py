@@ -19,7 +19,7 @@ CHECKED = b"H"
 FRAME = struct.Struct("<Ic3x")
 NUMBER = struct.Struct("<Q")
 NUMBERS = struct.Struct("<QQ")
-NEWS = struct.Struct("<IHHHH")
+UPDATE_COUNTS = struct.Struct("<IHHHH")
 CANCEL = struct.Struct("<Ic3xQIIII")
 CREDITS = struct.Struct("<IIIIQ")
 EVENTS = struct.Struct("<Ic3xQ")
@@ -65,10 +65,10 @@ class Frames(Awaiting):
         # reads for it.
         self.loop = None
         self.reader = None
-        # What came, for whom: executions and checks in order, replies by number of call.
+        # What has come, for whom: executions and checks in order, replies by number of call.
         self.executions = deque()
         self.replies = {}
-        # Whoever waits while another reads.
+        # By key: conditions of threads that wait while another reads.
         self.waiting = {}
         # Coroutines that wait for replies, by number of call: (loop, its thread, what to call).
         self.awaiting = {}
@@ -76,14 +76,15 @@ class Frames(Awaiting):
         self.is_pumping = False
         # By group and index: what is on its way to the client of a request with a sender.
         self.accounts = {}
+        # Frames made while objects were collected, when this thread may hold any lock.
         self.orphans = deque()
-        # Takes in what happened to segments, takes back one of ours, and lets go of the memory that
-        # a reply nobody waits for tells of; set by those who know.
-        self.news = None
+        # Takes in what the server did to segments; set by the worker, as the next two.
+        self.update_segments = None
         # Events of metrics, which go before whatever is sent next.
         self.events = deque()
-        # Takes back a segment of ours; set by the segments.
+        # Takes back a segment of ours.
         self.release = None
+        # Gives back the memory that a reply nobody waits for lies in.
         self.discard = None
         self.calls = count(1)
         # This model asks others.
@@ -91,8 +92,9 @@ class Frames(Awaiting):
         self.rest = b""
         self.out = []
         self.kept = []
-        # What comes within so many nanoseconds is looked for.
-        self.executions_spin, self.replies_spin = AdaptiveSpin(control, 400_000), AdaptiveSpin(control, 200_000)
+        # Frames that usually come within so many nanoseconds are polled for.
+        self.executions_spin = AdaptiveSpin(control, 400_000)
+        self.replies_spin = AdaptiveSpin(control, 200_000)
 
     # Sending.
 
@@ -105,8 +107,8 @@ class Frames(Awaiting):
             self.send_orphans()
 
     def send_orphans(self):
-        """The last words of senders that were dropped open, unless some thread is sending: that may
-        be this one, the collector having come in between, and it looks after it has sent."""
+        """Sends the frames that were made in the garbage collector, unless some thread is sending:
+        that may be this one, interrupted by the collector, and it looks after it has sent."""
         if self.sending.acquire(False):
             try:
                 while self.orphans:
@@ -154,7 +156,7 @@ class Frames(Awaiting):
         """The next frame of executions, or check; main thread only."""
         if self.executions:
             return self.executions.popleft()
-        # Whoever waits for more must have said what it has.
+        # The server may wait for what is held back.
         return self.wait(None, self.executions)
 
     def next_call(self):
@@ -188,10 +190,11 @@ class Frames(Awaiting):
             taken.append(found.popleft())
         return taken
 
-    def wait(self, key, came):
-        """Waits until something came and takes it; reads for all while nobody else does."""
+    def wait(self, key, queue):
+        """Takes the next element of `queue`, waits if there is none; reads for all while nobody else
+        does."""
         if self.reader is not None:
-            return self.reader.wait(key, came)
+            return self.reader.wait(key, queue)
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
@@ -199,16 +202,16 @@ class Frames(Awaiting):
         mutex.acquire()
         try:
             while True:
-                if came:
-                    return came.popleft()
+                if queue:
+                    return queue.popleft()
                 if self.is_gone:
                     raise ServerGone
                 if self.is_reading:
-                    turn = self.waiting.get(key)
-                    if turn is None:
-                        turn = self.waiting[key] = Condition(mutex)
+                    condition = self.waiting.get(key)
+                    if condition is None:
+                        condition = self.waiting[key] = Condition(mutex)
                     try:
-                        turn.wait()
+                        condition.wait()
                     except BaseException:
                         self.wake(key)
                         raise
@@ -256,10 +259,10 @@ class Frames(Awaiting):
             self.executions.append(frame)
             self.wake(None)
         elif kind == EXECUTE:
-            groups, new, forgotten, released, flags = NEWS.unpack_from(raw, 12)
+            groups, new, forgotten, released, flags = UPDATE_COUNTS.unpack_from(raw, 12)
             if new or forgotten or released or flags:
                 # At once: the next frame may be a reply that lies in a new segment.
-                self.news(raw, (new, forgotten, released), flags)
+                self.update_segments(raw, (new, forgotten, released), flags)
             if groups:
                 self.executions.append(frame)
                 self.wake(None)
@@ -300,9 +303,9 @@ class Frames(Awaiting):
 
     def wake(self, key):
         """Whoever is woken takes what is there, or reads, or waits anew."""
-        turn = self.waiting.pop(key, None)
-        if turn is not None:
-            turn.notify_all()
+        condition = self.waiting.pop(key, None)
+        if condition is not None:
+            condition.notify_all()
 
     # Reading; only by whoever has set `is_reading`.
 

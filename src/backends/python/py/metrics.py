@@ -13,7 +13,7 @@ ADD, SET, OBSERVE, DROP = range(4)
 FLOAT = struct.Struct("<d")
 # Counted events are sent with the next frame, and at the latest after so many seconds.
 HOLD_SECONDS = 0.01
-# More are sent at once.
+# More events than this are sent at once.
 HELD_EVENTS = 4096
 DELETED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The "
@@ -122,7 +122,7 @@ class Metric:
             )
         events = _requests.worker.frames.events
         events.append(EVENT.pack(self._number, event, value))
-        ring()
+        schedule_flush()
         if HELD_EVENTS < len(events):
             flush()
 
@@ -176,39 +176,40 @@ def number(raw):
     return NUMBERS.unpack_from(raw, 16)[1]
 
 
-# Whoever counts rings; a thread that sleeps for a moment then sends what was counted.
-bell = allocate_lock()
-bell.acquire()
-is_rung = False
-is_attended = False
+# Whoever counts releases this lock; the flusher, a thread, waits for it, and for a moment more, and
+# then sends what was counted.
+flush_lock = allocate_lock()
+flush_lock.acquire()
+is_scheduled = False
+has_flusher = False
 
 
-def ring():
+def schedule_flush():
     """Never waits, and may be called while objects are collected."""
-    global is_rung
-    if not is_rung:
-        is_rung = True
-        if not is_attended:
-            attend()
+    global is_scheduled
+    if not is_scheduled:
+        is_scheduled = True
+        if not has_flusher:
+            start_flusher()
         try:
-            bell.release()
+            flush_lock.release()
         except RuntimeError:
-            # Another thread rang at the same time.
+            # Another thread has released it at the same time.
             pass
 
 
-def attend():
-    global is_attended
-    is_attended = True
-    start_new_thread(send_what_was_counted, ())
+def start_flusher():
+    global has_flusher
+    has_flusher = True
+    start_new_thread(flush_scheduled, ())
 
 
-def send_what_was_counted():
-    global is_rung
+def flush_scheduled():
+    global is_scheduled
     while True:
-        bell.acquire()
+        flush_lock.acquire()
         sleep(HOLD_SECONDS)
-        is_rung = False
+        is_scheduled = False
         try:
             flush()
         except OSError:
@@ -224,4 +225,4 @@ def flush():
 
 def drop(number):
     _requests.worker.frames.events.append(EVENT.pack(number, DROP, 0.0))
-    ring()
+    schedule_flush()

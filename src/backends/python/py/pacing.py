@@ -18,10 +18,10 @@ class Paced(Coroutine):
 
     def send(self, value):
         while self.full:
-            gate = self.full[-1][0]._gate(self.full[-1][1])
-            if gate is not None:
-                # As if it stood in the coroutine: `await gate`.
-                return next(gate.__await__())
+            future = self.full[-1][0]._room_future(self.full[-1][1])
+            if future is not None:
+                # As if it stood in the coroutine: `await future`.
+                return next(future.__await__())
             self.full.pop()
         return self.step(self.inner.send, value)
 

@@ -10,7 +10,7 @@ from troupe_tensors import Input, Tensor
 from troupe_types import BYTES
 
 TENSOR_HEAD = struct.Struct("<HBBIQ")
-# Heads kept.
+# How many heads are kept.
 CACHE_LIMIT = 1024
 # What a tensor may refer to instead of being copied: nothing, since somebody could write to it
 # before the call is answered; outputs of earlier calls; and inputs of the group in work.
@@ -23,7 +23,7 @@ class Packer:
     def __init__(self, segments):
         self.segments = segments
         self.heads = {}
-        # By what can be told of plain tensors at once: their heads and paddings.
+        # By name, dtype, shape and type of a small tensor: its head and padding.
         self.plain = {}
 
     def tensors(self, tensors, shares):
@@ -46,13 +46,13 @@ class Packer:
         return heads, bodies, taken
 
     def undo(self, taken):
-        """Nobody will hear of these segments."""
+        """Takes back these segments, which are not sent."""
         for number in taken:
             self.segments.release(number)
 
     def tensor(self, parts, tensor, shares):
         if isinstance(tensor, Input) and tensor._array is None:
-            # Nobody has looked at it: it goes on as it came.
+            # The model has not made an array of it: its bytes go on as they came.
             return self.untouched(parts, tensor, shares)
         array, code, name = tensor._raw(), tensor._type(), tensor.name()
         if code == BYTES:
@@ -81,7 +81,7 @@ class Packer:
         return self.place(parts, what, (OWN, size), (number, 0))
 
     def untouched(self, parts, tensor, shares):
-        """A tensor that came and was not made an array of."""
+        """A tensor as it came, which the model has not made an array of."""
         name, code, _, shape, _, size, in_segment = tensor._spec
         what = (name, code, shape)
         at = tensor._at

@@ -46,13 +46,13 @@ def find_threads():
             return None
         threading.Event().wait(RETRY_SECONDS)
         others = other_tasks()
-    told = [
+    described = [
         f"'{names[task]}'" if task in names else f"'{command_of(task)}' (thread {task} of a library)"
         for task in others
     ]
     return (
         "PRELOAD: the model cannot be forked, because importing it and its `preload` left threads "
-        f"behind: {', '.join(told)}. Start threads in `initialize`, or end them in `preload`."
+        f"behind: {', '.join(described)}. Start threads in `initialize`, or end them in `preload`."
     )
 
 

@@ -6,9 +6,9 @@ from threading import Condition
 
 from troupe_frames import CHUNK, FRAME, ServerGone
 
-# How long a thread waits for the loop to read, in seconds: then the loop may be held up by what
-# waits for this very thread.
-LAPSE = 0.05
+# How long a thread waits for the loop to read: later it reads itself, because the loop may be blocked
+# by what waits for this very thread.
+MAX_LOOP_DELAY_SECONDS = 0.05
 
 
 class Reader:
@@ -22,7 +22,7 @@ class Reader:
         self.frames = frames
         self.loop = loop
         self.begin = begin
-        self.is_called = False
+        self.is_scheduled = False
         # Why nothing can be read any more, unless the server has gone.
         self.broken = None
         # Held by whoever reads.
@@ -36,67 +36,67 @@ class Reader:
         loop.add_reader(self.socket.fileno(), self.loop_reads)
         frames.loop, frames.reader = loop, self
         self.parse(frames.rest)
-        self.call()
+        self.schedule_begin()
 
     def loop_reads(self):
         """Called by the loop while there is something to read."""
         self.read_unless_read()
         self.begin()
 
-    def call(self):
-        """Has the loop begin what a task or a thread has read."""
-        if not self.is_called and (self.frames.executions or self.frames.is_gone):
-            self.is_called = True
-            self.loop.call_soon_threadsafe(self.called)
+    def schedule_begin(self):
+        """Lets the loop begin what a task or a thread has read."""
+        if not self.is_scheduled and (self.frames.executions or self.frames.is_gone):
+            self.is_scheduled = True
+            self.loop.call_soon_threadsafe(self.run_begin)
 
-    def called(self):
-        self.is_called = False
+    def run_begin(self):
+        self.is_scheduled = False
         self.begin()
 
     # Waiting.
 
-    def wait(self, key, came):
-        """Waits until something came and takes it, in a thread or in a task."""
+    def wait(self, key, queue):
+        """Takes the next element of `queue`, waits if there is none, in a thread or in a task."""
         frames = self.frames
-        is_loops = get_ident() == frames.main
+        is_loop_thread = get_ident() == frames.main
         while True:
-            if is_loops:
-                found = self.wait_in_loop(came)
+            if is_loop_thread:
+                found = self.wait_in_loop(queue)
             else:
-                found = self.wait_in_thread(key, came)
+                found = self.wait_in_thread(key, queue)
             if found is not None:
                 return found
             if frames.is_gone:
                 raise ServerGone
 
-    def wait_in_loop(self, came):
+    def wait_in_loop(self, queue):
         """One look in the loop's own thread, which holds up the loop: nobody else reads."""
         with self.reading:
             with self.frames.mutex:
-                if came:
-                    return came.popleft()
+                if queue:
+                    return queue.popleft()
             if not self.frames.is_gone:
                 # Not for ever: what is waited for may come from another thread.
-                self.readable.poll(1000 * LAPSE)
+                self.readable.poll(1000 * MAX_LOOP_DELAY_SECONDS)
                 self.read()
-                self.call()
+                self.schedule_begin()
             return None
 
-    def wait_in_thread(self, key, came):
+    def wait_in_thread(self, key, queue):
         """One look in a thread; it reads itself where the loop does not."""
         frames = self.frames
         with frames.mutex:
-            if came:
-                return came.popleft()
+            if queue:
+                return queue.popleft()
             if frames.is_gone:
                 return None
-            turn = frames.waiting.get(key)
-            if turn is None:
-                turn = frames.waiting[key] = Condition(frames.mutex)
-            is_woken = turn.wait(LAPSE)
+            condition = frames.waiting.get(key)
+            if condition is None:
+                condition = frames.waiting[key] = Condition(frames.mutex)
+            is_woken = condition.wait(MAX_LOOP_DELAY_SECONDS)
         if not is_woken:
             self.read_unless_read()
-            self.call()
+            self.schedule_begin()
         return None
 
     # Reading.
@@ -163,7 +163,7 @@ class Reader:
                 frames.deliver(frame)
 
     def end(self):
-        """There is nothing to wait for any more."""
+        """The socket has ended: wakes all who wait."""
         frames = self.frames
         with frames.mutex:
             frames.is_gone = True

@@ -16,7 +16,7 @@ PLACE = struct.Struct("<QQQQQ")
 FREED = b"F"
 # Flags of a reply; `replies.rs` has the same.
 LAST, FAILED, GIVEN = 1, 2, 4
-# Heads kept.
+# How many heads are kept.
 CACHE_LIMIT = 1024
 
 
@@ -71,7 +71,7 @@ class Output(Input):
                 array = self._shared.copy(np.asarray(self._hold))
             else:
                 array = np.asarray(self._hold)
-            # From now on the array holds it, if anybody.
+            # From now on only the array keeps that memory alive.
             self._hold = None
             self._array = array
         return array

@@ -9,7 +9,7 @@ from threading import RLock
 import numpy as np
 from troupe_frames import DROPPED, FRAME, NUMBER, NUMBERS, SEGMENT
 
-# A flag of news: free what is unused.
+# A flag of a frame of executions: free what is unused.
 TRIM = 1
 # Unused segments kept for reuse.
 IDLE_LIMIT = 256 << 20
@@ -82,12 +82,12 @@ class Segments:
         return None
 
     def copy(self, array):
-        """For a model that may write to it, while others read this memory."""
+        """A copy for a model that may write to it, while others read this memory."""
         self.count_copied(array.nbytes)
         return array.copy()
 
-    def news(self, raw, counts, flags):
-        """The segments the server sent, freed and gave back."""
+    def update(self, raw, counts, flags):
+        """Takes in which segments the server sent, freed and gave back."""
         new, forgotten, released = counts
         at = 24
         for _ in range(new):

@@ -40,8 +40,8 @@ class InferenceResponseSender:
         self._sent = 0
         # Bytes on their way; changed under the mutex of the frames.
         self._account = worker.frames.accounts[self._key] = [0]
-        # Futures of coroutines that wait for room.
-        self._gates = []
+        # Futures of coroutines that wait for room in the window.
+        self._waiters = []
 
     def is_cancelled(self):
         return self._worker.frames.is_cancelled(self._key[:2], self._key[2])
@@ -112,24 +112,24 @@ class InferenceResponseSender:
     def _wait(self, size):
         self._worker.frames.wait(self._key, Until(lambda: self._has_room(size)))
 
-    def _gate(self, size):
+    def _room_future(self, size):
         """What a coroutine awaits until there is room; `None` if there is."""
         frames = self._worker.frames
         with frames.mutex:
             if self._has_room(size) or frames.is_gone:
                 return None
-            gate = frames.loop.create_future()
-            self._gates.append(gate)
+            future = frames.loop.create_future()
+            self._waiters.append(future)
             # Called when there is credit, and at the end.
-            frames.awaiting[self._key] = (frames.loop, frames.main, self._open_gates)
-        return gate
+            frames.awaiting[self._key] = (frames.loop, frames.main, self._wake_waiters)
+        return future
 
-    def _open_gates(self):
+    def _wake_waiters(self):
         """In the loop: those who wait look again."""
-        gates, self._gates = self._gates, []
-        for gate in gates:
-            if not gate.done():
-                gate.set_result(None)
+        waiters, self._waiters = self._waiters, []
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
 
     def _close(self):
         """No more responses; the request's memory can go."""
@@ -137,7 +137,7 @@ class InferenceResponseSender:
         frames = self._worker.frames
         frames.accounts.pop(self._key, None)
         self._request = None
-        if self._key in frames.waiting or self._gates:
+        if self._key in frames.waiting or self._waiters:
             with frames.mutex:
                 frames.wake_sender(self._key)
 

@@ -27,10 +27,10 @@ lengths = Lengths()
 
 
 def unpack_strings(data, at, size, lengths=None):
-    """The elements as a list of bytes; faster if their lengths are told, too."""
+    """The elements as a list of bytes; faster with their lengths."""
     found = None
     if lengths is not None and IS_MARSHAL_KNOWN:
-        found = told_strings(np.ndarray((size,), np.uint8, data, at), lengths)
+        found = sized_strings(np.ndarray((size,), np.uint8, data, at), lengths)
     if found is None:
         # Slices of bytes are the fastest; a view, so that it is one copy.
         data = bytes(memoryview(data)[at : at + size])
@@ -47,7 +47,7 @@ def unpack_strings(data, at, size, lengths=None):
     return found
 
 
-def told_strings(data, lengths):
+def sized_strings(data, lengths):
     """The elements, made at once from a copy with a letter before each; None if the lengths are
     not those in the data."""
     count = len(lengths)

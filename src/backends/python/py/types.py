@@ -31,10 +31,6 @@ class TritonModelException(Exception):
     """What calls into the server raise."""
 
 
-def unsupported(what):
-    return TritonModelException(f"{what} is not supported yet")
-
-
 def code_of(array):
     """The number of an array's element type."""
     code = CODES.get(array.dtype)

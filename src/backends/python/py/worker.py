@@ -42,7 +42,7 @@ class Worker:
         self.frames = Frames(control)
         self.segments = Segments(passing, self.frames)
         self.frames.release = self.segments.release
-        self.frames.news = self.segments.news
+        self.frames.update_segments = self.segments.update
         self.calls = Calls(self)
         # How many groups were begun, in order: the server reads it when this process has ended.
         self.progress = memoryview(mmap.mmap(progress, mmap.PAGESIZE)).cast("Q")
@@ -55,14 +55,15 @@ class Worker:
         self.is_async = False
         # What the model does, in the words of its methods.
         self.stage = "initialize"
-        # The group in work, as the server knows it; with coroutines, that of a task.
+        # The group in work, as (sequence, number); for coroutines a context variable has it, since
+        # each task works on another one.
         self.group = None
-        self.place = None
+        self.task_group = None
 
     # Loading.
 
     def start(self):
-        """Obeys the first frame; False if there is nothing to serve."""
+        """Loads the model that the first frame names; False if there is nothing to serve."""
         _, raw = self.frames.receive(self.frames.executions_spin)
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = troupe_forked.worker = self
@@ -150,13 +151,13 @@ class Worker:
                 self.run(raw)
 
     def begin(self, raw):
-        """Does what a frame of executions asks beside them: (sequence, groups, where they start)."""
+        """Reads the head of a frame of executions: (sequence, groups, where they start)."""
         sequence, groups, new, forgotten, released, _ = EXECUTE_HEAD.unpack_from(raw, 8)
-        # News were taken in when the frame came.
+        # What it says of segments was taken in when it came.
         return sequence, groups, 24 + 16 * new + 8 * (forgotten + released)
 
     def count(self):
-        """Another group is begun: said before anything that it may break."""
+        """Counts a group as begun, before anything in it can end this process."""
         self.begun += 1
         self.progress[0] = self.begun
 
@@ -196,7 +197,7 @@ class Worker:
             frames.out += answer((sequence, number), times, count, (held, body))
             size += 48 + len(held) + len(body)
             time = after
-            # Whom the model calls may wait for an answer, and it for them.
+            # A model that was called may wait for an answer that is held back here.
             if hold_ns < time - last or HOLD_BYTES < size or frames.has_called:
                 frames.flush()
                 time = last = now()
@@ -257,7 +258,7 @@ class Worker:
         asyncio.set_event_loop(self.loop)
 
     def awaited(self, result):
-        """What a coroutine comes to, while nothing else runs; anything else as it is."""
+        """The result of a coroutine, run to its end; anything else as it is."""
         if not hasattr(result, "__await__"):
             return result
         if self.loop is None:
@@ -265,14 +266,14 @@ class Worker:
         return self.loop.run_until_complete(result)
 
 
-def answer(place, times, count, parts):
+def answer(group, times, count, parts):
     """The frame that answers a group; `count` is None if all its requests failed."""
     held, body = parts
     failed = count is None
     head = ANSWER_HEAD.pack(
         48 + len(held) + len(body),
         ANSWER,
-        *place,
+        *group,
         *times,
         0 if failed else count,
         len(held) // 8,

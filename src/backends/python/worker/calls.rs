@@ -1,4 +1,5 @@
-//! Calls that a model makes (BLS): asked of other models like any request, answered over its socket.
+//! Calls that a model makes (BLS): asked of other models like any request, answered over its
+//! socket.
 
 use std::{cell::RefCell, num::NonZeroUsize, rc::Weak, sync::Arc, time::Instant};
 
@@ -190,11 +191,11 @@ impl WorkerLink {
             let start = frames.len();
             let size =
                 replies::encode_reply(frames, number, reply, config, &mut connection.segments);
-            if connection.segments.has_news() {
+            if connection.segments.has_updates() {
                 // Before the reply: it may lie in a segment the worker has not seen.
-                let mut news = Vec::new();
-                encode::news(&mut news, &mut connection.segments, 0);
-                frames.splice(start..start, news);
+                let mut updates = Vec::new();
+                encode::segment_updates(&mut updates, &mut connection.segments, 0);
+                frames.splice(start..start, updates);
             }
             if is_last {
                 open.remove(&number);

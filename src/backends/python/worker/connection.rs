@@ -120,11 +120,11 @@ async fn write_rest(writer: Rc<UnixStream>, unsent: Rc<RefCell<BytesMut>>) {
     }
 }
 
-/// Gives every frame to `obey`, which may end it. Ends well when the socket does, and badly when
+/// Gives every frame to `handle_frame`, which may end it. Ends well when the socket does, and badly when
 /// the worker sends nonsense, or begins a frame and does not go on.
 pub(crate) async fn read(
     reader: &mut (impl AsyncRead + Unpin),
-    mut obey: impl FnMut(&Bytes) -> Result<(), String>,
+    mut handle_frame: impl FnMut(&Bytes) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut buffer = BytesMut::with_capacity(64 << 10);
     loop {
@@ -149,7 +149,7 @@ pub(crate) async fn read(
                 missing = size - buffer.len();
                 break;
             }
-            obey(&buffer.split_to(size).freeze())?;
+            handle_frame(&buffer.split_to(size).freeze())?;
         }
         // Memory grows with what arrives, not with what a frame claims.
         if buffer.capacity() - buffer.len() < 4096.max(missing.min(1 << 20)) {

@@ -67,8 +67,8 @@ impl WorkerLink {
         Vec::new()
     }
 
-    /// Obeys one frame of the worker. An error is the worker's, and its end.
-    pub(crate) fn obey(
+    /// Handles one frame of the worker. An error is the worker's, and its end.
+    pub(crate) fn handle_frame(
         &mut self,
         frame: &Bytes,
         this: &Weak<RefCell<WorkerLink>>,

@@ -1,4 +1,5 @@
-//! The deadline of `execute`: ends a worker that takes longer for one `execute` than its model allows.
+//! The deadline of `execute`: ends a worker that takes longer for one `execute` than its model
+//! allows.
 
 use std::{
     cell::RefCell,
@@ -15,7 +16,8 @@ const CHECKS_PER_LIMIT: u32 = 8;
 const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(1);
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a worker may take to say where it is; one that is stopped or does not listen never does.
+/// How long a worker may take to say where it is; one that is stopped or does not listen never
+/// does.
 const ABORT_GRACE: Duration = Duration::from_secs(1);
 
 /// Checks the worker while it has something to do, as long as the instance lives.

@@ -19,13 +19,13 @@ impl WorkerLink {
         self.detached.fail_all(error);
         self.calls.end();
         self.checks.answer(&Err(error.clone()));
-        let mut news = GroupEvents::new();
+        let mut events = GroupEvents::new();
         let mut is_first = true;
         for mut flight in self.in_flight.drain(..) {
             let done = flight.done.clone();
             for (group, number, it) in flight.open() {
                 let was_begun = std::mem::take(&mut is_first) || number < begun;
-                news.push(match it.requests.take() {
+                events.push(match it.requests.take() {
                     Some(requests) if !was_begun => {
                         GroupEvent::NotStarted(done.clone(), group, requests)
                     }
@@ -34,11 +34,11 @@ impl WorkerLink {
             }
             self.held.push(flight.done);
         }
-        news
+        events
     }
 
-    /// What an instance without a worker does with work: if it will have one soon or another one has
-    /// one, it is queued anew, and this one is given nothing until it has a worker again.
+    /// What an instance without a worker does with work: if it will have one soon or another one
+    /// has one, it is queued anew, and this one is given nothing until it has a worker again.
     pub(crate) fn turn_away(
         &mut self,
         groups: Vec<Vec<Request>>,

@@ -29,9 +29,9 @@ impl WorkerLink {
             connection.segments.sweep();
             let has_ended = !was_idle && self.in_flight.is_empty();
             let is_full = connection.segments.pool.check_room().is_err();
-            if was_idle && connection.segments.has_news() || has_ended || is_full {
+            if was_idle && connection.segments.has_updates() || has_ended || is_full {
                 let flags = if was_idle || is_full { encode::TRIM } else { 0 };
-                encode::news(&mut self.frame, &mut connection.segments, flags);
+                encode::segment_updates(&mut self.frame, &mut connection.segments, flags);
                 connection.write(&self.frame);
             }
         }

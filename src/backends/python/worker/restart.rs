@@ -29,19 +29,19 @@ pub(crate) async fn attend(link: Weak<RefCell<WorkerLink>>, mut source: FrameSou
     let mut backoff = Backoff::default();
     loop {
         let events = source.events.clone();
-        let obey = |frame: &Bytes| {
+        let handle_frame = |frame: &Bytes| {
             let Some(held) = link.upgrade() else {
                 events.log_last(frame[4], &frame[8..]);
                 return Ok(());
             };
-            let delivered = held.borrow_mut().obey(frame, &link)?;
+            let delivered = held.borrow_mut().handle_frame(frame, &link)?;
             deliver(delivered);
             Ok(())
         };
         let Some(reaped) = reaped(&link) else { return };
         let read = tokio::select! {
             biased;
-            read = read(&mut source.reader, obey) => read,
+            read = read(&mut source.reader, handle_frame) => read,
             () = reaped => Ok(()),
         };
         let Some(next) = restart(&link, read.err(), &mut backoff).await else { return };

@@ -1,5 +1,5 @@
-//! Adaptive spin: polls briefly for a worker's next frame where it usually comes soon, because to be
-//! woken takes longer.
+//! Adaptive spin: polls briefly for a worker's next frame where it usually comes soon, because to
+//! be woken takes longer.
 
 use std::{
     cell::Cell,
@@ -20,7 +20,8 @@ const CONTENDED_YIELD: Duration = Duration::from_micros(500);
 /// How long not to spin after a spin in vain: doubled by each one, up to the longest.
 const MIN_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
-/// If the last check was longer ago, another task has run on this thread, and what it led to is next.
+/// If the last check was longer ago, another task has run on this thread, and what it led to is
+/// next.
 const BUSY_GAP: Duration = Duration::from_micros(4);
 /// So many checks in a row do not yield the core because of that.
 const MAX_BUSY_CHECKS: u32 = 3;
@@ -75,7 +76,7 @@ impl AdaptiveSpin {
 
     /// The worker was given work at `now`.
     pub(crate) fn on_dispatch(&mut self, now: Instant) {
-        self.work.came(now, self.state.is_contended.take());
+        self.work.arrived(now, self.state.is_contended.take());
         self.on_request(now);
     }
 
@@ -84,10 +85,10 @@ impl AdaptiveSpin {
         self.state.set(self.frame.expect(now));
     }
 
-    /// A frame of the worker came.
+    /// A frame of the worker has come.
     pub(crate) fn on_reply(&mut self, now: Instant) {
         self.state.set(None);
-        self.frame.came(now, self.state.is_contended.take());
+        self.frame.arrived(now, self.state.is_contended.take());
     }
 
     /// The worker has nothing left to do.
@@ -110,7 +111,7 @@ impl ExpectedDelay {
         self.until
     }
 
-    fn came(&mut self, now: Instant, was_contended: bool) {
+    fn arrived(&mut self, now: Instant, was_contended: bool) {
         let Some(since) = self.since.take() else { return };
         let took = now.saturating_duration_since(since).min(MAX_SPIN);
         self.usual = (self.usual * 7 + took) / 8;
@@ -188,7 +189,7 @@ mod tests {
         for took in took {
             frame.expect(now);
             now += Duration::from_micros(*took);
-            frame.came(now, false);
+            frame.arrived(now, false);
         }
         let watched = frame.expect(now).map(|it| (it - now).as_micros() as u64);
         assert_eq!(watched.map(|it| it / 10 * 10), expected, "{took:?}");

@@ -1,4 +1,5 @@
-//! A queue of starts behind one whose large tensors are copied into shared memory, on another thread.
+//! A queue of starts behind one whose large tensors are copied into shared memory, on another
+//! thread.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Weak};
 

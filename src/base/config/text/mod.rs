@@ -1,6 +1,7 @@
 //! Reads protobuf text format into a message, and remembers where everything stood.
 //!
-//! In a line: `token` → `syntax` (a tree that knows no types) → `bind` (to a message type) → `read`.
+//! In a line: `token` → `syntax` (a tree that knows no types) → `bind` (to a message type) →
+//! `read`.
 
 mod bind;
 mod literal;

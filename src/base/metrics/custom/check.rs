@@ -22,8 +22,8 @@ pub(super) fn name(name: &str) -> Result<()> {
     )))
 }
 
-/// Refuses names that a histogram's own lines would have. `kind_of` finds the kind of a family by its
-/// name.
+/// Refuses names that a histogram's own lines would have. `kind_of` finds the kind of a family by
+/// its name.
 pub(super) fn clash(
     kind_of: impl Fn(&str) -> Option<MetricKind>,
     name: &str,

@@ -115,7 +115,8 @@ mod tests {
     use crate::ensemble::build_graph;
     use troupe_base::config::{ServerFeatures, read_text};
 
-    /// Steps read as `model: tensor … -> tensor …`; models whose names begin with `d` are decoupled.
+    /// Steps read as `model: tensor … -> tensor …`; models whose names begin with `d` are
+    /// decoupled.
     fn check(steps: &[&str], expected: &[usize], stages_expected: &[(Option<usize>, StageEnd)]) {
         let of_step = |step: &&str| {
             let (model, flow) = step.split_once(": ").unwrap();

@@ -43,8 +43,8 @@ pub(crate) trait StepWork: Send + Sync {
 
     fn metrics(&self, step: usize) -> &StepMetrics;
 
-    /// Asks the step's model, unless there is nothing to ask; says whether the request is in flight.
-    /// Then `release` follows.
+    /// Asks the step's model, unless there is nothing to ask; says whether the request is in
+    /// flight. Then `release` follows.
     fn run(self: Arc<Self>, turn: StepTurn) -> bool;
 }
 

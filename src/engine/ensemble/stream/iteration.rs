@@ -152,7 +152,8 @@ impl StreamRun {
         self.start_ready(state);
     }
 
-    /// Begins iterations as far as there is room, unless another thread is at it and will see to it.
+    /// Begins iterations as far as there is room, unless another thread is at it and will see to
+    /// it.
     fn start_ready(self: &Arc<Self>, mut state: MutexGuard<'_, StreamState>) {
         while !state.is_starting
             && state.reply.is_some()

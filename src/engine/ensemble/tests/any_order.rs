@@ -4,7 +4,8 @@ use super::{fakes::*, *};
 
 const ONE: (&str, &str) = ("x:-1", "y:-1");
 
-/// Ensembles, inner ones first, and how many decoupled models (`d…`) are in a row; `s…` answer once.
+/// Ensembles, inner ones first, and how many decoupled models (`d…`) are in a row; `s…` answer
+/// once.
 type Shape = (usize, &'static [(&'static str, &'static [&'static str])]);
 
 const SHAPES: &[Shape] = &[

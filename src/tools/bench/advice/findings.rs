@@ -5,7 +5,8 @@ use super::super::{
     level::{LoadLevel, StepLoad},
 };
 
-/// An instance this busy has no time left: what is missing is the way from one execution to the next.
+/// An instance this busy has no time left: what is missing is the way from one execution to the
+/// next.
 pub(super) const SATURATED_SHARE: f64 = 0.85;
 
 /// Cores this busy are no longer idle when work comes.
