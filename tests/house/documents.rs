@@ -43,15 +43,36 @@ fn the_map_names_every_module() {
                 let sentence = sentence.lines().next().unwrap_or("").trim_start_matches("//! ");
                 missing.push(format!("{name} lacks\n- `{module}`: {sentence}"));
             }
+            let Some((parent, child)) = module.split_once("::") else { continue };
+            let is_test = [parent, child].iter().any(|it| ["tests", "testing"].contains(it));
+            let is_shown = !child.contains("::") && !is_test;
+            if is_shown
+                && !entry(section, parent).contains(&format!("`{child}`"))
+                && !section.contains(&format!("- `{module}`: "))
+            {
+                missing.push(format!("{name}, `{parent}` lacks `{child}`"));
+            }
         }
         for listed in section.lines().filter_map(|line| line.strip_prefix("- `")) {
             let module = listed.split('`').next().unwrap_or("");
             if !modules(name).contains_key(module) {
                 missing.push(format!("{name} has no module `{module}`"));
             }
+            let inside = entry(section, module).split_once("In it: ").map_or("", |(_, it)| it);
+            let inside = inside.split("\n\n").next().unwrap_or("").split('`').skip(1).step_by(2);
+            for child in inside.filter(|it| !modules(name).contains_key(&format!("{module}::{it}")))
+            {
+                missing.push(format!("{name}, `{module}` has no `{child}`"));
+            }
         }
     }
     assert!(missing.is_empty(), "src/README.md, ### `…`:\n{}", missing.join("\n"));
+}
+
+/// What a section says of one of its modules.
+fn entry<'a>(section: &'a str, module: &str) -> &'a str {
+    let rest = section.split_once(&format!("\n- `{module}`: ")).map_or("", |(_, rest)| rest);
+    rest.split("\n- `").next().unwrap_or("")
 }
 
 fn documents() -> Vec<PathBuf> {

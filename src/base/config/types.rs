@@ -131,8 +131,8 @@ pub enum InstanceKind {
 
 /// Which requests may be executed together.
 ///
-/// A new scheduler is a variant here, a reader in `check/scheduling.rs`, and a file in the engine's
-/// `batcher/scheduler` with its line in the choice of schedulers there.
+/// A new scheduler is a variant here, read in `check/scheduling.rs`, and a file in the engine's
+/// `batcher/scheduler`, with an arm in `for_config` there.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batching {
     /// Each request alone.

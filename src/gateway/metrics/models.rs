@@ -15,6 +15,13 @@ use troupe_base::{
 };
 use troupe_repository::Catalog;
 
+const COMPUTE_INPUT_HELP: &str =
+    "Cumulative compute input duration in microseconds (does not include cached requests)";
+const COMPUTE_INFER_HELP: &str =
+    "Cumulative compute inference duration in microseconds (does not include cached requests)";
+const COMPUTE_OUTPUT_HELP: &str = "Cumulative inference compute output duration in microseconds (does \
+                                   not include cached requests)";
+
 /// A family of series, one for each ready model.
 struct CounterFamily {
     name: &'static str,
@@ -24,7 +31,7 @@ struct CounterFamily {
     value: fn(&Statistics) -> u64,
 }
 
-const COUNTERS: [CounterFamily; 8] = [
+const COUNTERS: &[CounterFamily] = &[
     CounterFamily {
         name: "nv_inference_request_success",
         help: "Number of successful inference requests, all batch sizes",
@@ -57,21 +64,19 @@ const COUNTERS: [CounterFamily; 8] = [
     },
     CounterFamily {
         name: "nv_inference_compute_input_duration_us",
-        help: "Cumulative compute input duration in microseconds (does not include cached requests)",
+        help: COMPUTE_INPUT_HELP,
         is_latency: true,
         value: |it| it.compute_input.ns() / 1000,
     },
     CounterFamily {
         name: "nv_inference_compute_infer_duration_us",
-        help: "Cumulative compute inference duration in microseconds (does not include cached \
-               requests)",
+        help: COMPUTE_INFER_HELP,
         is_latency: true,
         value: |it| it.compute_infer.ns() / 1000,
     },
     CounterFamily {
         name: "nv_inference_compute_output_duration_us",
-        help: "Cumulative inference compute output duration in microseconds (does not include \
-               cached requests)",
+        help: COMPUTE_OUTPUT_HELP,
         is_latency: true,
         value: |it| it.compute_output.ns() / 1000,
     },
@@ -105,7 +110,7 @@ struct SummaryFamily {
     total: fn(&Statistics) -> &DurationTotal,
 }
 
-const SUMMARIES: [SummaryFamily; 5] = [
+const SUMMARIES: &[SummaryFamily] = &[
     SummaryFamily {
         name: "nv_inference_request_summary_us",
         help: "Summary of inference request duration in microseconds (includes cached requests)",
@@ -120,19 +125,19 @@ const SUMMARIES: [SummaryFamily; 5] = [
     },
     SummaryFamily {
         name: "nv_inference_compute_input_summary_us",
-        help: COUNTERS[5].help,
+        help: COMPUTE_INPUT_HELP,
         quantiles: |it| &it.compute_input,
         total: |it| &it.compute_input,
     },
     SummaryFamily {
         name: "nv_inference_compute_infer_summary_us",
-        help: COUNTERS[6].help,
+        help: COMPUTE_INFER_HELP,
         quantiles: |it| &it.compute_infer,
         total: |it| &it.compute_infer,
     },
     SummaryFamily {
         name: "nv_inference_compute_output_summary_us",
-        help: COUNTERS[7].help,
+        help: COMPUTE_OUTPUT_HELP,
         quantiles: |it| &it.compute_output,
         total: |it| &it.compute_output,
     },
@@ -155,6 +160,7 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
         families.push(of_each((row.name, row.help), MetricType::COUNTER, &value));
     }
     let failures = models.iter().flat_map(|(labels, it)| failures(labels, it));
+    // Behind the successes, the first row.
     families.insert(1, proto::family(FAILURES.0, FAILURES.1, MetricType::COUNTER, failures));
     let gauge = |head, value: fn(&Statistics) -> f64| {
         of_each(head, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it))))

@@ -32,7 +32,7 @@ fn completed(model: &str, text: &str, options: &[(&str, &str, &str)]) -> Result<
         [inputs.collect::<Vec<_>>().join(" "), outputs.collect::<Vec<_>>().join(" ")];
     let batching = match config.batching {
         Batching::Dynamic(_) => " dynamic",
-        Batching::Direct => "",
+        _ => "",
     };
     Ok(format!("{inputs} -> {outputs} max {}{batching}", config.max_batch_size))
 }
