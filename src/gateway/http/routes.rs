@@ -8,8 +8,8 @@ use actix_web::{
 
 use super::{generate, graph, health, infer, logging, metadata, refusal, repository, tap, trace};
 
-/// Paths are tried in this order: the busiest come first, and a fixed path before a pattern that fits
-/// it too.
+/// Paths are tried in this order: the busiest come first, and a fixed path before a pattern that
+/// fits it too.
 pub(super) fn configure(app: &mut web::ServiceConfig) {
     let mut on = |path: &str, route: Route| {
         let others = web::to(refusal::method_not_allowed);

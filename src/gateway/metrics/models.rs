@@ -19,8 +19,8 @@ const COMPUTE_INPUT_HELP: &str =
     "Cumulative compute input duration in microseconds (does not include cached requests)";
 const COMPUTE_INFER_HELP: &str =
     "Cumulative compute inference duration in microseconds (does not include cached requests)";
-const COMPUTE_OUTPUT_HELP: &str = "Cumulative inference compute output duration in microseconds (does \
-                                   not include cached requests)";
+const COMPUTE_OUTPUT_HELP: &str = "Cumulative inference compute output duration in microseconds \
+                                   (does not include cached requests)";
 
 /// A family of series, one for each ready model.
 struct CounterFamily {

@@ -8,9 +8,9 @@ pub(in crate::batcher) struct Scheduling {
     pub(in crate::batcher) scheduler: Box<dyn Scheduler>,
     /// Answers go out in the order of their requests.
     pub(in crate::batcher) preserves_order: bool,
-    /// Nothing is gained by waiting in the scheduler: requests may run as they come, and queue in front
-    /// of a busy instance. Must be false of a scheduler that changes the order or joins requests: those
-    /// it never sees run first come, first served.
+    /// Nothing is gained by waiting in the scheduler: requests may run as they come, and queue in
+    /// front of a busy instance. False for a scheduler that orders or joins requests: what it never
+    /// sees runs first come, first served.
     pub(in crate::batcher) is_immediate: bool,
 }
 

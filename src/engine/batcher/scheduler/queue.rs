@@ -35,8 +35,8 @@ impl RequestQueue {
         self.waiting.insert(younger.unwrap_or(self.waiting.len()), pending);
     }
 
-    /// Takes out the requests at the front that have stopped: cancelled, or past their deadline. For
-    /// schedulers that run the front next; others need `stopped`, which looks at all of them.
+    /// Takes out the requests at the front that have stopped: cancelled, or past their deadline.
+    /// For schedulers that run the front next; others need `stopped`, which looks at all of them.
     pub(super) fn stopped_first(&mut self) -> Vec<Rejected> {
         let mut rejected = Vec::new();
         while let Some(error) = self.waiting.front().and_then(|it| it.request.context.stopped()) {
