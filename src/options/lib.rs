@@ -88,7 +88,7 @@ pub enum GraphFormat {
     Svg,
 }
 
-/// When models come and go.
+/// Whether models are loaded at start or on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ControlMode {
     /// All at start, never after.
@@ -104,13 +104,13 @@ pub struct Serve {
     /// Folder of models; may be given more than once [default: model_repository]
     #[arg(long, alias = "model-store")]
     pub model_repository: Vec<PathBuf>,
-    /// When models come and go
+    /// `none`: all models are loaded at start; `explicit`: those of --load-model, others on request
     #[arg(long, default_value = "none", value_parser = control_mode)]
     pub model_control_mode: ControlMode,
     /// Model to load at start in explicit mode; may be given more than once, `*` for all
     #[arg(long)]
     pub load_model: Vec<String>,
-    /// Configs must be complete
+    /// Do not complete configs from model files: what they lack is an error
     #[arg(long, value_parser = switch, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub disable_auto_complete_config: bool,
     /// Deprecated: the opposite of --disable-auto-complete-config
@@ -185,19 +185,19 @@ pub struct ListenerArguments {
     /// Address of the HTTP port
     #[arg(long, default_value = "0.0.0.0")]
     pub http_address: String,
-    /// 0: any free port
+    /// Port of HTTP; 0: any free port
     #[arg(long, default_value_t = 8000)]
     pub http_port: u16,
     /// Address of the gRPC port
     #[arg(long, default_value = "0.0.0.0")]
     pub grpc_address: String,
-    /// 0: any free port
+    /// Port of gRPC; 0: any free port
     #[arg(long, default_value_t = 8001)]
     pub grpc_port: u16,
     /// Address of the metrics port [default: that of the HTTP port]
     #[arg(long)]
     pub metrics_address: Option<String>,
-    /// 0: any free port
+    /// Port of metrics; 0: any free port
     #[arg(long, default_value_t = 8002)]
     pub metrics_port: u16,
     /// Threads that serve requests and run ensembles [default: half the cores, at most 8]

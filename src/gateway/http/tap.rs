@@ -32,7 +32,7 @@ const DEFAULT_MAX_BYTES: usize = 256 << 20;
 /// How long a tap waits unless it says otherwise.
 const DEFAULT_TIMEOUT_SECONDS: f64 = 60.0;
 /// The longest a tap may wait.
-const MAX_TIMEOUT: f64 = 3600.0;
+const MAX_TIMEOUT_SECONDS: f64 = 3600.0;
 
 /// What the body of a request may hold.
 #[derive(Debug, Default, Deserialize)]
@@ -54,15 +54,15 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
         return Err(Error::unsupported(text).into());
     };
     let in_flight = state.lifecycle.enter()?;
-    let (wish, timeout) = wish(&text, budget.cap())?;
+    let (spec, timeout) = read_spec(&text, budget.cap())?;
     let (name, version) = model_and_version(&http)?;
-    let reserved = reserve(budget, wish.max_bytes)?;
+    let reserved = reserve(budget, spec.max_bytes)?;
     // The model itself is not held: a tap keeps nobody from unloading it.
-    let (tap, of) = begin(&*state.model(name, version)?, &wish)?;
+    let (tap, ensemble) = begin(&*state.model(name, version)?, &spec)?;
     tracing::info!(
         "tap on ensemble '{name}': the next {} requests, {} bytes at most, {timeout:?} at most",
-        wish.requests,
-        wish.max_bytes
+        spec.requests,
+        spec.max_bytes
     );
     let ended = tokio::select! {
         ended = tap.over() => ended,
@@ -72,15 +72,15 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
     let edges = tap.edges();
     let capture = tap.take();
     let counts = counts(&capture, ended);
-    let (name, bytes) = (of.config.name.clone(), capture.bytes);
+    let (name, bytes) = (ensemble.config.name.clone(), capture.bytes);
     let parts = limits::off_thread(bytes, move || {
         let origin = CaptureOrigin {
-            config: &of.config,
-            version: of.version,
-            steps: &of.steps,
+            config: &ensemble.config,
+            version: ensemble.version,
+            steps: &ensemble.steps,
             edges: &edges,
-            requested: wish.requests,
-            max_bytes: wish.max_bytes,
+            requested: spec.requests,
+            max_bytes: spec.max_bytes,
         };
         archive::write(&origin, &capture, ended)
     });
@@ -88,7 +88,7 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
     Ok(response(&name, counts, rest))
 }
 
-fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
+fn read_spec(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
     let params: TapParams = if text.is_empty() { TapParams::default() } else { json::parse(text)? };
     let wrong = |key: &str, got: String, expected: String| {
         Error::invalid(format!("invalid value {got} for '{key}', expected {expected}"))
@@ -101,23 +101,23 @@ fn wish(text: &[u8], most: usize) -> Result<(CaptureSpec, Duration)> {
     let max_bytes = params.max_bytes.unwrap_or(DEFAULT_MAX_BYTES.min(most) as u64);
     let max_bytes = number("max_bytes", max_bytes, most, ", which --tap-max-bytes can raise")?;
     let seconds = params.timeout_secs.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
-    if seconds.is_nan() || seconds <= 0.0 || MAX_TIMEOUT < seconds {
-        let expected = format!("more than 0, up to {MAX_TIMEOUT}");
+    if seconds.is_nan() || seconds <= 0.0 || MAX_TIMEOUT_SECONDS < seconds {
+        let expected = format!("more than 0, up to {MAX_TIMEOUT_SECONDS}");
         return Err(wrong("timeout_secs", seconds.to_string(), expected));
     }
-    let wish = CaptureSpec { requests, edges: params.edges, max_bytes };
-    Ok((wish, Duration::from_secs_f64(seconds)))
+    let spec = CaptureSpec { requests, edges: params.edges, max_bytes };
+    Ok((spec, Duration::from_secs_f64(seconds)))
 }
 
-/// What the archive says of the ensemble.
-struct Of {
+/// The ensemble that is tapped, as the archive describes it.
+struct TappedEnsemble {
     config: Arc<ModelConfig>,
     version: i64,
     /// The version of each step's model and whether it is decoupled.
     steps: Vec<(i64, bool)>,
 }
 
-fn begin(model: &Model, wish: &CaptureSpec) -> Result<(Tap, Of)> {
+fn begin(model: &Model, spec: &CaptureSpec) -> Result<(Tap, TappedEnsemble)> {
     let name = model.name();
     let taps = model.taps().ok_or_else(|| {
         Error::invalid(format!(
@@ -126,8 +126,8 @@ fn begin(model: &Model, wish: &CaptureSpec) -> Result<(Tap, Of)> {
         ))
     })?;
     let steps = model.steps.iter().map(|it| (it.version, it.config.decoupled)).collect();
-    let of = Of { config: model.config.clone(), version: model.version, steps };
-    Ok((taps.start(name, wish)?, of))
+    let ensemble = TappedEnsemble { config: model.config.clone(), version: model.version, steps };
+    Ok((taps.start(name, spec)?, ensemble))
 }
 
 type Counts = [(&'static str, String); 6];

@@ -31,18 +31,18 @@ pub(crate) struct Segments {
     pub(crate) forgotten: Vec<u64>,
     /// Counts what had to be copied.
     pub(crate) copied: Arc<CopiedBytes>,
-    shelf: Arc<Shelf>,
+    own: Arc<OwnSegments>,
     /// What replies to calls brought the worker and it may still look at, by number.
     holds: HashMap<u64, Tensor>,
     next_hold: u64,
 }
 
-/// Where the worker's own segments come back to.
+/// The segments the worker made, for its outputs; they come back here once nobody uses them.
 #[derive(Default)]
-struct Shelf(Mutex<Shelved>);
+struct OwnSegments(Mutex<OwnSegmentsState>);
 
 #[derive(Default)]
-struct Shelved {
+struct OwnSegmentsState {
     /// The worker's number of a segment, by ours.
     numbers: HashMap<u64, u64>,
     /// In nobody's use, by the worker's number.
@@ -51,12 +51,12 @@ struct Shelved {
     released: Vec<u64>,
 }
 
-impl Home for Shelf {
+impl Home for OwnSegments {
     fn give_back(&self, segment: Segment) {
-        let mut shelved = self.0.lock();
-        if let Some(number) = shelved.numbers.get(&segment.id()).copied() {
-            shelved.released.push(number);
-            shelved.parked.insert(number, segment);
+        let mut own = self.0.lock();
+        if let Some(number) = own.numbers.get(&segment.id()).copied() {
+            own.released.push(number);
+            own.parked.insert(number, segment);
         }
     }
 }
@@ -76,7 +76,7 @@ impl Segments {
             new: Vec::new(),
             forgotten: Vec::new(),
             copied,
-            shelf: Arc::default(),
+            own: Arc::default(),
             holds: HashMap::new(),
             next_hold: 0,
         }
@@ -112,14 +112,12 @@ impl Segments {
 
     /// The worker's own segments that came back since the last call.
     pub(crate) fn released(&self) -> Vec<u64> {
-        std::mem::take(&mut self.shelf.0.lock().released)
+        std::mem::take(&mut self.own.0.lock().released)
     }
 
     /// Has the worker to be told of segments: new ones, forgotten ones, its own that came back?
     pub(crate) fn has_updates(&self) -> bool {
-        !self.new.is_empty()
-            || !self.forgotten.is_empty()
-            || !self.shelf.0.lock().released.is_empty()
+        !self.new.is_empty() || !self.forgotten.is_empty() || !self.own.0.lock().released.is_empty()
     }
 
     /// The worker made segment `number` of `size` bytes and sent it.
@@ -129,9 +127,9 @@ impl Segments {
         if segment.size() as u64 != size {
             return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
         }
-        let mut shelved = self.shelf.0.lock();
-        shelved.numbers.insert(segment.id(), number);
-        if shelved.parked.insert(number, segment).is_some() {
+        let mut own = self.own.0.lock();
+        own.numbers.insert(segment.id(), number);
+        if own.parked.insert(number, segment).is_some() {
             return Err(format!("two segments of number {number}"));
         }
         Ok(())
@@ -139,8 +137,8 @@ impl Segments {
 
     /// The worker put an output into its segment `number`.
     pub(crate) fn lease(&mut self, number: u64) -> Option<Arc<Lease>> {
-        let segment = self.shelf.0.lock().parked.remove(&number)?;
-        let home: Arc<dyn Home> = self.shelf.clone();
+        let segment = self.own.0.lock().parked.remove(&number)?;
+        let home: Arc<dyn Home> = self.own.clone();
         Some(segment.lease(Arc::downgrade(&home)))
     }
 
@@ -163,9 +161,9 @@ impl Segments {
 
     /// The worker freed its segment `number`.
     pub(crate) fn drop_own(&mut self, number: u64) {
-        let mut shelved = self.shelf.0.lock();
-        if let Some(segment) = shelved.parked.remove(&number) {
-            shelved.numbers.remove(&segment.id());
+        let mut own = self.own.0.lock();
+        if let Some(segment) = own.parked.remove(&number) {
+            own.numbers.remove(&segment.id());
         }
     }
 }

@@ -19,6 +19,7 @@ use super::{
 use crate::python::protocol::{
     decode::Cursor,
     frames::{FRAME_LIMIT, frame_head},
+    kinds,
 };
 use troupe_base::error::{Error, Result};
 
@@ -82,19 +83,19 @@ fn initialize(
 ) -> Result<Option<Ready>, LaunchError> {
     let setup = serde_json::to_vec(&spec.setup)
         .map_err(|error| Error::internal(format!("cannot describe the model: {error}")))?;
-    let mut frame = frame_head(b'I', setup.len());
+    let mut frame = frame_head(kinds::INIT, setup.len());
     frame.extend_from_slice(&setup);
     // A worker that ended at once is noticed below.
     let _ = stream.write_all(&frame);
     while let Some((kind, body)) = read_frame(stream, deadline) {
         match kind {
-            b'R' => return Ok(Some(parse(&body)?)),
-            b'X' => {
+            kinds::READY => return Ok(Some(parse(&body)?)),
+            kinds::FAILED => {
                 let Failed { error, is_import } = parse(&body)?;
                 return Err(LaunchError { error: Error::internal(error), is_import });
             }
-            b'L' => process.events.log(&body),
-            b'U' => {
+            kinds::LOG => process.events.log(&body),
+            kinds::REPOSITORY => {
                 let call = read_repository_call(&mut Cursor::at(&body.into(), 0))
                     .map_err(Error::internal)?;
                 let (lookup, within) = (spec.lookup.clone(), Some(spec.model.clone()));
@@ -103,7 +104,7 @@ fn initialize(
                 // A worker that has ended is noticed above.
                 let _ = stream.write_all(&reply);
             }
-            b'M' => {
+            kinds::METRICS => {
                 let answer = process.events.count(&body).map_err(unknown)?;
                 // A worker that ended is noticed by the next read.
                 let _ = stream.write_all(&answer.unwrap_or_default());

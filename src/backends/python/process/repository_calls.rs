@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::python::protocol::{decode::Cursor, frames::frame_head};
+use crate::python::protocol::{decode::Cursor, frames::frame_head, kinds};
 use troupe_base::{
     error::{Error, Result},
     model::{LoadTarget, Lookup, Overrides, parse_version},
@@ -53,7 +53,7 @@ impl RepositoryCall {
             Ok(false) => (NO, String::new()),
             Err(error) => (FAILED, error.to_string()),
         };
-        let mut frame = frame_head(b'u', 24 + text.len().next_multiple_of(8));
+        let mut frame = frame_head(kinds::REPOSITORY_REPLY, 24 + text.len().next_multiple_of(8));
         for number in [call, outcome, text.len() as u64] {
             frame.extend_from_slice(&number.to_le_bytes());
         }

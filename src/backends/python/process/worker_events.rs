@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::{stdio_log::LineBudget, worker_metrics::WorkerMetrics};
+use crate::python::protocol::kinds;
 use troupe_base::metrics::{CopiedBytes, Metrics};
 
 /// The level of `Logger.VERBOSE`.
@@ -80,9 +81,9 @@ impl WorkerEvents {
     /// A frame that nobody waits for any more: the worker is finalizing its model.
     pub(crate) fn log_last(&self, kind: u8, body: &[u8]) {
         match kind {
-            b'L' => self.log(body),
+            kinds::LOG => self.log(body),
             // Nobody can be answered, and nonsense does no harm now.
-            b'M' => drop(self.count(body)),
+            kinds::METRICS => drop(self.count(body)),
             _ => (),
         }
     }

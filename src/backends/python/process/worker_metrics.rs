@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use crate::python::protocol::frames::frame_head;
+use crate::python::protocol::{frames::frame_head, kinds};
 use troupe_base::{
     error::Result,
     metrics::{CustomFamily, CustomSeries, MetricChange, MetricKind, MetricLabels, Metrics},
@@ -143,7 +143,7 @@ fn answer(call: &[u8; 8], answer: Result<u64, String>) -> Vec<u8> {
         Ok(number) => (0, *number, ""),
         Err(text) => (1, text.len() as u64, &**text),
     };
-    let mut frame = frame_head(b'm', 24 + text.len());
+    let mut frame = frame_head(kinds::METRICS_REPLY, 24 + text.len());
     frame.extend_from_slice(call);
     frame.extend_from_slice(&u64::to_le_bytes(is_error));
     frame.extend_from_slice(&number.to_le_bytes());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::frames::FRAME_LIMIT;
+use super::{frames::FRAME_LIMIT, kinds};
 use crate::python::memory::segments::Segments;
 use troupe_base::{
     error::{Error, Result},
@@ -81,7 +81,7 @@ fn finish(frame: &mut Vec<u8>, sequence: u32, groups: usize, segments: &mut Segm
     }
     let size = frame.len() as u32;
     frame[0..4].copy_from_slice(&size.to_le_bytes());
-    frame[4] = b'E';
+    frame[4] = kinds::EXECUTE;
     frame[8..12].copy_from_slice(&sequence.to_le_bytes());
     frame[12..16].copy_from_slice(&(groups as u32).to_le_bytes());
     for (at, count) in [16, 18, 20].into_iter().zip(counts) {

@@ -4,6 +4,7 @@
 pub(super) mod decode;
 pub(super) mod encode;
 pub(super) mod frames;
+pub(super) mod kinds;
 pub(super) mod messages;
 pub(super) mod model_call;
 pub(super) mod replies;

@@ -8,6 +8,7 @@ use super::{
         PlacedTensor, check_room, is_placed, mark_sole_readers, pad, parameters_json, place,
         put_place,
     },
+    kinds,
 };
 use crate::python::memory::segments::Segments;
 use troupe_base::{
@@ -97,7 +98,7 @@ pub(crate) fn encode_reply(
     let size = (frame.len() - start) as u32;
     let head = &mut frame[start..start + HEAD];
     head[..4].copy_from_slice(&size.to_le_bytes());
-    head[4] = b'b';
+    head[4] = kinds::RESPONSE;
     head[8..16].copy_from_slice(&call.to_le_bytes());
     head[16..18].copy_from_slice(&[flags, code]);
     head[18..20].copy_from_slice(&written.outputs.to_le_bytes());

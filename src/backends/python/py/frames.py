@@ -9,7 +9,7 @@ from threading import Condition
 from troupe_awaiting import PUMP, Awaiting, ServerGone
 from troupe_spin import CHUNK, AdaptiveSpin
 
-# Kinds of frames, both ways.
+# Kinds of frames, both ways; `kinds.rs` says what they are.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
 CHECK, RESPONSE = b"h", b"b"
 METRICS, METRICS_REPLY = b"M", b"m"

@@ -17,6 +17,7 @@ use crate::python::protocol::{
     decode::{Cursor, GroupAnswer, RequestOutcome, answer, answer_head},
     encode,
     frames::frame_head,
+    kinds,
 };
 use troupe_base::{
     backend::{Completion, Executed, Outcome},
@@ -77,35 +78,37 @@ impl WorkerLink {
         self.spin.on_reply(Instant::now());
         let mut cursor = Cursor::new(frame);
         match frame[4] {
-            b'P' => self.response(&mut cursor)?,
-            b'H' => self.check_answered(&mut cursor)?,
-            b'A' => return self.group_answered(&mut cursor).map(|it| it.into_iter().collect()),
-            b'N' => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
-            b'D' => {
+            kinds::PART => self.response(&mut cursor)?,
+            kinds::CHECKED => self.check_answered(&mut cursor)?,
+            kinds::ANSWER => {
+                return self.group_answered(&mut cursor).map(|it| it.into_iter().collect());
+            }
+            kinds::SEGMENT => connection.segments.adopt(cursor.u64()?, cursor.u64()?)?,
+            kinds::DROPPED => {
                 while !cursor.is_at_end() {
                     connection.segments.drop_own(cursor.u64()?);
                 }
             }
-            b'L' => connection.process.events.log(&frame[8..]),
-            b'M' => {
+            kinds::LOG => connection.process.events.log(&frame[8..]),
+            kinds::METRICS => {
                 let answer = connection.process.events.count(&frame[8..])?;
                 connection.write(&answer.unwrap_or_default());
             }
-            b'C' => {
+            kinds::CANCELLED => {
                 let call = cursor.u64()?;
                 let key = RequestKey::read(&mut cursor)?;
                 let is_cancelled = self.is_cancelled(key);
                 self.reply_to(call, u64::from(is_cancelled));
             }
-            b'F' => {
+            kinds::FREED => {
                 while !cursor.is_at_end() {
                     connection.segments.let_go(cursor.u64()?);
                 }
             }
-            b'B' => self.begin_call(&mut cursor, frame)?,
-            b'K' => self.cancel_call(&mut cursor)?,
-            b'T' => self.responses_taken(&mut cursor)?,
-            b'U' => self.repository_call(&mut cursor, this.clone())?,
+            kinds::CALL => self.begin_call(&mut cursor, frame)?,
+            kinds::CANCEL => self.cancel_call(&mut cursor)?,
+            kinds::TAKEN => self.responses_taken(&mut cursor)?,
+            kinds::REPOSITORY => self.repository_call(&mut cursor, this.clone())?,
             kind => return Err(format!("a frame of kind {kind}")),
         }
         Ok(Vec::new())
@@ -121,7 +124,7 @@ impl WorkerLink {
 
     fn reply_to(&mut self, call: u64, number: u64) {
         let WorkerState::Up(connection) = &mut self.state else { return };
-        let mut reply = frame_head(b'c', 16);
+        let mut reply = frame_head(kinds::REPLY, 16);
         reply.extend_from_slice(&call.to_le_bytes());
         reply.extend_from_slice(&number.to_le_bytes());
         connection.write(&reply);

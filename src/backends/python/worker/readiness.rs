@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::link::{WorkerLink, WorkerState};
-use crate::python::protocol::{decode::Cursor, frames::frame_head};
+use crate::python::protocol::{decode::Cursor, frames::frame_head, kinds};
 use troupe_base::error::{Error, Result};
 
 impl WorkerLink {
@@ -14,7 +14,7 @@ impl WorkerLink {
             return;
         };
         if self.checks.wait(answer) {
-            connection.write(&frame_head(b'h', 0));
+            connection.write(&frame_head(kinds::CHECK, 0));
         }
     }
 

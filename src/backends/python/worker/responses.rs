@@ -12,6 +12,7 @@ use super::{
 use crate::python::protocol::{
     decode::{Cursor, single},
     frames::frame_head,
+    kinds,
 };
 use troupe_base::{
     error::Error,
@@ -74,11 +75,11 @@ impl WorkerLink {
         let WorkerState::Up(connection) = &mut self.state else { return };
         let released = connection.segments.released();
         if !released.is_empty() {
-            let mut frame = frame_head(b'r', 8 * released.len());
+            let mut frame = frame_head(kinds::RELEASED, 8 * released.len());
             frame.extend(released.iter().flat_map(|it| it.to_le_bytes()));
             connection.write(&frame);
         }
-        let mut frame = frame_head(b'k', 24 * taken.len());
+        let mut frame = frame_head(kinds::CREDIT, 24 * taken.len());
         for TakenBytes { key, size } in taken {
             for number in [key.sequence, key.group, key.index, 0] {
                 frame.extend_from_slice(&number.to_le_bytes());
