@@ -6,13 +6,13 @@ use troupe_observability::telemetry::{FieldChange, TraceUpdate};
 use troupe_options::TraceLevels;
 
 /// Settings by name; a list of none clears one.
-pub(super) type Values = Vec<(String, Vec<String>)>;
+pub(super) type SettingValues = Vec<(String, Vec<String>)>;
 
 /// Changes what is to be changed, and says what is set then. An empty name means the server.
 pub(super) fn set(
     state: &ServerState,
     model: &str,
-    changes: Values,
+    changes: SettingValues,
 ) -> Result<Vec<(&'static str, Vec<String>)>> {
     let model = (!model.is_empty()).then_some(model);
     if let Some(name) = model
@@ -26,7 +26,7 @@ pub(super) fn set(
     Ok(state.tracer.shown(model))
 }
 
-fn update(changes: Values) -> Result<TraceUpdate> {
+fn update(changes: SettingValues) -> Result<TraceUpdate> {
     if changes.iter().any(|(name, _)| name == "trace_file") {
         return Err(Error::unsupported(
             "trace file location can not be updated through network protocol",

@@ -63,7 +63,7 @@ pub(super) struct Running {
 }
 
 /// A server whose listeners are open.
-struct Opened {
+struct OpenServer {
     running: Running,
     backends: Backends,
     listeners: Listeners,
@@ -73,7 +73,7 @@ struct Opened {
 /// Runs one server to its end, on the current actix system.
 pub(super) async fn serve(options: Serve, log: Log, channels: Channels) {
     let Channels { started, loaded, ended, mut commands } = channels;
-    let Opened { running, backends, listeners, first_load } = match open(&options, &log).await {
+    let OpenServer { running, backends, listeners, first_load } = match open(&options, &log).await {
         Ok(opened) => opened,
         Err(error) => {
             // Nobody waits any more when the embedder has given up; then there is nothing to end.
@@ -129,7 +129,7 @@ async fn abort(state: &ServerState, backends: Backends, workers_grace: Duration)
 }
 
 /// Opens the listeners and begins to load.
-async fn open(options: &Serve, log: &Log) -> Result<Opened> {
+async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     settings::warn_without_effect(options);
     let mut settings_of_models = settings::of_models(options);
     let segments = SegmentPool::of_server(python::sizes(&settings_of_models.backend)?);
@@ -163,7 +163,7 @@ async fn open(options: &Serve, log: &Log) -> Result<Opened> {
     }
     listeners.announce();
     let running = Running { state, addresses: listeners.addresses(), metrics };
-    Ok(Opened { running, backends, listeners, first_load: started.initial })
+    Ok(OpenServer { running, backends, listeners, first_load: started.initial })
 }
 
 /// Gives back shared memory that was not used for a while.

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// StepCounts of an ensemble from its load to its end.
+/// What an ensemble and its steps do right now, counted from its load to its end.
 #[derive(Debug)]
 pub struct EnsembleActivity {
     /// By position in the config.

@@ -1,4 +1,4 @@
-//! The server as a model sees it that calls others: rooms above implement it.
+//! Lookup of other models for a model that calls them; the repository implements it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 

@@ -20,7 +20,7 @@ use crate::{
 const MAX_SAMPLE_BYTES: usize = 2 << 30;
 /// A request costs at least so much memory, however small its tensors.
 const REQUEST_COST_BYTES: usize = 1 << 10;
-/// A run that takes longer is told: it may be one that never ends.
+/// A run that takes longer is logged: it may be one that never ends.
 const SLOW_SAMPLE_TIME: Duration = Duration::from_secs(10);
 
 /// The contents of a file of the `warmup` folder: its first so many bytes, or all of them; at most

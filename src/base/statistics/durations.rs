@@ -11,7 +11,7 @@ use super::log_linear::LogLinear;
 type Buckets = LogLinear<4>;
 /// The finest bucket is `1 << UNIT_BITS` nanoseconds wide.
 const UNIT_BITS: u32 = 7;
-/// DurationHistogram of up to 36 minutes, `1 << 34` units; the last bucket also counts all longer
+/// Durations of up to 36 minutes, `1 << 34` units; the last bucket also counts all longer
 /// ones.
 const BUCKETS: usize = Buckets::buckets(34);
 
@@ -59,7 +59,7 @@ impl DurationDistribution {
         let mut below = 0;
         for (index, count) in self.0.iter().enumerate() {
             if rank <= below + count {
-                // DurationHistogram within a bucket are taken to lie at equal distances.
+                // Durations within a bucket are taken to lie at equal distances.
                 let (from, to) = (lower(index), lower(index + 1));
                 let part = ((rank - below) as f64 - 0.5) / *count as f64;
                 let ns = from as f64 + part * (to - from) as f64;

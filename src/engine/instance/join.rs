@@ -11,8 +11,8 @@ use troupe_base::{
     tensor::{Shape, Tensor, element_count, shape_text},
 };
 
-/// What was expected of an output instead.
-type Split = std::result::Result<(), String>;
+/// An error says what was expected of an output instead.
+type SplitResult = std::result::Result<(), String>;
 
 /// Inputs of one execution: the one copy batching costs.
 ///
@@ -94,7 +94,7 @@ pub(super) fn split(
 }
 
 /// Each request has as many rows as it sent. The error says what was expected.
-fn split_rows(mut tensor: Tensor, requests: &[Request], answers: &mut [Tensors]) -> Split {
+fn split_rows(mut tensor: Tensor, requests: &[Request], answers: &mut [Tensors]) -> SplitResult {
     if let [alone] = answers {
         // All of it, as it is for any request that runs alone.
         alone.push(Some(tensor));
@@ -111,7 +111,12 @@ fn split_rows(mut tensor: Tensor, requests: &[Request], answers: &mut [Tensors])
 }
 
 /// Each request has as many elements as its input `source`, in that shape.
-fn scatter(tensor: Tensor, requests: &[Request], source: usize, answers: &mut [Tensors]) -> Split {
+fn scatter(
+    tensor: Tensor,
+    requests: &[Request],
+    source: usize,
+    answers: &mut [Tensors],
+) -> SplitResult {
     let shape = |request: &Request| -> Shape {
         request.inputs[source].as_ref().expect("`join` has looked for it").shape().into()
     };

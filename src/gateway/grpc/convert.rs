@@ -34,7 +34,7 @@ pub(super) fn request(
         deadline,
         ..NamedRequest::default()
     };
-    let mut raw = Raw {
+    let mut raw = RawContents {
         any: !message.raw_input_contents.is_empty(),
         left: message.raw_input_contents.into_iter(),
     };
@@ -66,14 +66,14 @@ pub(super) fn request(
 }
 
 /// What `raw_input_contents` still holds.
-struct Raw {
+struct RawContents {
     any: bool,
     left: std::vec::IntoIter<Bytes>,
 }
 
 fn tensor(
     input: &InferInputTensor,
-    raw: &mut Raw,
+    raw: &mut RawContents,
     about: &InputContext,
     config: &ModelConfig,
 ) -> Result<Tensor> {

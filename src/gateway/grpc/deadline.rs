@@ -37,7 +37,7 @@ fn parse(text: &str) -> Option<Duration> {
 }
 
 /// The call's answer, or DEADLINE_EXCEEDED. To be made before tonic looks at its own clock.
-pub(super) fn kept<E: Send + 'static>(
+pub(super) fn limit<E: Send + 'static>(
     deadline: Instant,
     call: BoxFuture<Response<Body>, E>,
 ) -> BoxFuture<Response<Body>, E> {

@@ -21,7 +21,7 @@ use tonic_reflection::server::Builder;
 
 use super::{
     deadline,
-    frames::Watched,
+    frames::LimitedBody,
     health::WholeServer,
     observe::{self, CallTimes},
     service::Inference,
@@ -102,10 +102,10 @@ impl Service<Request<Body>> for Dispatcher {
             let deadline = deadline.map(|deadline| deadline.into_std());
             request.extensions_mut().insert(CallTimes { arrived, deadline });
         }
-        let call = server.call(request.map(|body| Watched::new(body, MAX_MESSAGE)));
+        let call = server.call(request.map(|body| LimitedBody::new(body, MAX_MESSAGE)));
         let call = if is_traced { observe::sent(call) } else { call };
         match deadline {
-            Some(deadline) => deadline::kept(deadline, call),
+            Some(deadline) => deadline::limit(deadline, call),
             None => call,
         }
     }

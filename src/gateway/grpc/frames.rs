@@ -18,19 +18,19 @@ const MAX_TRUSTED_BYTES: usize = 32 << 20;
 const HEADER_BYTES: usize = 5;
 
 /// A request body whose messages are at most `limit` bytes long.
-pub(super) struct Watched<B> {
+pub(super) struct LimitedBody<B> {
     body: B,
     frames: Frames,
 }
 
-impl<B> Watched<B> {
-    /// Watches `body`.
-    pub(super) fn new(body: B, limit: usize) -> Watched<B> {
-        Watched { body, frames: Frames::new(limit, MAX_TRUSTED_BYTES) }
+impl<B> LimitedBody<B> {
+    /// Limits the messages of `body`.
+    pub(super) fn new(body: B, limit: usize) -> LimitedBody<B> {
+        LimitedBody { body, frames: Frames::new(limit, MAX_TRUSTED_BYTES) }
     }
 }
 
-impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for Watched<B> {
+impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for LimitedBody<B> {
     type Data = Bytes;
     type Error = Status;
 
@@ -38,7 +38,7 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for Watched<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Watched { body, frames } = self.get_mut();
+        let LimitedBody { body, frames } = self.get_mut();
         loop {
             if let Some(chunk) = frames.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(chunk))));

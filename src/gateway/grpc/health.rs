@@ -13,11 +13,11 @@ use crate::ServerState;
 /// Answers for one server.
 pub(super) struct WholeServer(pub(super) ServerState);
 
-type Answer<T> = Result<Response<T>, Status>;
+type GrpcResult<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Health for WholeServer {
-    async fn check(&self, _: Request<HealthCheckRequest>) -> Answer<HealthCheckResponse> {
+    async fn check(&self, _: Request<HealthCheckRequest>) -> GrpcResult<HealthCheckResponse> {
         let status = if self.0.is_ready().await {
             ServingStatus::Serving
         } else {
@@ -28,7 +28,7 @@ impl Health for WholeServer {
 
     type WatchStream = Pending<Result<HealthCheckResponse, Status>>;
 
-    async fn watch(&self, _: Request<HealthCheckRequest>) -> Answer<Self::WatchStream> {
+    async fn watch(&self, _: Request<HealthCheckRequest>) -> GrpcResult<Self::WatchStream> {
         Err(not_supported("`Watch`"))
     }
 }

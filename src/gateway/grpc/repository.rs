@@ -8,10 +8,10 @@ use troupe_proto::inference::{
 };
 use troupe_repository::Overrides;
 
-type Map = HashMap<String, ModelRepositoryParameter>;
+type LoadParameters = HashMap<String, ModelRepositoryParameter>;
 
 /// What a load replaces.
-pub(super) fn overrides(parameters: Map) -> Result<Overrides> {
+pub(super) fn overrides(parameters: LoadParameters) -> Result<Overrides> {
     let mut overrides = Overrides::default();
     for (name, value) in parameters {
         if name == "config" {
@@ -32,7 +32,7 @@ pub(super) fn overrides(parameters: Map) -> Result<Overrides> {
 }
 
 /// Does an unload take the steps of the ensemble along?
-pub(super) fn unload_dependents(parameters: &Map) -> Result<bool> {
+pub(super) fn unload_dependents(parameters: &LoadParameters) -> Result<bool> {
     match parameters.get("unload_dependents").map(|it| &it.parameter_choice) {
         None => Ok(false),
         Some(Some(ParameterChoice::BoolParam(it))) => Ok(*it),
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use ParameterChoice::*;
 
-    fn map(name: &str, choice: ParameterChoice) -> Map {
+    fn map(name: &str, choice: ParameterChoice) -> LoadParameters {
         let value = ModelRepositoryParameter { parameter_choice: Some(choice) };
         HashMap::from([(name.to_owned(), value)])
     }

@@ -27,7 +27,7 @@ pub(super) struct Inference {
     stopping: watch::Receiver<bool>,
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type GrpcResult<T> = Result<Response<T>, Status>;
 
 impl Inference {
     /// `stopping` becomes true when the gateway stops.
@@ -102,13 +102,13 @@ impl Inference {
     }
 }
 
-fn reply<T>(result: Result<T>) -> Answer<T> {
+fn reply<T>(result: Result<T>) -> GrpcResult<T> {
     result.map(Response::new).map_err(refuse)
 }
 
 #[tonic::async_trait]
 impl GrpcInferenceService for Inference {
-    async fn model_infer(&self, it: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
+    async fn model_infer(&self, it: Request<ModelInferRequest>) -> GrpcResult<ModelInferResponse> {
         infer::infer(&self.state, it).await.map_err(refuse)
     }
 
@@ -117,7 +117,7 @@ impl GrpcInferenceService for Inference {
     async fn model_stream_infer(
         &self,
         it: Request<Streaming<ModelInferRequest>>,
-    ) -> Answer<Self::ModelStreamInferStream> {
+    ) -> GrpcResult<Self::ModelStreamInferStream> {
         self.admit().map_err(refuse)?;
         let ends_on_error =
             it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
@@ -131,101 +131,110 @@ impl GrpcInferenceService for Inference {
         })))
     }
 
-    async fn server_live(&self, _: Request<ServerLiveRequest>) -> Answer<ServerLiveResponse> {
+    async fn server_live(&self, _: Request<ServerLiveRequest>) -> GrpcResult<ServerLiveResponse> {
         let live = self.state.is_live();
         reply(self.check_health().map(|()| ServerLiveResponse { live }))
     }
-    async fn server_ready(&self, _: Request<ServerReadyRequest>) -> Answer<ServerReadyResponse> {
+    async fn server_ready(
+        &self,
+        _: Request<ServerReadyRequest>,
+    ) -> GrpcResult<ServerReadyResponse> {
         let ready = self.state.is_ready().await;
         reply(self.check_health().map(|()| ServerReadyResponse { ready }))
     }
-    async fn model_ready(&self, it: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
+    async fn model_ready(&self, it: Request<ModelReadyRequest>) -> GrpcResult<ModelReadyResponse> {
         reply(self.model_is_ready(it.get_ref()).await.map(|ready| ModelReadyResponse { ready }))
     }
     async fn server_metadata(
         &self,
         _: Request<ServerMetadataRequest>,
-    ) -> Answer<ServerMetadataResponse> {
+    ) -> GrpcResult<ServerMetadataResponse> {
         reply(Ok(messages::server(metadata::server(&self.state))))
     }
     async fn model_metadata(
         &self,
         it: Request<ModelMetadataRequest>,
-    ) -> Answer<ModelMetadataResponse> {
+    ) -> GrpcResult<ModelMetadataResponse> {
         reply(self.metadata(it.get_ref()))
     }
-    async fn model_config(&self, it: Request<ModelConfigRequest>) -> Answer<ModelConfigResponse> {
+    async fn model_config(
+        &self,
+        it: Request<ModelConfigRequest>,
+    ) -> GrpcResult<ModelConfigResponse> {
         reply(self.config(it.get_ref()))
     }
     async fn model_statistics(
         &self,
         it: Request<ModelStatisticsRequest>,
-    ) -> Answer<ModelStatisticsResponse> {
+    ) -> GrpcResult<ModelStatisticsResponse> {
         reply(self.statistics(it.get_ref()))
     }
 
     async fn repository_index(
         &self,
         it: Request<RepositoryIndexRequest>,
-    ) -> Answer<RepositoryIndexResponse> {
+    ) -> GrpcResult<RepositoryIndexResponse> {
         reply(self.index(it.get_ref()))
     }
     async fn repository_model_load(
         &self,
         it: Request<RepositoryModelLoadRequest>,
-    ) -> Answer<RepositoryModelLoadResponse> {
+    ) -> GrpcResult<RepositoryModelLoadResponse> {
         reply(self.load(it.into_inner()).await)
     }
     async fn repository_model_unload(
         &self,
         it: Request<RepositoryModelUnloadRequest>,
-    ) -> Answer<RepositoryModelUnloadResponse> {
+    ) -> GrpcResult<RepositoryModelUnloadResponse> {
         reply(self.unload(it.into_inner()).await)
     }
 
     async fn system_shared_memory_status(
         &self,
         _: Request<SystemSharedMemoryStatusRequest>,
-    ) -> Answer<SystemSharedMemoryStatusResponse> {
+    ) -> GrpcResult<SystemSharedMemoryStatusResponse> {
         Err(not_supported("system shared memory"))
     }
     async fn system_shared_memory_register(
         &self,
         _: Request<SystemSharedMemoryRegisterRequest>,
-    ) -> Answer<SystemSharedMemoryRegisterResponse> {
+    ) -> GrpcResult<SystemSharedMemoryRegisterResponse> {
         Err(not_supported("system shared memory"))
     }
     async fn system_shared_memory_unregister(
         &self,
         _: Request<SystemSharedMemoryUnregisterRequest>,
-    ) -> Answer<SystemSharedMemoryUnregisterResponse> {
+    ) -> GrpcResult<SystemSharedMemoryUnregisterResponse> {
         Err(not_supported("system shared memory"))
     }
     async fn cuda_shared_memory_status(
         &self,
         _: Request<CudaSharedMemoryStatusRequest>,
-    ) -> Answer<CudaSharedMemoryStatusResponse> {
+    ) -> GrpcResult<CudaSharedMemoryStatusResponse> {
         Err(not_supported("CUDA shared memory"))
     }
     async fn cuda_shared_memory_register(
         &self,
         _: Request<CudaSharedMemoryRegisterRequest>,
-    ) -> Answer<CudaSharedMemoryRegisterResponse> {
+    ) -> GrpcResult<CudaSharedMemoryRegisterResponse> {
         Err(not_supported("CUDA shared memory"))
     }
     async fn cuda_shared_memory_unregister(
         &self,
         _: Request<CudaSharedMemoryUnregisterRequest>,
-    ) -> Answer<CudaSharedMemoryUnregisterResponse> {
+    ) -> GrpcResult<CudaSharedMemoryUnregisterResponse> {
         Err(not_supported("CUDA shared memory"))
     }
     async fn trace_setting(
         &self,
         it: Request<TraceSettingRequest>,
-    ) -> Answer<TraceSettingResponse> {
+    ) -> GrpcResult<TraceSettingResponse> {
         reply(self.admit().and_then(|state| trace::setting(state, it.into_inner())))
     }
-    async fn log_settings(&self, it: Request<LogSettingsRequest>) -> Answer<LogSettingsResponse> {
+    async fn log_settings(
+        &self,
+        it: Request<LogSettingsRequest>,
+    ) -> GrpcResult<LogSettingsResponse> {
         reply(self.admit().and_then(|state| logging::change(&state.settings.log, it.get_ref())))
     }
 }

@@ -9,16 +9,16 @@ use super::{
 use crate::{ServerState, metadata};
 use troupe_base::error::Error;
 
-type Shared = web::Data<std::sync::OnceLock<ServerState>>;
+type StateData = web::Data<std::sync::OnceLock<ServerState>>;
 
 /// The process works, whether or not it has models yet.
-pub(super) async fn live(cell: Shared) -> Result<HttpResponse, Refusal> {
+pub(super) async fn live(cell: StateData) -> Result<HttpResponse, Refusal> {
     let is_live = cell.get().is_none_or(ServerState::is_live);
     answer(&cell.into_inner(), is_live)
 }
 
 /// Models can take requests.
-pub(super) async fn ready(cell: Shared) -> Result<HttpResponse, Refusal> {
+pub(super) async fn ready(cell: StateData) -> Result<HttpResponse, Refusal> {
     let is_ready = match cell.get() {
         Some(state) => state.is_ready().await,
         None => false,

@@ -84,7 +84,8 @@ pub(super) async fn tap(http: HttpRequest, payload: web::Payload) -> Result<Http
         };
         archive::write(&origin, &capture, ended)
     });
-    let rest = Rest { parts: parts.await?.into(), _reserved: reserved, _in_flight: in_flight };
+    let rest =
+        UnsentArchive { parts: parts.await?.into(), _reserved: reserved, _in_flight: in_flight };
     Ok(response(&name, counts, rest))
 }
 
@@ -144,7 +145,7 @@ fn counts(capture: &Capture, ended: CaptureEnd) -> Counts {
     ]
 }
 
-fn response(ensemble: &str, counts: Counts, rest: Rest) -> HttpResponse {
+fn response(ensemble: &str, counts: Counts, rest: UnsentArchive) -> HttpResponse {
     let mut response = HttpResponse::Ok();
     for count in counts {
         response.insert_header(count);
@@ -156,19 +157,19 @@ fn response(ensemble: &str, counts: Counts, rest: Rest) -> HttpResponse {
     response
         .insert_header((header::CONTENT_TYPE, "application/zip"))
         .insert_header((header::CONTENT_DISPOSITION, disposition))
-        .body(SizedStream::new(total, stream::unfold(rest, Rest::next)))
+        .body(SizedStream::new(total, stream::unfold(rest, UnsentArchive::next)))
 }
 
-/// What of an archive was not sent yet.
-struct Rest {
+/// The parts of an archive that were not sent yet.
+struct UnsentArchive {
     parts: VecDeque<Bytes>,
     _reserved: Reserved,
     _in_flight: InFlightGuard,
 }
 
-impl Rest {
+impl UnsentArchive {
     /// The connection copies each part it is given, so parts are kept small.
-    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Rest)> {
+    async fn next(mut self) -> Option<(Result<Bytes, Infallible>, UnsentArchive)> {
         // An empty part would be taken for the end.
         while self.parts.front().is_some_and(Bytes::is_empty) {
             self.parts.pop_front();

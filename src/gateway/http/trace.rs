@@ -24,7 +24,7 @@ pub(super) async fn setting(
     json::respond(&Value::Object(shown.into_iter().map(value).collect()))
 }
 
-fn changes(text: &[u8]) -> Result<trace_settings::Values> {
+fn changes(text: &[u8]) -> Result<trace_settings::SettingValues> {
     if text.is_empty() {
         return Ok(Vec::new());
     }

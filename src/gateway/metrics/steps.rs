@@ -21,11 +21,11 @@ const QUEUE_DEPTH: (&str, &str) = (
 );
 
 /// Versions of an ensemble share the series of a step.
-type Key<'a> = (&'a str, usize, &'a str);
+type StepKey<'a> = (&'a str, usize, &'a str);
 
 /// One gauge per step.
 pub(super) fn families(catalog: &Catalog, metrics: &Metrics) -> Vec<MetricFamily> {
-    let mut depths: BTreeMap<Key<'_>, u64> = BTreeMap::new();
+    let mut depths: BTreeMap<StepKey<'_>, u64> = BTreeMap::new();
     for model in catalog.ready_models() {
         for (index, step) in model.config.ensemble.iter().flat_map(|it| &it.steps).enumerate() {
             let Some(runs) = running(model, index, step) else { continue };

@@ -32,7 +32,7 @@ impl GpuSampler {
     pub(super) fn sample(&mut self) -> BTreeMap<String, GpuUsage> {
         let sample = |(uuid, begin): &(String, Option<u64>)| {
             let device = self.nvml.device_by_uuid(&**uuid).ok()?;
-            Some((uuid.clone(), told(&device, *begin)))
+            Some((uuid.clone(), usage(&device, *begin)))
         };
         self.gpus.iter().filter_map(sample).collect()
     }
@@ -50,7 +50,7 @@ fn visible(nvml: &Nvml) -> Vec<String> {
     (0..nvml.device_count().unwrap_or(0)).filter_map(by_index).collect()
 }
 
-fn told(device: &Device<'_>, begin: Option<u64>) -> GpuUsage {
+fn usage(device: &Device<'_>, begin: Option<u64>) -> GpuUsage {
     let watts = |it: Result<u32, NvmlError>| it.ok().map(|it| f64::from(it) / 1000.0);
     let memory = device.memory_info().ok();
     let energy = device.total_energy_consumption().ok();

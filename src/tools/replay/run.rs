@@ -233,7 +233,7 @@ impl RequestReplay<'_> {
         }
     }
 
-    /// StepResponses that were captured and do not come any more, the first of which would be
+    /// Responses that were captured and do not come any more, the first of which would be
     /// `next`.
     fn missing_responses(&mut self, step: &ManifestStep, next: u64) {
         let of_step = |it: &&(String, Option<u64>)| {

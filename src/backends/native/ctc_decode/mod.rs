@@ -40,7 +40,7 @@ struct CtcDecode {
 }
 
 /// Where one row's logits are.
-struct Row {
+struct RowLogits {
     start: usize,
     /// From one step to the next.
     stride: usize,
@@ -128,7 +128,7 @@ impl CtcDecode {
                 true => (index * classes, count * classes),
                 false => (index * steps * classes, classes),
             };
-            let row = Row { start, stride, steps };
+            let row = RowLogits { start, stride, steps };
             let place = text.len();
             text.extend_from_slice(&[0; 4]);
             confidences.push(self.read(Floats::of(&logits), &row, index, &mut text)?);
@@ -149,7 +149,13 @@ impl CtcDecode {
     }
 
     /// Appends one text; answers its confidence.
-    fn read(&self, logits: Floats<'_>, row: &Row, index: usize, text: &mut Vec<u8>) -> Result<f32> {
+    fn read(
+        &self,
+        logits: Floats<'_>,
+        row: &RowLogits,
+        index: usize,
+        text: &mut Vec<u8>,
+    ) -> Result<f32> {
         let classes = self.symbols.len();
         let is_wanted = 1 < self.inner.len();
         let (mut total, mut best, mut symbols) = (0.0, 0.0_f32, 0);

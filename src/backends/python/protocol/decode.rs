@@ -13,9 +13,19 @@ use troupe_base::{
     tensor::{DataType, Lease, Shape, Tensor, shape_text},
 };
 
-/// Tags of a result beside the response's and the error's; `encode.py` has the same.
+/// Tags of a result; a response has none of them. `encode.py` has the same.
+const FAILED: u8 = 1;
 const LATER: u8 = 2;
 const AGAIN: u8 = 3;
+
+/// Where a tensor lies, `encode.py` has the same: in the frame.
+const INLINE: u32 = 0;
+/// In a segment that the worker made.
+const OWN: u32 = 1;
+/// In a segment of the server, where an input of the same group lies.
+const THEIRS: u32 = 2;
+/// In a segment of the server, where the reply to a call lies.
+const HELD: u32 = 3;
 
 /// What one group of requests became.
 pub(crate) struct GroupAnswer {
@@ -195,7 +205,7 @@ fn result(
 ) -> Result<Result<Response>, String> {
     let (tag, code, count, size) = (cursor.u8()?, cursor.u8()?, cursor.u16()?, cursor.u32()?);
     let text = if size == 0 { String::new() } else { cursor.text(u64::from(size))? };
-    if tag == 1 {
+    if tag == FAILED {
         return Ok(Err(Error::new(kind_of(code), text)));
     }
     let mut response =
@@ -236,7 +246,8 @@ pub(crate) struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// A tensor whose bytes or place come next; `place` says which.
+    /// A tensor that lies where `place` says: its bytes come next, or the number of its memory and
+    /// the offset in it.
     pub(crate) fn tensor(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -245,7 +256,7 @@ impl Memory<'_> {
         place: u32,
         size: u64,
     ) -> Result<Result<Tensor>, String> {
-        if place == 0 {
+        if place == INLINE {
             let data = cursor.bytes(size)?;
             self.segments.copied.from_worker(data.len());
             return Ok(Tensor::new(dtype, shape, data));
@@ -253,9 +264,9 @@ impl Memory<'_> {
         let (number, offset) = (cursor.u64()?, cursor.u64()?);
         let unknown = || format!("memory {number} of kind {place}, which it has not");
         let (lease, offset) = match place {
-            1 => (self.segments.lease(number), offset),
-            2 => (lease_of(self.requests, number).cloned(), offset),
-            3 => {
+            OWN => (self.segments.lease(number), offset),
+            THEIRS => (lease_of(self.requests, number).cloned(), offset),
+            HELD => {
                 let (lease, start) =
                     self.segments.held(number).and_then(Tensor::segment).ok_or_else(unknown)?;
                 (Some(lease.clone()), offset.saturating_add(start as u64))
@@ -264,14 +275,14 @@ impl Memory<'_> {
         };
         let lease = lease.ok_or_else(unknown)?;
         let end = offset.checked_add(size).ok_or("a segment without end")?;
-        if place == 1
+        if place == OWN
             && let Err(full) = self.segments.pool.check_room()
         {
             return Ok(Err(full));
         }
         // `in_segment` checks the range.
         let tensor = Tensor::in_segment(dtype, shape, &lease, offset as usize..end as usize);
-        if place == 1 && tensor.is_ok() {
+        if place == OWN && tensor.is_ok() {
             self.segments.copied.from_worker(size as usize);
         }
         Ok(tensor)
