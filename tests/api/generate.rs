@@ -239,7 +239,7 @@ fn an_exiting_server_lets_streams_come_to_their_end() {
     write!(late, "POST {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n").unwrap();
     server.signal(Signal::TERM);
     until("new connections to be refused", || {
-        // Those of the health door may come through before the gate is closed.
+        // Health is still answered until the server has begun to drain.
         let mut health = server.http.connect();
         health
             .write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")

@@ -13,7 +13,7 @@ def numbers(*values):
     return [tensor(triton, "FP32", np.array(values, np.float32))]
 
 
-def told(result):
+def summary(result):
     """The id, the values and whether it was the last."""
     response = result.get_response()
     values = result.as_numpy("y")
@@ -33,7 +33,7 @@ class DecoupledTest(unittest.TestCase):
     def next(self):
         result, error = self.done.get(timeout=60)
         self.assertIsNone(error)
-        return told(result)
+        return summary(result)
 
     def test_responses_and_the_end(self):
         self.start()
@@ -69,7 +69,7 @@ class DecoupledTest(unittest.TestCase):
         while not self.done.empty():
             result, error = self.done.get()
             self.assertIsNone(error)
-            id, values, last = told(result)
+            id, values, last = summary(result)
             if id.startswith("once"):
                 order.append(id)
                 np.testing.assert_array_equal(result.as_numpy("OUTPUT"), PRODUCT)
@@ -156,7 +156,7 @@ class DecoupledAsyncioTest(unittest.IsolatedAsyncioTestCase):
         answers = {}
         async for result, error in self.client.stream_infer(requests()):
             self.assertIsNone(error)
-            id, values, last = told(result)
+            id, values, last = summary(result)
             answers.setdefault(id, []).append((values, last))
         for number in range(1, 6):
             expected = [([value], value + 1 == number) for value in range(number)]

@@ -138,14 +138,14 @@ class GrpcTest(unittest.TestCase):
         self.assertEqual(count("grpc_only"), before + 3)
 
     def test_log_settings(self):
-        def told(settings):
+        def summary(settings):
             return settings.settings["log_info"].bool_param, settings.settings["log_warning"].bool_param
 
-        self.assertEqual(told(self.client.get_log_settings()), (True, True))
-        self.assertEqual(told(self.client.update_log_settings({"log_warning": False})), (True, False))
+        self.assertEqual(summary(self.client.get_log_settings()), (True, True))
+        self.assertEqual(summary(self.client.update_log_settings({"log_warning": False})), (True, False))
         with self.assertRaisesRegex(InferenceServerException, "invalid argument for log_format, got: x"):
             self.client.update_log_settings({"log_format": "x", "log_info": False})
-        self.assertEqual(told(self.client.update_log_settings({"log_warning": True})), (True, True))
+        self.assertEqual(summary(self.client.update_log_settings({"log_warning": True})), (True, True))
 
     def test_loading_and_unloading(self):
         def state():

@@ -154,17 +154,17 @@ class HttpTest(unittest.TestCase):
         self.assertIn("ensemble", [stats["name"] for stats in everything])
 
     def test_log_settings(self):
-        def told(settings):
+        def summary(settings):
             return settings["log_verbose_level"], settings["log_format"]
 
-        self.assertEqual(told(self.client.get_log_settings()), (0, "default"))
+        self.assertEqual(summary(self.client.get_log_settings()), (0, "default"))
         change = {"log_verbose_level": 1, "log_format": "ISO8601", "log_error": None}
-        self.assertEqual(told(self.client.update_log_settings(change)), (1, "ISO8601"))
+        self.assertEqual(summary(self.client.update_log_settings(change)), (1, "ISO8601"))
         call = self.client.update_log_settings
         self.refuses("501", "log file location can not be updated", call, {"log_file": "x"})
         self.refuses("503", "invalid argument for --log_format, got: x", call, {"log_format": "x"})
         back = call({"log_verbose_level": 0, "log_format": "default"})
-        self.assertEqual(told(back), (0, "default"))
+        self.assertEqual(summary(back), (0, "default"))
 
     def test_loading_and_unloading(self):
         def state():

@@ -5,7 +5,7 @@ use tonic::Streaming;
 use troupe_proto::inference::ModelStreamInferResponse;
 
 use crate::{
-    decoupled::ensembles::{ENSEMBLE, FLOATS, ask, decoupled, stream, told},
+    decoupled::ensembles::{ENSEMBLE, FLOATS, ask, decoupled, stream, summary},
     support::{
         Model, Repository, Server, ensemble,
         gate::Gate,
@@ -254,7 +254,7 @@ fn a_consumer_that_dies_ends_the_request_behind_what_came_before() {
     let answers = Grpc::connect(server.grpc)
         .stream(vec![ask("e", &[1.0, 2.0, 9.0, 3.0, 4.0]), ask("e", &[5.0])])
         .unwrap();
-    let mut ends = answers.iter().map(told).filter(|it| it.ends_with('.'));
+    let mut ends = answers.iter().map(summary).filter(|it| it.ends_with('.'));
     let (one, two) = (ends.next().unwrap(), ends.next().unwrap());
     assert!(ends.next().is_none());
     let is_death = |it: &String| {

@@ -106,7 +106,7 @@ pub(crate) fn ask(model: &str, values: &[f32]) -> ModelInferRequest {
 }
 
 /// What came: values or an error, a full stop behind the last.
-pub(crate) fn told(answer: &ModelStreamInferResponse) -> String {
+pub(crate) fn summary(answer: &ModelStreamInferResponse) -> String {
     let response = answer.infer_response.as_ref().unwrap();
     let last = &response.parameters["triton_final_response"].parameter_choice;
     let stop = if *last == Some(ParameterChoice::BoolParam(true)) { "." } else { "" };
@@ -117,7 +117,7 @@ pub(crate) fn told(answer: &ModelStreamInferResponse) -> String {
 
 pub(crate) fn stream(server: &Server, model: &str, values: &[f32]) -> Vec<String> {
     let mut grpc = Grpc::connect(server.grpc);
-    grpc.stream(vec![ask(model, values)]).unwrap().iter().map(told).collect()
+    grpc.stream(vec![ask(model, values)]).unwrap().iter().map(summary).collect()
 }
 
 #[track_caller]
@@ -158,7 +158,7 @@ fn steps_before_beside_and_behind_a_decoupled_one() {
     };
     request.outputs.push(less);
     let answers = Grpc::connect(SERVER.grpc).stream(vec![request]).unwrap();
-    assert_eq!(answers.iter().map(told).collect::<Vec<_>>(), ["-72", "."]);
+    assert_eq!(answers.iter().map(summary).collect::<Vec<_>>(), ["-72", "."]);
 }
 
 #[test]

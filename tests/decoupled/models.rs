@@ -155,7 +155,7 @@ fn ask(model: &str, values: &[f32], wants_empty_final: bool) -> ModelInferReques
 }
 
 /// What came: a value, an error or nothing, and whether it was the last.
-fn told(answer: &ModelStreamInferResponse) -> (String, bool) {
+fn summary(answer: &ModelStreamInferResponse) -> (String, bool) {
     let response = answer.infer_response.as_ref().unwrap();
     let last = &response.parameters["triton_final_response"].parameter_choice;
     let is_last = *last == Some(ParameterChoice::BoolParam(true));
@@ -168,7 +168,7 @@ fn told(answer: &ModelStreamInferResponse) -> (String, bool) {
 
 fn stream(requests: Vec<ModelInferRequest>) -> Vec<(String, bool)> {
     let mut grpc = Grpc::connect(SERVER.grpc);
-    grpc.stream(requests).unwrap().iter().map(told).collect()
+    grpc.stream(requests).unwrap().iter().map(summary).collect()
 }
 
 fn expect(got: Vec<(String, bool)>, expected: &[(&str, bool)]) {

@@ -2,7 +2,7 @@
 
 use crate::{
     decoupled::ensembles::{
-        CHAIN, ENSEMBLE, FLOATS, ask, decoupled, limited, repeats, stream, told,
+        CHAIN, ENSEMBLE, FLOATS, ask, decoupled, limited, repeats, stream, summary,
     },
     support::{
         Model, Repository, Server, ensemble,
@@ -131,7 +131,7 @@ fn a_client_that_leaves_frees_the_producer_and_the_window() {
             let mut stream = client.model_stream_infer(requests).await?.into_inner();
             Ok(tonic::Response::new(stream.message().await?.unwrap()))
         });
-        assert_eq!(told(&first.unwrap()), "5");
+        assert_eq!(summary(&first.unwrap()), "5");
         // Two stand at the gate, and behind them all that the producer may have on its way.
         (0..4).for_each(|_| gate.is_reached());
         drop(grpc);

@@ -1,10 +1,10 @@
-//! Imports go down, also between crates, and some words are allowed in some rooms only.
+//! Imports go down, also between crates, and some words are allowed in some modules only.
 
 use std::path::Path;
 
 use super::sources::{CRATES, code_of, crate_of, rust_files, without_comments};
 
-/// What is said only in these places; a place is a file or folder below `src`.
+/// Words that stand only in these places; a place is a file or folder below `src`.
 const ONLY_HERE: &[(&str, &[&str])] = &[
     ("actix_web::", &["gateway", "server", "main.rs"]),
     ("tonic::", &["gateway", "tools", "server", "main.rs", "proto"]),
@@ -55,10 +55,10 @@ fn layer_of(name: &str) -> usize {
 }
 
 #[test]
-fn the_doors_do_not_know_each_other() {
+fn the_protocols_do_not_know_each_other() {
     let mut broken = Vec::new();
-    for (room, other) in [("http", "grpc"), ("grpc", "http")] {
-        for file in rust_files(&Path::new("src/gateway").join(room)) {
+    for (module, other) in [("http", "grpc"), ("grpc", "http")] {
+        for file in rust_files(&Path::new("src/gateway").join(module)) {
             let code = code_of(&file);
             if ["super", "gateway"].iter().any(|it| code.contains(&format!("{it}::{other}::"))) {
                 broken.push(format!("{} imports from {other}", file.display()));
@@ -69,7 +69,7 @@ fn the_doors_do_not_know_each_other() {
 }
 
 #[test]
-fn some_words_are_said_in_some_rooms_only() {
+fn some_words_stand_in_some_modules_only() {
     let mut broken = Vec::new();
     for file in rust_files(Path::new("src")) {
         let place = file.strip_prefix("src").unwrap();

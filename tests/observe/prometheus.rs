@@ -180,7 +180,7 @@ fn prometheus_reads_what_the_dashboard_asks_for() {
         ("nv_inference_request_failure{model=\"e\",reason=\"OTHER\"} == 1", 1.0),
         ("nv_inference_count{model=\"slow\"} == 10", 10.0),
         ("nv_inference_request_summary_us_count{model=\"snake\"} == 10", 10.0),
-        // What is refused at the door has no response.
+        // What the gateway refuses has no response.
         ("nv_inference_first_response_histogram_ms_count{model=\"e\"} == 10", 10.0),
         ("troupe_ensemble_step_duration_seconds_count{step=\"1\",model=\"snake\"} == 10", 10.0),
         ("troupe_ensemble_request_seconds_count{ensemble=\"e\"} == 10", 10.0),

@@ -1,4 +1,4 @@
-//! Parameters of requests and responses through Python models: all types, both doors, all ways.
+//! Parameters of requests and responses through Python models: all types, over HTTP and gRPC, in each direction.
 
 use std::{collections::HashMap, sync::LazyLock};
 

@@ -21,7 +21,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// A browser with one window; closed when dropped, and also when this process ends in another way.
 pub(crate) struct Browser {
-    door: Http,
+    webdriver: Http,
     session: String,
     /// Ends the driver, and with it the browser, when its input closes.
     watchdog: Child,
@@ -54,7 +54,8 @@ impl Browser {
         });
         // Whatever else it prints is read, so that it never waits for a reader.
         std::thread::spawn(move || lines.for_each(drop));
-        let door = Http(SocketAddr::from(([127, 0, 0, 1], port.expect("the driver names a port"))));
+        let webdriver =
+            Http(SocketAddr::from(([127, 0, 0, 1], port.expect("the driver names a port"))));
         let mut browser_options = json!({
             "binary": browser,
             "args": [
@@ -66,7 +67,7 @@ impl Browser {
             let setting = "profile.managed_default_content_settings.javascript";
             browser_options["prefs"] = json!({setting: 2});
         }
-        let mut it = Browser { door, session: String::new(), watchdog, driver, _turn: turn };
+        let mut it = Browser { webdriver, session: String::new(), watchdog, driver, _turn: turn };
         let wanted =
             json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": browser_options}}});
         let started = it.ask("POST", "/session", Some(wanted));
@@ -75,8 +76,8 @@ impl Browser {
     }
 
     /// Opens a page and waits until it is there.
-    pub(crate) fn go(&self, door: &Http, path: &str) {
-        let url = format!("http://{}{path}", door.0);
+    pub(crate) fn go(&self, server: &Http, path: &str) {
+        let url = format!("http://{}{path}", server.0);
         self.ask("POST", &format!("{}/url", self.session), Some(json!({ "url": url })));
     }
 
@@ -146,7 +147,7 @@ impl Browser {
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        self.door.send_raw(&[head.as_bytes(), body.as_bytes()])
+        self.webdriver.send_raw(&[head.as_bytes(), body.as_bytes()])
     }
 }
 

@@ -68,7 +68,7 @@ impl Grpc {
         })
     }
 
-    /// For the other services of the door.
+    /// For the other services of the gRPC listener.
     pub(crate) fn run_on_channel<T>(&mut self, call: impl AsyncFnOnce(Channel) -> T) -> T {
         self.runtime.block_on(call(self.channel.clone()))
     }

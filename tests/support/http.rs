@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::PATIENCE;
 
-/// One door of a server; every request has its own connection.
+/// One listener of a server; every request has its own connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Http(pub(crate) SocketAddr);
 

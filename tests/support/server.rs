@@ -1,4 +1,4 @@
-//! The real binary, started on a repository; its log, its doors and its end.
+//! The real binary, started on a repository; its log, its listeners and its end.
 
 use std::{
     collections::VecDeque,
@@ -72,7 +72,7 @@ impl Server {
         server
     }
 
-    /// Serves with more flags and variables; waits for its doors only.
+    /// Serves with more flags and variables; waits for its listeners only.
     pub(crate) fn launch(repository: Repository, flags: &[&str], envs: &[(&str, &Path)]) -> Server {
         let mut command = command(&repository, flags);
         let mut child = command.envs(envs.iter().copied()).spawn().unwrap();
@@ -88,16 +88,16 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut door = |name: &str| {
+        let mut address_of = |name: &str| {
             eventually(&format!("{name} in the log:\n{}", log.text()), || {
                 let ended = child.try_wait().unwrap();
                 assert!(ended.is_none(), "the server ended with {ended:?}:\n{}", log.text());
                 log.address(&format!("Started {name} at "))
             })
         };
-        let grpc = door("GRPCInferenceService");
-        let http = Http(door("HTTPService"));
-        let metrics = Http(door("Metrics Service"));
+        let grpc = address_of("GRPCInferenceService");
+        let http = Http(address_of("HTTPService"));
+        let metrics = Http(address_of("Metrics Service"));
         let child = Mutex::new(child);
         Server { http, metrics, grpc, pid, repository, log, child, watchdog }
     }

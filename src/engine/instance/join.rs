@@ -191,13 +191,13 @@ mod tests {
         vec![request(1, (&[1, 3], b"abc"), b"x"), request(2, (&[2, 2], b"defg"), b"yz")]
     }
 
-    fn told(tensors: Tensors) -> Vec<(Vec<i64>, Bytes)> {
+    fn contents(tensors: Tensors) -> Vec<(Vec<i64>, Bytes)> {
         tensors.into_iter().flatten().map(|it| (it.shape().to_vec(), it.data().clone())).collect()
     }
 
     #[test]
     fn ragged_inputs_lie_flat_beside_ordinary_ones() {
-        let joined = told(join(&config(), &requests()).unwrap());
+        let joined = contents(join(&config(), &requests()).unwrap());
         let counts = (vec![2], Bytes::from_static(&[3, 0, 0, 0, 4, 0, 0, 0]));
         let flat = (vec![7], "abcdefg".into());
         assert_eq!(joined, [flat, (vec![3, 1], "xyz".into()), counts.clone(), counts]);
@@ -215,14 +215,14 @@ mod tests {
     #[test]
     fn a_scattered_output_has_the_shapes_of_its_input() {
         let outputs = || vec![tensor(&[7], b"ABCDEFG"), tensor(&[3, 1], b"XYZ")];
-        let mut parts = split(&config(), &requests(), outputs()).unwrap().into_iter().map(told);
+        let mut parts = split(&config(), &requests(), outputs()).unwrap().into_iter().map(contents);
         let first = [(vec![1, 3], "ABC".into()), (vec![1, 1], "X".into())];
         let second = [(vec![2, 2], "DEFG".into()), (vec![2, 1], "YZ".into())];
         assert_eq!((parts.next().unwrap(), parts.next().unwrap()), (first.into(), second.into()));
         let mut requests = requests();
         requests[1].wanted = Wanted::Only([1].into_iter().collect());
         let answers = split(&config(), &requests, outputs()).unwrap();
-        assert_eq!(told(answers[1].clone()), [(vec![2, 1], "YZ".into())]);
+        assert_eq!(contents(answers[1].clone()), [(vec![2, 1], "YZ".into())]);
     }
 
     #[test]

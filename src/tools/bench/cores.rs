@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn the_process_that_listens_is_found() {
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = door.local_addr().unwrap().to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
         assert_eq!(Cores::new(&address).server.unwrap().0, std::process::id());
-        drop(door);
+        drop(listener);
         assert_eq!(Cores::new(&address).server, None);
         assert_eq!(Cores::new("192.0.2.1:8001").server, None);
     }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use troupe_proto::inference::{InferBatchStatistics, InferStatistics};
 
-    fn told(requests: u64) -> ModelStatistics {
+    fn statistics(requests: u64) -> ModelStatistics {
         let total = |ns| Some(StatisticDuration { count: requests, ns: requests * ns });
         let batch = InferBatchStatistics {
             batch_size: 2,
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn only_what_came_since_counts() {
-        let (before, now) = (Counts::of(&told(3)), Counts::of(&told(10)));
+        let (before, now) = (Counts::of(&statistics(3)), Counts::of(&statistics(10)));
         let since = now.since(&before);
         assert_eq!((since.answered, since.inferences, since.executions), (7, 14, 7));
         assert_eq!((since.busy_ns(), since.mean_batch()), (91.0, 2.0));

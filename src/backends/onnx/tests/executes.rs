@@ -117,7 +117,7 @@ fn outputs_outlive_the_request_and_the_model() {
     let given: Vec<f32> = (0..1000).map(|it| it as f32 - 500.0).collect();
     let outputs = executor.execute(Batch::of_tensors(vec![floats(&[1000], &given)], 0)).unwrap();
     drop(executor);
-    // On another thread, as the doors read them.
+    // On another thread, as the gateways read them.
     thread::spawn(move || {
         assert_eq!(read(&outputs[0]), (vec![1000], given.clone()));
         let positive: Vec<f32> = given.iter().map(|it| it.max(0.0)).collect();

@@ -33,7 +33,7 @@ fn send(x: f32) -> Request {
     request(vec![fp32(&[1], &[x])])
 }
 
-async fn told(remote: &mut dyn Remote) -> Vec<String> {
+async fn strings(remote: &mut dyn Remote) -> Vec<String> {
     let tensor = output(remote, send(0.0)).await;
     tensor.strings().map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
@@ -46,7 +46,7 @@ fn python(arguments: &[&str]) {
 /// A virtual environment with a module of its own, and the numpy that other tests use.
 async fn environment(folder: &Path) {
     let usual = teller();
-    let numpy = told(&mut *usual.open()).await.swap_remove(1);
+    let numpy = strings(&mut *usual.open()).await.swap_remove(1);
     python(&["-m", "venv", "--without-pip", folder.to_str().unwrap()]);
     let library = fs::read_dir(folder.join("lib")).unwrap().next().unwrap().unwrap();
     let packages = library.path().join("site-packages");
@@ -94,7 +94,7 @@ async fn an_environment_may_be_a_folder_an_interpreter_or_an_archive() {
     ];
     for (path, expected) in rows {
         model.execution_env(path);
-        let told = told(&mut *model.open()).await;
+        let told = strings(&mut *model.open()).await;
         assert!(Path::new(&told[0]).starts_with(expected), "{path}: {told:?}");
         assert_eq!(told[3], "inside", "{path}");
     }
@@ -172,12 +172,12 @@ async fn requirements_are_installed_once() {
     let wheel = model.files.model_dir.join("troupe_test_package-1.0-py3-none-any.whl");
     python(&["-c", WHEEL, wheel.to_str().unwrap()]);
     model.file("1/requirements.txt", &format!("# Of our own.\n{}\n", wheel.display()));
-    let first = told(&mut *model.open()).await;
+    let first = strings(&mut *model.open()).await;
     assert_eq!(first[3], "installed");
     assert!(Path::new(&first[0]).starts_with(&cache), "{first:?}");
     // Whoever installed again would miss it.
     fs::remove_file(&wheel).unwrap();
-    assert_eq!(told(&mut *model.open()).await, first);
+    assert_eq!(strings(&mut *model.open()).await, first);
     model.file("1/requirements.txt", &format!("{}\n# Changed.\n", wheel.display()));
     let text = model.open_error();
     assert!(text.contains("-m pip") && text.contains("troupe_test_package-1.0"), "{text}");
@@ -193,8 +193,8 @@ async fn a_fork_server_that_is_killed_is_replaced_with_its_workers() {
     (0..2).for_each(|_| health.join());
     let mut one = model.open_with(&health).unwrap();
     let mut other = model.open_with(&health).unwrap();
-    let before = told(&mut *one).await;
-    assert_eq!(told(&mut *other).await, before);
+    let before = strings(&mut *one).await;
+    assert_eq!(strings(&mut *other).await, before);
     let error = ask(&mut *one, send(1.0)).await.unwrap_err();
     let expected = "Model 'm': its fork server ended (signal: 9 (SIGKILL)) and took it along; ";
     assert!(error.to_string().contains(expected), "{error}");
@@ -202,7 +202,7 @@ async fn a_fork_server_that_is_killed_is_replaced_with_its_workers() {
     while !health.is_ready() || ask(&mut *other, send(0.0)).await.is_err() {
         tokio::task::yield_now().await;
     }
-    let after = told(&mut *one).await;
+    let after = strings(&mut *one).await;
     assert_ne!(after[2], before[2], "another parent");
-    assert_eq!(told(&mut *other).await, after, "the same for both");
+    assert_eq!(strings(&mut *other).await, after, "the same for both");
 }

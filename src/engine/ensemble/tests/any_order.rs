@@ -58,7 +58,8 @@ impl Dice {
     }
 }
 
-struct World {
+/// Clients and models that act in a random order, which the seed decides.
+struct RandomPlay {
     fixture: Fixture,
     dice: Dice,
     /// Whether models fail and clients leave.
@@ -76,12 +77,12 @@ struct World {
 struct Played {
     client: Client,
     number: i32,
-    told: Vec<String>,
+    received: Vec<String>,
     has_ended: bool,
 }
 
-impl World {
-    async fn new(mut fixture: Fixture, (_, ensembles): &Shape, seed: usize) -> World {
+impl RandomPlay {
+    async fn new(mut fixture: Fixture, (_, ensembles): &Shape, seed: usize) -> RandomPlay {
         const WINDOWS: [&str; 3] = [
             "",
             "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: '1' } }",
@@ -103,7 +104,7 @@ impl World {
         let dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (seed as u64) << 7);
         let (open, clients, made) = (Vec::new(), Vec::new(), HashMap::new());
         let (is_rough, held) = (seed.is_multiple_of(2), UnreturnedCredit::default());
-        World { fixture, dice, is_rough, models, open, clients, made, last: 0, held }
+        RandomPlay { fixture, dice, is_rough, models, open, clients, made, last: 0, held }
     }
 
     fn number(&mut self) -> i32 {
@@ -114,7 +115,7 @@ impl World {
     fn ask(&mut self) {
         let number = self.number();
         let client = self.fixture.stream("top", number);
-        self.clients.push(Played { client, number, told: Vec::new(), has_ended: false });
+        self.clients.push(Played { client, number, received: Vec::new(), has_ended: false });
     }
 
     /// One thing happens.
@@ -180,8 +181,8 @@ impl World {
             self.open.extend(asked.all().into_iter().map(|it| (*is_decoupled, it)));
         }
         for it in self.clients.iter_mut().filter(|it| !it.has_ended) {
-            let (told, has_ended) = it.client.all();
-            it.told.extend(told);
+            let (received, has_ended) = it.client.all();
+            it.received.extend(received);
             it.has_ended = has_ended;
         }
     }
@@ -190,8 +191,9 @@ impl World {
     async fn finish(&mut self) {
         let mut idle = 0;
         while idle < 3 {
-            let told = |it: &World| it.clients.iter().map(|it| it.told.len()).sum::<usize>();
-            let (before, was_idle) = (told(self), self.open.is_empty());
+            let received =
+                |it: &RandomPlay| it.clients.iter().map(|it| it.received.len()).sum::<usize>();
+            let (before, was_idle) = (received(self), self.open.is_empty());
             for (is_decoupled, open) in std::mem::take(&mut self.open) {
                 if is_decoupled { open.end() } else { open.echo() }
             }
@@ -202,13 +204,13 @@ impl World {
             }
             later().await;
             self.settle().await;
-            idle = if was_idle && told(self) == before { idle + 1 } else { 0 };
+            idle = if was_idle && received(self) == before { idle + 1 } else { 0 };
         }
         self.clients.iter_mut().for_each(|it| it.client.taken.clear());
         self.settle().await;
     }
 
-    /// What the client would be told if nothing failed.
+    /// What the client would be received if nothing failed.
     fn expected(&self, depth: usize, number: i32, all: &mut Vec<i32>) {
         if depth == 0 {
             return all.push(number);
@@ -218,12 +220,12 @@ impl World {
         }
     }
 
-    fn check(&self, depth: usize, told: &Played, name: &str) {
-        let Played { client, number, told, has_ended } = told;
-        assert!(has_ended, "{name}: a client waits; it was told {told:?}");
+    fn check(&self, depth: usize, received: &Played, name: &str) {
+        let Played { client, number, received, has_ended } = received;
+        assert!(has_ended, "{name}: a client waits; it was received {received:?}");
         let mut expected = Vec::new();
         self.expected(depth, *number, &mut expected);
-        let (last, parts) = told.split_last().unwrap_or_else(|| panic!("{name}: no end"));
+        let (last, parts) = received.split_last().unwrap_or_else(|| panic!("{name}: no end"));
         let mut numbers: Vec<i32> = parts.iter().map(|it| first(it)).collect();
         let is_error = last.starts_with("last in ") || last.ends_with("cancelled");
         if is_error {
@@ -250,30 +252,30 @@ fn each_request_ends_once_and_in_order_and_leaves_nothing() {
         for seed in 0..24 {
             on_one_thread(|fixture| async move {
                 let name = format!("shape {index}, seed {seed}");
-                let mut world = World::new(fixture, shape, seed).await;
+                let mut play = RandomPlay::new(fixture, shape, seed).await;
                 for _ in 0..60 {
-                    world.act();
-                    world.settle().await;
+                    play.act();
+                    play.settle().await;
                 }
-                world.finish().await;
-                assert!(world.open.is_empty(), "{name}: models are asked without end");
-                world.clients.iter().for_each(|it| world.check(shape.0, it, &name));
-                assert!(world.held.is(0), "{name}: credit is held");
+                play.finish().await;
+                assert!(play.open.is_empty(), "{name}: models are asked without end");
+                play.clients.iter().for_each(|it| play.check(shape.0, it, &name));
+                assert!(play.held.is(0), "{name}: credit is held");
 
                 // The windows are as they were.
-                let before = world.clients.len();
-                world.is_rough = false;
-                let at_once = world.fixture.limit.max(1) as usize;
-                (0..at_once).for_each(|_| world.ask());
-                world.settle().await;
-                assert_eq!(world.open.len(), at_once, "{name}: not all have begun");
+                let before = play.clients.len();
+                play.is_rough = false;
+                let at_once = play.fixture.limit.max(1) as usize;
+                (0..at_once).for_each(|_| play.ask());
+                play.settle().await;
+                assert_eq!(play.open.len(), at_once, "{name}: not all have begun");
                 for _ in 0..25 {
-                    world.act();
-                    world.settle().await;
+                    play.act();
+                    play.settle().await;
                 }
-                world.finish().await;
-                world.clients[before..].iter().for_each(|it| world.check(shape.0, it, &name));
-                assert!(world.held.is(0), "{name}: credit is held at last");
+                play.finish().await;
+                play.clients[before..].iter().for_each(|it| play.check(shape.0, it, &name));
+                assert!(play.held.is(0), "{name}: credit is held at last");
             });
         }
     }
