@@ -128,16 +128,13 @@ impl Batcher {
         }
     }
 
-    /// Runs a request at once; gives it back if it has to be queued.
-    fn run_now(&mut self, pending: Pending) -> Option<Pending> {
+    /// Runs a request at once, past the scheduler.
+    fn run_now(&self, slot: usize, pending: Pending) {
         if let Some(error) = pending.request.context.stopped() {
-            self.reject([Rejected { pending, error }]);
-            return None;
+            return self.reject([Rejected { pending, error }]);
         }
         self.stats.pending.fetch_sub(1, Ordering::Relaxed);
-        let left = self.pool.run_now(pending)?;
-        self.stats.pending.fetch_add(1, Ordering::Relaxed);
-        Some(left)
+        self.pool.run_now(slot, pending);
     }
 
     fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
@@ -184,9 +181,12 @@ async fn sweep(batcher: WeakAddr<Batcher>) {
 impl Handler<Pending> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, pending: Pending, ctx: &mut Self::Context) {
-        let left = if self.is_immediate { self.run_now(pending) } else { Some(pending) };
-        let Some(mut pending) = left else { return };
+    fn handle(&mut self, mut pending: Pending, ctx: &mut Self::Context) {
+        if self.is_immediate
+            && let Some(slot) = self.pool.immediate_slot()
+        {
+            return self.run_now(slot, pending);
+        }
         if let Some(order) = &mut self.order {
             pending.reply = order.enter(pending.reply);
         }

@@ -119,8 +119,12 @@ impl InstanceHandle {
         self.instance.borrow_mut().start(work, slot)
     }
 
-    pub(super) fn run_now(&self, pending: Pending) -> Option<Pending> {
-        self.instance.borrow_mut().run_now(pending)
+    pub(super) fn runs_now(&self) -> bool {
+        self.instance.borrow().runs_now()
+    }
+
+    pub(super) fn run_now(&self, pending: Pending) {
+        self.instance.borrow_mut().run_now(pending);
     }
 
     pub(super) fn take_back(&self, returned: ReturnedModel) {

@@ -13,9 +13,15 @@ pub(super) trait Engine {
     /// Runs or starts all groups, and sees to it that everyone in them is answered.
     fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress;
 
-    /// Runs one request before this returns; gives it back if that may take long.
-    fn run_now(&mut self, pending: Pending) -> Option<Pending> {
-        Some(pending)
+    /// Is every request executed before the call returns?
+    fn runs_now(&self) -> bool {
+        false
+    }
+
+    /// Runs one request before this returns, if it `runs_now`: else the request is dropped, which
+    /// answers it.
+    fn run_now(&mut self, pending: Pending) {
+        drop(pending);
     }
 
     /// Takes back the model that was lent with the last work.
@@ -51,6 +57,4 @@ pub(super) struct Capacity {
     pub(super) concurrency: Option<NonZeroUsize>,
     /// Work can wait in front of it while it executes: it is in another process.
     pub(super) has_queue: bool,
-    /// Work is executed before its handover returns.
-    pub(super) is_inline: bool,
 }

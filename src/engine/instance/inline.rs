@@ -1,7 +1,7 @@
 //! The inline engine: executes in its batcher's thread, for models that take microseconds.
 
 use super::{
-    engine::{Capacity, Engine, EngineProgress},
+    engine::{Engine, EngineProgress},
     local::LocalModel,
     slot::OfferedSlot,
     work::InstanceWork,
@@ -16,12 +16,11 @@ impl Engine for Inline {
         EngineProgress::Finished(None)
     }
 
-    fn run_now(&mut self, pending: Pending) -> Option<Pending> {
-        self.0.run_alone(pending);
-        None
+    fn runs_now(&self) -> bool {
+        true
     }
 
-    fn capacity(&self) -> Capacity {
-        Capacity { is_inline: true, ..Capacity::default() }
+    fn run_now(&mut self, pending: Pending) {
+        self.0.run_alone(pending);
     }
 }

@@ -74,7 +74,7 @@ impl InstancePool {
 
     /// Do all instances execute before a handover returns? Then no work ever waits for one.
     pub fn is_inline(&self) -> bool {
-        self.instances.iter().all(|instance| instance.capacity().is_inline)
+        self.instances.iter().all(InstanceHandle::runs_now)
     }
 
     /// Can answers overtake each other?
@@ -136,13 +136,14 @@ impl InstancePool {
         }
     }
 
-    /// Runs one request at once; gives it back if no instance can.
-    pub fn run_now(&self, pending: Pending) -> Option<Pending> {
-        let mut left = pending;
-        for instance in &self.instances {
-            left = instance.run_now(left)?;
-        }
-        Some(left)
+    /// A slot whose instance executes in this thread, right now; `None` if none is up.
+    pub fn immediate_slot(&self) -> Option<usize> {
+        self.instances.iter().position(InstanceHandle::runs_now)
+    }
+
+    /// Runs one request before this returns, in an immediate slot.
+    pub fn run_now(&self, slot: usize, pending: Pending) {
+        self.instances[slot].run_now(pending);
     }
 
     /// A slot has room again.

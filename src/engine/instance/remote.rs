@@ -72,7 +72,7 @@ impl Engine for RemoteModel {
 
     fn capacity(&self) -> Capacity {
         let concurrency = self.remote.concurrency();
-        Capacity { concurrency, has_queue: true, is_inline: false }
+        Capacity { concurrency, has_queue: true }
     }
 
     fn worker(&mut self) -> Option<&mut dyn Remote> {

@@ -113,19 +113,18 @@ impl Instance {
         }
     }
 
-    /// Runs one request before this returns; gives it back if it cannot. The instance may be down
-    /// afterwards.
-    pub(super) fn run_now(&mut self, pending: Pending) -> Option<Pending> {
-        let InstanceState::Up(engine) = &mut self.state else { return Some(pending) };
+    /// Is it up, and does it execute before a call of it returns?
+    pub(super) fn runs_now(&self) -> bool {
+        matches!(&self.state, InstanceState::Up(engine) if engine.runs_now())
+    }
+
+    /// Runs one request before this returns, if it `runs_now`: else the request is dropped, which
+    /// answers it. The instance may be down afterwards.
+    pub(super) fn run_now(&mut self, pending: Pending) {
+        let InstanceState::Up(engine) = &mut self.state else { return };
         match caught(|| engine.run_now(pending)) {
-            Ok(left) => {
-                self.is_proven |= left.is_none();
-                left
-            }
-            Err(panic) => {
-                self.ended(&format!("it panicked: {panic}"));
-                None
-            }
+            Ok(()) => self.is_proven = true,
+            Err(panic) => self.ended(&format!("it panicked: {panic}")),
         }
     }
 
