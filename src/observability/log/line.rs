@@ -83,15 +83,25 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_plain)
 }
 
+/// What is written of a target, in two parts: all our targets begin with `troupe::`, whichever
+/// crate of the workspace logs, so that filters of logs need not know the crates.
+fn public_target(target: &str) -> (&'static str, &str) {
+    match target.strip_prefix("troupe_") {
+        Some(rest) => ("troupe::", rest),
+        None => ("", target),
+    }
+}
+
 fn object(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> fmt::Result {
+    let (prefix, target) = public_target(record.target);
     write!(
         line,
-        "{{\"time\":\"{}.{:06}Z\",\"level\":\"{}\",\"pid\":{},\"target\":\"{}\"",
+        "{{\"time\":\"{}.{:06}Z\",\"level\":\"{}\",\"pid\":{},\"target\":\"{prefix}{}\"",
         IsoTime(utc(now)),
         now.subsec_micros(),
         record.level,
         std::process::id(),
-        Escaped(record.target, true)
+        Escaped(target, true)
     )?;
     if let Some((file, number)) = record.place.rsplit_once(':') {
         let number = number.parse::<u32>().unwrap_or(0);
@@ -194,6 +204,21 @@ mod tests {
         check(LogFormat::Iso8601, &record, &format!("2024-01-31T12:34:56Z W{rest}"));
         let json = r#"{"time":"2024-01-31T12:34:56.123456Z","level":"WARN","pid":PID,"target":"troupe::x","file":"file.rs","line":12,"message":"two words","model":"m","why":"a \"b\"","none":"","count":3}"#;
         check(LogFormat::Json, &record, json);
+    }
+
+    #[test]
+    fn targets_do_not_tell_which_crate_logs() {
+        for (target, expected) in [
+            ("troupe::server::drain", "troupe::server::drain"),
+            ("troupe_repository::operation::run", "troupe::repository::operation::run"),
+            ("hyper::client", "hyper::client"),
+        ] {
+            let switches = Switches::default();
+            let format = Some(LogFormat::Json);
+            switches.change(&LogChange { format, ..LogChange::default() });
+            let line = write(&LogRecord { target, ..record("", Vec::new()) }, &switches, WHEN);
+            assert!(line.contains(&format!("\"target\":\"{expected}\"")), "{line}");
+        }
     }
 
     #[test]
