@@ -190,8 +190,8 @@ def arguments():
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
                                             "onnx", "metrics", "traces", "builds", "startup",
                                             "memory", "size"])
-    parser.add_argument("--troupe", default=os.path.join(target, "release", "troupe"),
-                        metavar="BINARY", help="the release build to measure")
+    parser.add_argument("--troupe", default=os.path.join(target, "dist", "troupe"),
+                        metavar="BINARY", help="the build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
                         metavar="FOLDER", help="where `setup` puts, or has put, the real Triton")
     parser.add_argument("--models", default=os.path.join(HERE, "models"), metavar="REPOSITORY")

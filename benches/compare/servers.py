@@ -104,7 +104,7 @@ def start_troupe(binary, repository, how, log):
     """troupe with an interpreter for Python models, the same as Triton's, and more flags."""
     python, flags = how
     if not os.access(binary, os.X_OK):
-        raise Failed(f"{binary} is missing: cargo build --release, or --troupe=PATH")
+        raise Failed(f"{binary} is missing: cargo build --profile=dist, or --troupe=PATH")
     command = [binary, f"--model-repository={repository}", *flags]
     if python:
         command.append(f"--backend-config=python,python={python}")

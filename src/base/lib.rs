@@ -1,5 +1,8 @@
 //! The ground everything stands on: errors, tensors, requests, configs, counts, and what a model
 //! is.
+//!
+//! What a request calls several times is `#[inline]`: a release build has no link-time optimisation,
+//! so other crates would call it.
 
 pub mod backend;
 pub mod model;

@@ -97,6 +97,7 @@ impl Scope {
 impl Context {
     /// Why no more work on the request is worth starting: its caller has gone, a sibling step
     /// failed, or its deadline is over.
+    #[inline]
     pub fn stopped(&self) -> Option<Error> {
         if self.scope.is_cancelled() {
             Some(Error::cancelled())
@@ -106,6 +107,7 @@ impl Context {
     }
 
     /// The same without the reason.
+    #[inline]
     pub fn is_stopped(&self) -> bool {
         self.scope.is_cancelled() || self.is_late()
     }
@@ -156,6 +158,7 @@ pub enum Wanted {
 
 impl Wanted {
     /// Is output `index` asked for?
+    #[inline]
     pub fn has(&self, index: usize) -> bool {
         match self {
             Wanted::All => true,
@@ -179,11 +182,13 @@ pub struct Request {
 
 impl Request {
     /// What the request adds to a batch: its rows, or 1 for models that do not batch.
+    #[inline]
     pub fn rows(&self) -> u32 {
         self.batch.max(1)
     }
 
     /// What the request adds to statistics: its rows, or 0 for a warm-up.
+    #[inline]
     pub fn counted_rows(&self) -> u32 {
         if self.context.is_warmup { 0 } else { self.rows() }
     }

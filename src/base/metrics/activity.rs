@@ -77,6 +77,7 @@ impl EnsembleActivity {
     }
 
     /// Counts a tensor of `bytes` that was put into a slot.
+    #[inline]
     pub fn record_tensor(&self, slot: usize, bytes: usize, now: Instant) {
         self.tensors[slot].add(bytes as u64, now);
     }
@@ -89,11 +90,13 @@ impl EnsembleActivity {
 
 impl StepActivity {
     /// Counts a request handed to the step's model.
+    #[inline]
     pub fn request_started(&self) {
         self.begun.fetch_add(1, Relaxed);
     }
 
     /// Counts its answer, or its failure, after `elapsed`.
+    #[inline]
     pub fn request_ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
         self.ended.fetch_add(1, Relaxed);
         match error {

@@ -74,6 +74,7 @@ pub struct StepDurations {
 impl StepDurations {
     /// Divides `whole`, the time of the step: what is neither queue nor compute is edge. Times of
     /// parallel executions, which together may be longer than `whole`, are scaled to fit.
+    #[inline]
     pub fn of(whole: Duration, queue: Duration, compute: Duration) -> StepDurations {
         let known = queue + compute;
         if known <= whole {
@@ -125,16 +126,19 @@ impl StepMetrics {
     }
 
     /// Whether anything is counted.
+    #[inline]
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
     /// Counts a request that is handed to the step's model.
+    #[inline]
     pub fn started(&self, now: Instant) -> Option<AgeToken> {
         self.0.as_ref().map(|it| it.in_flight.enter(now))
     }
 
     /// Counts the model's answer; `token` is what `started` returned.
+    #[inline]
     pub fn finished(&self, token: Option<AgeToken>, durations: &StepDurations) {
         let (Some(series), Some(token)) = (&self.0, token) else { return };
         series.in_flight.leave(token);
@@ -167,6 +171,7 @@ impl EnsembleMetrics {
     }
 
     /// Whether anything is counted.
+    #[inline]
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -180,6 +185,7 @@ impl EnsembleMetrics {
 
     /// The same, with the overhead: `busy` is the time that the steps on the critical path spent in
     /// queues and executions.
+    #[inline]
     pub fn answered_with(&self, whole: Duration, busy: Duration) {
         if let Some(series) = &self.0 {
             observe(&series.histograms, [whole, whole.saturating_sub(busy)]);

@@ -171,7 +171,7 @@ impl Model {
         self.answers.readiness().into_iter().chain(steps).collect()
     }
 
-    /// What happens inside it right now; `None` if it is no ensemble.
+    /// What happens inside it right now; `None` if it is not an ensemble.
     pub fn live(&self) -> Option<&Arc<EnsembleActivity>> {
         self.answers.live()
     }

@@ -15,6 +15,7 @@ pub enum BatchFit {
 
 /// How the request fits, and how many rows it has; 0 for a model that does not batch. `most` is the
 /// model's `max_batch_size`.
+#[inline]
 pub fn batch_fit(most: u32, request: &Request) -> (BatchFit, u32) {
     if most == 0 {
         return (BatchFit::Fits, 0);

@@ -39,6 +39,7 @@ pub struct Part {
 
 impl Response {
     /// What an instance said: its errors and what it left out have its name.
+    #[inline]
     pub fn of_instance(result: Result<Response>, name: &Arc<str>) -> Result<Response> {
         match result {
             Ok(response) if response.outputs.iter().any(Option::is_none) => {
@@ -178,6 +179,7 @@ impl Reply {
     }
 
     /// Counts the answer in a model's statistics.
+    #[inline]
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
         self.guard = Some(RequestGuard::new(stats, self.since));
         self
@@ -196,6 +198,7 @@ impl Reply {
     }
 
     /// Sets the time when work on the request began: its first response took the time from there.
+    #[inline]
     pub fn begun(&mut self, now: Instant) {
         if let Some(guard) = &mut self.guard {
             guard.begun(now);
@@ -203,11 +206,13 @@ impl Reply {
     }
 
     /// When the request reached the model.
+    #[inline]
     pub fn since(&self) -> Instant {
         self.since
     }
 
     /// May it be given any number of responses?
+    #[inline]
     pub fn takes_many(&self) -> bool {
         self.to.as_ref().is_some_and(|it| it.takes_many())
     }
@@ -258,6 +263,7 @@ impl Reply {
     }
 
     /// The same for whoever has just looked at the clock.
+    #[inline]
     pub fn answer_at(mut self, result: Result<Response>, now: Instant) {
         self.send(result, now);
     }

@@ -45,6 +45,7 @@ impl Default for AgeTracker {
 
 impl AgeTracker {
     /// Counts an item that enters; its token must be given to `leave` once.
+    #[inline]
     pub fn enter(&self, now: Instant) -> AgeToken {
         let now = nanoseconds(now);
         let current = self.current.load(Relaxed);
@@ -59,6 +60,7 @@ impl AgeTracker {
     }
 
     /// Counts an item that leaves.
+    #[inline]
     pub fn leave(&self, token: AgeToken) {
         self.counts.this_thread().subtract(token.0, 1);
     }

@@ -181,6 +181,7 @@ impl Statistics {
     }
 
     /// Counts a request that was answered after `elapsed`.
+    #[inline]
     pub fn success(&self, timing: &Timing, elapsed: Duration) {
         self.success.add(elapsed);
         self.queue.add(timing.queue);
@@ -200,6 +201,7 @@ impl Statistics {
 
     /// Counts an execution of `rows` rows in all that ended at `now`; `timing.queue` is ignored.
     /// One without rows was a warm-up and is not counted.
+    #[inline]
     pub fn execution(&self, rows: u32, timing: &Timing, now: Instant) {
         if rows == 0 {
             return;

@@ -76,6 +76,7 @@ pub struct HistoryPoint {
 
 impl RecentStatistics {
     /// Counts a request that was answered, or failed, after `elapsed`.
+    #[inline]
     pub fn ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
         let work = self.window.at(now);
         match error {
@@ -91,6 +92,7 @@ impl RecentStatistics {
     }
 
     /// Adds time in which an instance was busy.
+    #[inline]
     pub fn busy_for(&self, time: Duration, now: Instant) {
         self.window.at(now).busy.fetch_add(time.as_nanos() as u64, Relaxed);
     }

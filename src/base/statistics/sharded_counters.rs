@@ -38,6 +38,7 @@ impl ShardedCounters {
     }
 
     /// The shard of the current thread, for several additions at a time.
+    #[inline]
     pub fn this_thread(&self) -> ThreadShard<'_> {
         let place = self.own.get(thread());
         let cells = place
@@ -60,6 +61,7 @@ impl ShardedCounters {
 
 impl ThreadShard<'_> {
     /// Adds to one of the counters.
+    #[inline]
     pub fn add(&self, place: usize, more: u64) {
         let cell = &self.cells[place];
         if self.is_own {
@@ -71,6 +73,7 @@ impl ThreadShard<'_> {
     }
 
     /// Subtracts from one of the counters what this or another thread has added.
+    #[inline]
     pub fn subtract(&self, place: usize, less: u64) {
         self.add(place, less.wrapping_neg());
     }

@@ -4,6 +4,7 @@ use super::{Shape, Tensor};
 
 /// Adds or takes the batch dimension where producer and reader disagree about it; `dims` are the
 /// reader's, without a batch. What does not fit is passed on as it is: the reader will say why.
+#[inline]
 pub fn adapt_batch_dim(tensor: Tensor, batch: u32, reader_batches: bool, dims: &[i64]) -> Tensor {
     let is_batched = batch != 0;
     if is_batched == reader_batches {

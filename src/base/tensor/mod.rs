@@ -67,23 +67,28 @@ impl Tensor {
     }
 
     /// The element type.
+    #[inline]
     pub fn dtype(&self) -> DataType {
         self.dtype
     }
     /// Dimensions, the batch included.
+    #[inline]
     pub fn shape(&self) -> &[i64] {
         &self.shape
     }
     /// The raw little-endian elements.
+    #[inline]
     pub fn data(&self) -> &Bytes {
         &self.data
     }
     /// The segment the bytes lie in and where, if they do.
+    #[inline]
     pub fn segment(&self) -> Option<(&Arc<Lease>, usize)> {
         let lease = self.lease.as_ref()?.lease();
         Some((lease, lease.offset_of(&self.data)?))
     }
     /// Rows of the first dimension, 0 for a scalar.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.shape.first().map_or(0, |rows| *rows as usize)
     }

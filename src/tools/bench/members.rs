@@ -11,7 +11,7 @@ use troupe_proto::inference::{
     ModelConfig, model_config::SchedulingChoice, model_instance_group::Kind,
 };
 
-/// An ensemble of more models than this is no ensemble.
+/// More composing models than this are an error: an ensemble would not have them.
 const MAX_MEMBERS: usize = 1000;
 
 /// One model that takes part.
