@@ -38,10 +38,9 @@ def run(options, start_sides, native):
             wanted = [row for row in wanted if options.wants(row[0].name, row[2])]
             if not wanted:
                 continue
-            options.models_now, options.flags = folder, (f"--http-thread-count={threads}",)
             say(f"== {name} models, {threads} engine threads")
             with contextlib.ExitStack() as stack:
-                sides = start_sides(options, stack)
+                sides = start_sides(options, stack, folder, (f"--http-thread-count={threads}",))
                 race = Race(options)
                 for case, protocol, clients in wanted:
                     pair = [Side(side, server, case) for side, server in sides]

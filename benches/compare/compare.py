@@ -147,12 +147,12 @@ def single(options):
     print(report.figures(results, options.out, options.command))
 
 
-def start_sides(options, stack):
+def start_sides(options, stack, models="", flags=()):
     """Both servers, running and ready, with their names; the same one twice shows the noise."""
     started = []
     for index, text in enumerate(options.sides.split(",")):
         name, _, binary = text.partition("=")
-        server = start(options, name, options.models_now or options.models, binary, options.flags)
+        server = start(options, name, models or options.models, binary, flags)
         stack.enter_context(server)
         say(f"{name} is ready after {server.wait_ready():.2f} s")
         taken = any(name == other for other, _ in started)
@@ -211,7 +211,6 @@ def arguments():
     parser.add_argument("--wait-quiet", type=float, default=0, metavar="SECONDS",
                         help="before each run, wait up to so long for an idle machine")
     options = parser.parse_args()
-    options.models_now, options.flags = "", ()
     options.rounds, options.seconds = max(1, options.rounds), max(1, options.seconds)
     python = servers.triton_python(options.triton)
     options.python = python if os.access(python, os.X_OK) else sys.executable

@@ -53,37 +53,51 @@ struct Flush;
 #[rtype(result = "()")]
 struct Sweep;
 
+/// Work for one slot, or why there is none yet.
+struct Gathered {
+    slot: usize,
+    work: InstanceWork,
+    /// A batch waits for company until then.
+    delayed_until: Option<Instant>,
+}
+
 impl Batcher {
     /// Hands batches to free slots until none waits that may run.
     fn dispatch(&mut self) {
+        let mut delayed_until = None;
         while self.scheduler.len() != 0
             && let Some(offered) = self.pool.acquire()
         {
             let now = Instant::now();
-            let (slot, work) = self.gather(offered, now);
-            if work.0.is_empty() {
+            let gathered = self.gather(offered, now);
+            if gathered.work.0.is_empty() {
+                delayed_until = gathered.delayed_until;
                 break;
             }
-            self.pool.start(slot, work, now, &self.inbox);
+            self.pool.start(gathered.slot, gathered.work, now, &self.inbox);
         }
-        self.expire_due();
+        // There is one timer: it is set for whatever comes first.
+        let due = self.expire_due();
+        if let Some(first) = delayed_until.into_iter().chain(due).min() {
+            self.wake_at(first);
+        }
     }
 
-    /// Rejects what has waited too long, if the scheduler has a time for that.
-    fn expire_due(&mut self) {
-        let Some(due) = self.scheduler.next_due() else { return };
+    /// Rejects what has waited too long, if the scheduler has a time for that; says when the next
+    /// will have.
+    fn expire_due(&mut self) -> Option<Instant> {
+        let due = self.scheduler.next_due()?;
         let now = Instant::now();
         if due <= now {
             let expired = self.scheduler.expire(now);
             self.reject(expired);
         }
-        if let Some(due) = self.scheduler.next_due() {
-            self.wake_at(due);
-        }
+        self.scheduler.next_due()
     }
 
     /// Batches for one slot: the offered one unless the scheduler names another.
-    fn gather(&mut self, offered: usize, now: Instant) -> (usize, InstanceWork) {
+    fn gather(&mut self, offered: usize, now: Instant) -> Gathered {
+        let mut delayed_until = None;
         let most = self.pool.handover_size(self.scheduler.len());
         let mut slot = offered;
         let mut batches = Vec::with_capacity(most);
@@ -103,14 +117,14 @@ impl Batcher {
                 Decision::Delay { until, reason } => {
                     if batches.is_empty() {
                         tracing::trace!(model = %self.config.name, reason, "a batch is delayed");
-                        self.wake_at(until);
+                        delayed_until = Some(until);
                     }
                     break;
                 }
                 Decision::Idle => break,
             }
         }
-        (slot, InstanceWork(batches))
+        Gathered { slot, work: InstanceWork(batches), delayed_until }
     }
 
     fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
