@@ -14,19 +14,22 @@ use prost_reflect::{DescriptorPool, MessageDescriptor};
     clippy::unwrap_used,
     reason = "generated code"
 )]
-pub mod inference {
-    tonic::include_proto!("inference");
-}
+#[rustfmt::skip]
+#[path = "generated/inference.rs"]
+pub mod inference;
 
 /// The encoded `FileDescriptorSet`, for server reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// The same descriptors, decoded.
 pub static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(DESCRIPTORS).expect("our own build script wrote the descriptors")
+    DescriptorPool::decode(DESCRIPTORS).expect("a test compares the descriptors with proto/")
 });
 
 /// Describes `ModelConfig`: what config.pbtxt may say.
 pub fn model_config() -> MessageDescriptor {
     POOL.get_message_by_name("inference.ModelConfig").expect("proto/model_config.proto defines it")
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,6 @@ const ONLY_HERE: &[(&str, &[&str])] = &[
             "server",
             "main.rs",
             "observability/telemetry/file.rs",
-            "proto/build.rs",
         ],
     ),
     ("opentelemetry::", &["observability/telemetry"]),

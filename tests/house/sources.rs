@@ -31,9 +31,11 @@ pub(crate) fn exists(path: &Path) -> bool {
     top().join(path).exists()
 }
 
-/// Rust files below a folder, sorted.
+/// Rust files below a folder, sorted; but those that a generator wrote.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    files(folder, "rs")
+    let mut found = files(folder, "rs");
+    found.retain(|file| !file.components().any(|part| part.as_os_str() == "generated"));
+    found
 }
 
 /// Files with an extension below a folder, sorted.
