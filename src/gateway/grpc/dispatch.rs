@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::ready,
     sync::Arc,
     task::{Context, Poll},
     time::Instant,
@@ -9,7 +10,6 @@ use std::{
 
 use tonic::{
     body::Body,
-    codec::CompressionEncoding,
     codegen::{
         BoxFuture, Service,
         http::{Request, Response},
@@ -21,8 +21,8 @@ use tonic_reflection::server::Builder;
 
 use super::{
     deadline,
-    frames::LimitedBody,
     health::WholeServer,
+    message::guarded,
     observe::{self, CallTimes},
     service::Inference,
 };
@@ -38,27 +38,23 @@ const MAX_MESSAGE: usize = i32::MAX as usize;
 #[derive(Clone)]
 pub(super) struct Dispatcher {
     inference: GrpcInferenceServiceServer<Inference>,
-    /// The same for requests that say they are compressed: they may inflate to less.
-    inflating: GrpcInferenceServiceServer<Inference>,
     others: Routes,
     tracer: Arc<Tracer>,
+    /// Most bytes of a message.
+    limit: usize,
 }
 
 impl Dispatcher {
     /// All services of the gateway.
     pub(super) fn new(state: ServerState, inference: Inference) -> Dispatcher {
-        let inference = Arc::new(inference);
-        let server = |limit| {
-            GrpcInferenceServiceServer::from_arc(inference.clone())
-                .accept_compressed(CompressionEncoding::Gzip)
-                .accept_compressed(CompressionEncoding::Deflate)
-                .max_decoding_message_size(limit)
-                .max_encoding_message_size(MAX_MESSAGE)
-        };
+        // What is decoded was bounded before.
+        let server = GrpcInferenceServiceServer::new(inference)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
         Dispatcher {
-            inference: server(MAX_MESSAGE),
-            inflating: server(state.settings.max_input_size),
+            inference: server,
             tracer: state.tracer.clone(),
+            limit: state.settings.max_input_size.min(MAX_MESSAGE),
             others: others(state),
         }
     }
@@ -88,13 +84,15 @@ impl Service<Request<Body>> for Dispatcher {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if !request.uri().path().starts_with("/inference.GRPCInferenceService/") {
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let is_inference = request.uri().path().starts_with("/inference.GRPCInferenceService/");
+        let mut request = match guarded(request, self.limit) {
+            Ok(request) => request,
+            Err(status) => return Box::pin(ready(Ok(status.into_http()))),
+        };
+        if !is_inference {
             return Box::pin(self.others.call(request));
         }
-        let is_compressed =
-            request.headers().get("grpc-encoding").is_some_and(|it| it != "identity");
-        let server = if is_compressed { &mut self.inflating } else { &mut self.inference };
         let deadline = deadline::of(request.headers());
         let is_traced = self.tracer.is_on();
         if is_traced || deadline.is_some() {
@@ -102,7 +100,7 @@ impl Service<Request<Body>> for Dispatcher {
             let deadline = deadline.map(|deadline| deadline.into_std());
             request.extensions_mut().insert(CallTimes { arrived, deadline });
         }
-        let call = server.call(request.map(|body| LimitedBody::new(body, MAX_MESSAGE)));
+        let call = self.inference.call(request);
         let call = if is_traced { observe::sent(call) } else { call };
         match deadline {
             Some(deadline) => deadline::limit(deadline, call),

@@ -4,11 +4,11 @@ mod contents;
 mod convert;
 mod deadline;
 mod dispatch;
-mod frames;
 mod health;
 mod infer;
 mod listen;
 mod logging;
+mod message;
 mod messages;
 mod observe;
 mod parameters;
@@ -36,10 +36,10 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 /// Calls of one connection at a time; gRPC clients put all of theirs on one.
-const MAX_CALLS_PER_CONNECTION: u32 = 1 << 14;
+const MAX_CALLS_PER_CONNECTION: u32 = 1 << 10;
 
 /// Calls a client may take back before they were looked at: bursts of cancels are no attack yet.
-const MAX_CANCELLED_UNSEEN: usize = 1 << 10;
+const MAX_CANCELLED_UNSEEN: usize = 200;
 
 /// The actor that owns the listeners and their connections; it ends with its last address.
 pub struct GrpcGateway {

@@ -1,0 +1,103 @@
+//! Bodies for generated code: each message is handed on once it is there, inflated and walked.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use http_body::Frame;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::http::{HeaderMap, Request},
+};
+
+use super::{
+    arriving::Arriving,
+    inflate::{self, Coding},
+    walk::{self, Schema},
+};
+use crate::grpc::refusal::refuse;
+
+/// Most bytes of a message that is no inference and brings no files.
+const MAX_PLAIN_BYTES: usize = 1 << 20;
+
+/// The request with a body that is safe to decode; none of its messages is longer than `limit`
+/// bytes, also once inflated.
+pub(in crate::grpc) fn guarded(
+    request: Request<Body>,
+    limit: usize,
+) -> Result<Request<Body>, Status> {
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+    let is_large = matches!(method, "RepositoryModelLoad" | "ModelInfer" | "ModelStreamInfer");
+    let limit = if is_large { limit } else { limit.min(MAX_PLAIN_BYTES) };
+    let schema = walk::schema_of(method);
+    let (mut head, body) = request.into_parts();
+    let coding = coding_of(&mut head.headers)?;
+    let source = GuardedMessages { arriving: Arriving::new(body), coding, limit, schema };
+    let messages = stream::unfold(source, |mut source| async move {
+        let message = source.next().await.transpose()?;
+        Some((message, source))
+    });
+    let body = GuardedBody { messages: messages.boxed(), ready: VecDeque::new() };
+    Ok(Request::from_parts(head, Body::new(body)))
+}
+
+/// What messages are compressed with. Whoever decodes them sees them inflated, so the header goes.
+fn coding_of(headers: &mut HeaderMap) -> Result<Coding, Status> {
+    let coding = inflate::coding_of(headers)?;
+    headers.remove("grpc-encoding");
+    Ok(coding)
+}
+
+struct GuardedMessages {
+    arriving: Arriving,
+    coding: Coding,
+    limit: usize,
+    schema: &'static Schema,
+}
+
+impl GuardedMessages {
+    async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(header) = self.arriving.header(self.limit).await? else { return Ok(None) };
+        let mut message = self.arriving.take(header.length).await?;
+        if header.is_compressed {
+            message = inflate::inflate(self.coding, message, self.limit).await?;
+        }
+        walk::check(&message, self.schema).map_err(refuse)?;
+        Ok(Some(message))
+    }
+}
+
+struct GuardedBody {
+    messages: BoxStream<'static, Result<Bytes, Status>>,
+    ready: VecDeque<Bytes>,
+}
+
+impl http_body::Body for GuardedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let GuardedBody { messages, ready } = self.get_mut();
+        if let Some(chunk) = ready.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+        }
+        messages.poll_next_unpin(cx).map(|message| {
+            let message = match message? {
+                Ok(message) => message,
+                Err(status) => return Some(Err(status)),
+            };
+            // No limit is above what 32 bits can say.
+            let [a, b, c, d] = (message.len() as u32).to_be_bytes();
+            ready.push_back(message);
+            Some(Ok(Frame::data(Bytes::copy_from_slice(&[0, a, b, c, d]))))
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! Inflates compressed messages, on a thread that may be held up, up to a limit.
+
+use std::io::Read;
+
+use bytes::Bytes;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use tokio::task::spawn_blocking;
+use tonic::{Status, codegen::http::HeaderMap};
+
+/// Even a small message may inflate a thousandfold, so it is not done on this thread.
+const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
+
+/// What the messages of a call are compressed with, those that are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::grpc) enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+}
+
+/// What `grpc-encoding` says.
+pub(in crate::grpc) fn coding_of(headers: &HeaderMap) -> Result<Coding, Status> {
+    let Some(name) = headers.get("grpc-encoding") else { return Ok(Coding::Identity) };
+    match name.as_bytes() {
+        b"identity" => Ok(Coding::Identity),
+        b"gzip" => Ok(Coding::Gzip),
+        b"deflate" => Ok(Coding::Deflate),
+        other => {
+            let text = format!(
+                "Content is compressed with `{}` which isn't supported",
+                String::from_utf8_lossy(other)
+            );
+            let mut status = Status::unimplemented(text);
+            let known = "gzip,deflate,identity".parse().expect("it is ASCII");
+            status.metadata_mut().insert("grpc-accept-encoding", known);
+            Err(status)
+        }
+    }
+}
+
+/// The message as it was before the client compressed it; at most `limit` bytes.
+pub(super) async fn inflate(coding: Coding, message: Bytes, limit: usize) -> Result<Bytes, Status> {
+    if message.len() <= MAX_INFLATED_HERE_BYTES {
+        return inflate_here(coding, &message, limit);
+    }
+    let inflated = spawn_blocking(move || inflate_here(coding, &message, limit)).await;
+    inflated.map_err(|_| Status::unavailable("no thread is left for a compressed message"))?
+}
+
+fn inflate_here(coding: Coding, message: &[u8], limit: usize) -> Result<Bytes, Status> {
+    match coding {
+        // https://grpc.github.io/grpc/core/md_doc_compression.html
+        Coding::Identity => Err(Status::internal(
+            "protocol error: received message with compressed-flag but no grpc-encoding was \
+             specified",
+        )),
+        Coding::Gzip => read_all(MultiGzDecoder::new(message), limit),
+        Coding::Deflate => read_all(ZlibDecoder::new(message), limit),
+    }
+}
+
+fn read_all(from: impl Read, limit: usize) -> Result<Bytes, Status> {
+    let mut inflated = Vec::new();
+    let most = (limit as u64).saturating_add(1);
+    from.take(most)
+        .read_to_end(&mut inflated)
+        .map_err(|error| Status::internal(format!("Error decompressing: {error}")))?;
+    if limit < inflated.len() {
+        return Err(Status::resource_exhausted(format!(
+            "Error decompressing: size limit, of {limit} bytes, exceeded while decompressing \
+             message"
+        )));
+    }
+    Ok(inflated.into())
+}
