@@ -1,5 +1,6 @@
 //! The command line: serves until a signal, or runs a subcommand; owns exit codes and the log.
 
+mod descriptors;
 mod signals;
 
 use std::{
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
                 Ok(log) => {
                     let _written = log.flush_on_drop();
                     log::log_panics();
+                    descriptors::raise_limit();
                     serve(options.serve, log)
                 }
                 Err(text) => fail(&text),

@@ -2,6 +2,7 @@
 //! status codes.
 
 pub mod classify;
+pub mod connections;
 pub mod dashboard;
 mod error_details;
 pub mod graph;

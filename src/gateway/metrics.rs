@@ -15,7 +15,7 @@ use actix_web::{
 };
 
 use self::render::render;
-use super::{ServerState, dashboard};
+use super::{ServerState, connections, dashboard};
 use troupe_base::metrics::Metrics;
 
 /// The actor that owns the listener of the metrics and its connections.
@@ -35,14 +35,16 @@ impl MetricsGateway {
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
+                .wrap_fn(connections::mark_busy)
                 .app_data(source.clone())
                 .service(methods)
                 .configure(|app| dashboard::configure(app, &pages))
         })
+        .on_connect(connections::admit(state.settings.connections.clone()))
         .workers(1)
         .disable_signals();
         for address in addresses {
-            server = server.bind(address)?;
+            server = server.listen(connections::bind(*address, state.settings.stalled)?)?;
         }
         let addresses = server.addrs();
         let server = server.run();

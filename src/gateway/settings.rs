@@ -1,7 +1,8 @@
 //! What gateways are told at start.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use crate::connections::Connections;
 use troupe_base::{budget::Budget, tensor::SegmentPool};
 use troupe_observability::log::Log;
 
@@ -16,6 +17,11 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// `--allow-dashboard`: the metrics port has a page of live graphs.
     pub allow_dashboard: bool,
+    /// The connections of all gateways.
+    pub connections: Arc<Connections>,
+    /// `--stalled-connection-secs`: how long a client may send nothing of a request, or take
+    /// nothing of an answer; zero: for ever.
+    pub stalled: Duration,
     /// Where big request bodies are received when a worker process reads them.
     pub segments: Arc<SegmentPool>,
     /// What is logged, for those who ask and change it.

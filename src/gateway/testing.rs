@@ -1,8 +1,13 @@
 //! What the tests of all gateways share: a server without anything behind it.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 
-use super::settings::{DEFAULT_MAX_INPUT_SIZE, Settings};
+use super::{
+    connections::{ConnectionLimits, Connections},
+    settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
+};
 use troupe_base::{
     error::Result,
     model::Infer,
@@ -38,6 +43,8 @@ pub(super) fn settings(server_id: &str) -> Settings {
         max_input_size: DEFAULT_MAX_INPUT_SIZE,
         strict_readiness: true,
         allow_dashboard: true,
+        connections: Connections::new(ConnectionLimits::of_process(None)),
+        stalled: Duration::from_secs(30),
         segments: SegmentPool::new(0),
         log: Log::silent(),
         access_log: false,

@@ -203,6 +203,14 @@ pub struct ListenerArguments {
     /// Threads that serve requests and run ensembles [default: half the cores, at most 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub http_thread_count: Option<u32>,
+    /// Connections at a time, over all ports [default: three quarters of the descriptors that the
+    /// process may have]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_connections: Option<u32>,
+    /// Seconds after which a client is given up that sends nothing more of a request, or takes
+    /// nothing more of an answer; 0: never
+    #[arg(long, default_value_t = 30)]
+    pub stalled_connection_secs: u32,
     /// Bytes of the largest HTTP body, before and after inflating it
     #[arg(long, default_value_t = DEFAULT_MAX_INPUT_SIZE, value_parser = input_size)]
     pub http_max_input_size: usize,

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,6 +18,7 @@ use troupe_base::{
 use troupe_engine::engines::Engines;
 use troupe_gateway::{
     ServerState,
+    connections::Connections,
     grpc::{self, GrpcGateway},
     http::{self, HttpGateway},
     metrics::{self, MetricsGateway},
@@ -52,6 +54,7 @@ impl Listeners {
         &mut self,
         options: &Serve,
         cell: &http::StateCell,
+        connections: &Arc<Connections>,
     ) -> Result<Vec<ArbiterHandle>> {
         let listeners = &options.listeners;
         let workers = listeners.http_thread_count.map_or_else(default_threads, |it| it as usize);
@@ -60,7 +63,13 @@ impl Listeners {
         }
         let addresses = addresses(&listeners.http_address, listeners.http_port)?;
         let exit_timeout = Duration::from_secs(options.exit_timeout_secs);
-        let listen = http::Listen { addresses: addresses.clone(), workers, exit_timeout };
+        let listen = http::Listen {
+            addresses: addresses.clone(),
+            workers,
+            exit_timeout,
+            connections: connections.clone(),
+            stalled: stalled(options),
+        };
         let started = http::start(cell.clone(), listen).await;
         let started = started.map_err(|error| cannot_listen("HTTP", &addresses, &error))?;
         self.http = Some((started.gateway, started.addresses));
@@ -76,7 +85,9 @@ impl Listeners {
         let listeners = &options.listeners;
         if listeners.allow_grpc {
             let at = addresses(&listeners.grpc_address, listeners.grpc_port)?;
-            let opened = GrpcGateway::start(state, &at, engines.all());
+            // Accepts on a thread of its own: no request delays a connection.
+            let acceptor = Arbiter::new().handle();
+            let opened = GrpcGateway::start(state, &at, engines.all(), &acceptor);
             self.grpc = Some(opened.map_err(|error| cannot_listen("gRPC", &at, &error))?);
         }
         Ok(())
@@ -132,6 +143,11 @@ impl Listeners {
             let _ = timeout(grace, http.send(http::StopHttp { graceful: true })).await;
         }
     }
+}
+
+/// How long a client may stand still in the middle of something; zero: for ever.
+pub(super) fn stalled(options: &Serve) -> Duration {
+    Duration::from_secs(options.listeners.stalled_connection_secs.into())
 }
 
 /// Half the cores: the other half is for the models.

@@ -142,11 +142,12 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     let tracer = Tracer::start(&trace).map_err(Error::internal)?;
     let cell = http::StateCell::default();
     let mut listeners = Listeners::default();
-    let engines = Engines::new(listeners.open_http(options, &cell).await?);
+    let connections = settings::connections(options);
+    let engines = Engines::new(listeners.open_http(options, &cell, &connections).await?);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
     let state = ServerState {
         repository: started.repository,
-        settings: settings::of_gateways(options, log, segments),
+        settings: settings::of_gateways(options, log, segments, connections),
         lifecycle: Arc::new(Lifecycle::default()),
         tracer: Arc::new(tracer),
     };

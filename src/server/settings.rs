@@ -2,9 +2,13 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use super::listeners::stalled;
 use troupe_backends::gpus;
 use troupe_base::{backend, budget::Budget, config, tensor::SegmentPool};
-use troupe_gateway::settings::Settings;
+use troupe_gateway::{
+    connections::{ConnectionLimits, Connections},
+    settings::Settings,
+};
 use troupe_observability::log::Log;
 use troupe_options::Serve;
 use troupe_repository as repository;
@@ -52,9 +56,22 @@ pub(super) fn of_models(options: &Serve) -> repository::Settings {
     }
 }
 
+/// The table of connections of all gateways.
+pub(super) fn connections(options: &Serve) -> Arc<Connections> {
+    let most = options.listeners.max_connections.map(|it| it as usize);
+    Connections::new(ConnectionLimits::of_process(most))
+}
+
 /// For the gateways.
-pub(super) fn of_gateways(options: &Serve, log: &Log, segments: Arc<SegmentPool>) -> Settings {
+pub(super) fn of_gateways(
+    options: &Serve,
+    log: &Log,
+    segments: Arc<SegmentPool>,
+    connections: Arc<Connections>,
+) -> Settings {
     Settings {
+        connections,
+        stalled: stalled(options),
         server_id: options.id.clone(),
         max_input_size: options.listeners.http_max_input_size,
         strict_readiness: options.strict_readiness,

@@ -1,43 +1,61 @@
-//! One listening socket, accepted from by several threads.
+//! Accepts gRPC connections and hands each to the thread that has the fewest.
 
-use std::{
-    io,
-    net::SocketAddr,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{Stream, StreamExt};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, BufStream, ReadBuf},
+    io::BufStream,
     net::{TcpListener, TcpStream},
+    sync::{mpsc, watch},
 };
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// Connections the kernel keeps until they are accepted.
-const BACKLOG: i32 = 1024;
+use super::connection::GrpcConnection;
+use crate::connections::{self, ConnectionGuard, Connections};
 
 /// Until accepting is tried again when the process has no descriptors left.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections of one thread that are being opened at a time.
+const MAX_OPENING: usize = 1024;
 
 /// HTTP/2 moves 16 KiB at a time: a buffer makes one system call of many frames.
 const READ_BUFFER_BYTES: usize = 128 << 10;
 const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
-/// A connection with buffers.
-pub(super) struct GrpcConnection(BufStream<TcpStream>);
-
 /// A bound socket that does not belong to a runtime yet.
 pub(super) struct Listener(std::net::TcpListener);
 
+/// A connection on its way to the thread that will serve it.
+pub(super) struct Accepted {
+    guard: ConnectionGuard,
+    socket: std::net::TcpStream,
+    /// Counts the connections of the thread.
+    of_thread: Arc<()>,
+}
+
+/// A thread that serves connections, as the one that accepts sees it.
+pub(super) struct Target {
+    sender: mpsc::UnboundedSender<Accepted>,
+    connections: Arc<()>,
+}
+
+impl Target {
+    /// The target, and what it is sent. The channel holds no more than `Connections` admits.
+    pub(super) fn new() -> (Target, mpsc::UnboundedReceiver<Accepted>) {
+        let (sender, received) = mpsc::unbounded_channel();
+        (Target { sender, connections: Arc::default() }, received)
+    }
+
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.connections)
+    }
+}
+
 impl Listener {
     /// Fails if anyone listens there already.
-    pub(super) fn bind(address: SocketAddr) -> io::Result<Listener> {
-        let socket = std::net::TcpListener::bind(address)?;
-        rustix::net::listen(&socket, BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        Ok(Listener(socket))
+    pub(super) fn bind(address: SocketAddr, stalled: Duration) -> io::Result<Listener> {
+        connections::bind(address, stalled).map(Listener)
     }
 
     /// The address, its port chosen.
@@ -45,33 +63,49 @@ impl Listener {
         self.0.local_addr()
     }
 
-    /// The same socket for another thread.
-    pub(super) fn share(&self) -> io::Result<Listener> {
-        self.0.try_clone().map(Listener)
-    }
-
-    /// Connections, on the runtime of this thread.
-    pub(super) fn incoming(self) -> io::Result<impl Stream<Item = io::Result<GrpcConnection>>> {
-        let listener = TcpListener::from_std(self.0)?;
-        Ok(stream::unfold(listener, |listener| async move {
-            let connection = accept(&listener).await;
-            Some((Ok(connection), listener))
-        }))
+    /// Accepts until `stop` becomes true, on the runtime of this thread.
+    pub(super) async fn accept(
+        self,
+        targets: Vec<Target>,
+        connections: Arc<Connections>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let listener = match TcpListener::from_std(self.0) {
+            Ok(listener) => listener,
+            Err(error) => return tracing::error!(%error, "cannot accept gRPC connections"),
+        };
+        let mut next = 0;
+        loop {
+            let socket = tokio::select! {
+                socket = accept(&listener) => socket,
+                // An error means that the gateway was dropped.
+                _ = stop.changed() => return,
+            };
+            // One that is not admitted is closed by being dropped.
+            let (Some(guard), Ok(socket)) = (connections.admit(&socket), socket.into_std()) else {
+                continue;
+            };
+            next = fewest(&targets, next);
+            if let Some(target) = targets.get(next) {
+                let of_thread = target.connections.clone();
+                // Fails for a thread that has stopped, as all do soon.
+                let _ = target.sender.send(Accepted { guard, socket, of_thread });
+            }
+            next += 1;
+        }
     }
 }
 
-async fn accept(listener: &TcpListener) -> GrpcConnection {
+/// The target with the fewest connections; of several, the first from `start` on.
+fn fewest(targets: &[Target], start: usize) -> usize {
+    let from_start = (0..targets.len()).map(|it| (start + it) % targets.len());
+    from_start.min_by_key(|it| targets[*it].count()).unwrap_or(0)
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
-            Ok((connection, _)) => {
-                // Fails only for a connection that is gone; reading it says so.
-                let _ = connection.set_nodelay(true);
-                return GrpcConnection(BufStream::with_capacity(
-                    READ_BUFFER_BYTES,
-                    WRITE_BUFFER_BYTES,
-                    connection,
-                ));
-            }
+            Ok((socket, _)) => return socket,
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a gRPC connection");
@@ -86,50 +120,43 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | ConnectionRefused)
 }
 
-impl Connected for GrpcConnection {
-    type ConnectInfo = TcpConnectInfo;
-
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.0.get_ref().connect_info()
-    }
+/// Connections for the runtime of this thread. What one needs until it is open keeps no other
+/// waiting.
+pub(super) fn incoming(
+    received: mpsc::UnboundedReceiver<Accepted>,
+    stalled: Duration,
+) -> impl Stream<Item = io::Result<GrpcConnection>> {
+    let opened = move |accepted: Accepted| open(accepted, stalled);
+    UnboundedReceiverStream::new(received).map(opened).buffer_unordered(MAX_OPENING)
 }
 
-impl AsyncRead for GrpcConnection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
+async fn open(accepted: Accepted, stalled: Duration) -> io::Result<GrpcConnection> {
+    let Accepted { guard, socket, of_thread } = accepted;
+    let socket = TcpStream::from_std(socket)?;
+    let stream = BufStream::with_capacity(READ_BUFFER_BYTES, WRITE_BUFFER_BYTES, socket);
+    Ok(GrpcConnection::new(stream, guard, of_thread, stalled))
 }
 
-impl AsyncWrite for GrpcConnection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, data)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(context, data)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
+    #[test]
+    fn connections_are_spread_evenly_and_gaps_are_filled() {
+        let targets: Vec<Target> = (0..4).map(|_| Target::new().0).collect();
+        let mut open = Vec::new();
+        let mut next = 0;
+        for _ in 0..60 {
+            next = fewest(&targets, next);
+            open.push((next, targets[next].connections.clone()));
+            next += 1;
+        }
+        assert!(targets.iter().all(|it| it.count() == 16));
+        open.retain(|(thread, _)| *thread != 2);
+        for _ in 0..15 {
+            assert_eq!(fewest(&targets, next), 2);
+            open.push((2, targets[2].connections.clone()));
+            next += 1;
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! The gRPC gateway: tonic inside the engine's arbiters, all of them accepting from one socket.
+//! The gRPC gateway: tonic inside the engine's arbiters, each with its share of the connections.
 
+mod connection;
 mod contents;
 mod convert;
 mod deadline;
@@ -24,10 +25,14 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::ArbiterHandle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tonic::transport::Server;
 
-use self::{dispatch::Dispatcher, listen::Listener, service::Inference};
+use self::{
+    dispatch::Dispatcher,
+    listen::{Accepted, Listener, Target, incoming},
+    service::Inference,
+};
 use crate::ServerState;
 
 /// Flow control of a stream and of a connection: what may be on its way unread.
@@ -48,26 +53,32 @@ pub struct GrpcGateway {
 }
 
 impl GrpcGateway {
-    /// Listens on every address and serves on every arbiter; answers where. Port 0 takes a free
-    /// one.
+    /// Listens on every address, accepts on `acceptor` and serves on every arbiter; answers where.
+    /// Port 0 takes a free one.
     pub fn start(
         state: &ServerState,
         addresses: &[SocketAddr],
         arbiters: &[ArbiterHandle],
+        acceptor: &ArbiterHandle,
     ) -> io::Result<(Addr<GrpcGateway>, Vec<SocketAddr>)> {
         let (stopping, stop) = watch::channel(false);
         let mut gateway = GrpcGateway { stopping, servers: Vec::new() };
         let mut listening = Vec::new();
+        let stalled = state.settings.stalled;
         let bound: Vec<_> =
-            addresses.iter().map(|it| Listener::bind(*it)).collect::<io::Result<_>>()?;
+            addresses.iter().map(|it| Listener::bind(*it, stalled)).collect::<io::Result<_>>()?;
         for listener in bound {
             listening.push(listener.address()?);
+            let mut targets = Vec::new();
             for arbiter in arbiters {
                 let dispatcher =
                     Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
-                let ended = serve(arbiter, listener.share()?, dispatcher, stop.clone());
-                gateway.servers.push(ended);
+                let (target, received) = Target::new();
+                targets.push(target);
+                gateway.servers.push(serve(arbiter, received, dispatcher, stop.clone(), stalled));
             }
+            let connections = state.settings.connections.clone();
+            acceptor.spawn(listener.accept(targets, connections, stop.clone()));
         }
         Ok((Actor::start(gateway), listening))
     }
@@ -101,9 +112,10 @@ impl Handler<StopGrpc> for GrpcGateway {
 /// Answers when the last connection is closed.
 fn serve(
     arbiter: &ArbiterHandle,
-    listener: Listener,
+    received: mpsc::UnboundedReceiver<Accepted>,
     dispatcher: Dispatcher,
     mut stop: watch::Receiver<bool>,
+    stalled: Duration,
 ) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
     // An arbiter that has stopped drops the future, and with it `ended`.
@@ -112,15 +124,10 @@ fn serve(
             // An error means that the gateway was dropped.
             let _ = stop.changed().await;
         };
-        let served = match listener.incoming() {
-            Ok(incoming) => {
-                let server = server().serve_with_incoming_shutdown(dispatcher, incoming, stopped);
-                server.await.map_err(|error| error.to_string())
-            }
-            Err(error) => Err(error.to_string()),
-        };
+        let incoming = incoming(received, stalled);
+        let served = server().serve_with_incoming_shutdown(dispatcher, incoming, stopped).await;
         if let Err(error) = served {
-            tracing::error!(error, "the gRPC gateway stopped");
+            tracing::error!(%error, "the gRPC gateway stopped");
         }
         let _ = ended.send(());
     });

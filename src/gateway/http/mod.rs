@@ -28,7 +28,7 @@ mod tap;
 mod tests;
 mod trace;
 
-use std::{collections::HashMap, io, net::SocketAddr, thread::ThreadId, time::Duration};
+use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, thread::ThreadId, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::{Arbiter, ArbiterHandle};
@@ -40,13 +40,13 @@ use actix_web::{
 use tokio::sync::mpsc;
 
 pub use self::server_state::StateCell;
+use crate::connections::{self, Connections};
 
 /// Clients keep idle connections; closing them first would fail their next request.
 const KEEP_ALIVE: Duration = Duration::from_secs(3600);
-const BACKLOG: u32 = 4096;
 
 /// Where to listen, and with how many threads.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Listen {
     /// Port 0 picks a free one.
     pub addresses: Vec<SocketAddr>,
@@ -54,6 +54,10 @@ pub struct Listen {
     pub workers: usize,
     /// How long `StopHttp { graceful: true }` waits for connections.
     pub exit_timeout: Duration,
+    /// The connections of all gateways.
+    pub connections: Arc<Connections>,
+    /// How long a client may take nothing of an answer; zero: for ever.
+    pub stalled: Duration,
 }
 
 /// Owns the running server; it keeps listening until told to stop.
@@ -95,7 +99,7 @@ impl Handler<StopHttp> for HttpGateway {
 /// system.
 pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
     let (sender, mut started) = mpsc::unbounded_channel();
-    let (server, addresses) = bind(cell, &listen, sender)?;
+    let (server, addresses) = build(cell, &listen, sender)?;
     let gateway = HttpGateway { server: server.handle() }.start();
     let mut running = actix_rt::spawn(server);
     let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
@@ -119,7 +123,7 @@ struct WorkerStarted {
     arbiter: ArbiterHandle,
 }
 
-fn bind(
+fn build(
     cell: StateCell,
     listen: &Listen,
     started: mpsc::UnboundedSender<WorkerStarted>,
@@ -130,19 +134,19 @@ fn bind(
         let _ = started.send(WorkerStarted { thread, arbiter });
         App::new()
             .app_data(web::Data::from(cell.clone()))
+            .wrap_fn(connections::mark_busy)
             .configure(routes::configure)
             .default_service(web::to(refusal::not_found))
     })
+    .on_connect(connections::admit(listen.connections.clone()))
     .workers(listen.workers.max(1))
-    .backlog(BACKLOG)
     .keep_alive(KEEP_ALIVE)
-    .tcp_nodelay(true)
     // A client that closes its end has gone: its request is dropped, and so cancelled.
     .h1_allow_half_closed(false)
     .shutdown_timeout(listen.exit_timeout.as_secs())
     .disable_signals();
     for address in &listen.addresses {
-        server = server.bind(address)?;
+        server = server.listen(connections::bind(*address, listen.stalled)?)?;
     }
     let addresses = server.addrs();
     Ok((server.run(), addresses))

@@ -9,7 +9,10 @@ use troupe_proto::inference::{ServerLiveRequest, ServerReadyRequest};
 async fn a_taken_port_is_an_error() {
     let server = Server::start().await;
     let taken = server.addresses[0];
-    let error = GrpcGateway::start(&server.state, &[taken], &[Arbiter::current()]).err().unwrap();
+    let error =
+        GrpcGateway::start(&server.state, &[taken], &[Arbiter::current()], &Arbiter::current())
+            .err()
+            .unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 
@@ -19,7 +22,8 @@ async fn several_threads_serve_one_port() {
     let arbiters = [Arbiter::new(), Arbiter::new()];
     let handles = arbiters.each_ref().map(|it| it.handle());
     let any_port = "127.0.0.1:0".parse().unwrap();
-    let (gateway, addresses) = GrpcGateway::start(&server.state, &[any_port], &handles).unwrap();
+    let (gateway, addresses) =
+        GrpcGateway::start(&server.state, &[any_port], &handles, &Arbiter::current()).unwrap();
     let address = format!("http://{}", addresses[0]);
     for _ in 0..8 {
         let mut client = Client::connect(address.clone()).await.unwrap();
@@ -60,7 +64,8 @@ async fn a_server_that_loads_is_not_ready() {
     let state = ServerState { lifecycle: Arc::new(Lifecycle::default()), ..server.state.clone() };
     let any_port = "127.0.0.1:0".parse().unwrap();
     let (_gateway, addresses) =
-        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()]).unwrap();
+        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()], &Arbiter::current())
+            .unwrap();
     let address = format!("http://{}", addresses[0]);
     server.client = Client::connect(address).await.unwrap();
     let status = server.client.model_infer(one("hold", "")).await.unwrap_err();
@@ -76,7 +81,8 @@ async fn compressed_requests_are_inflated_up_to_the_limit() {
     let state = ServerState { settings, ..server.state.clone() };
     let any_port = "127.0.0.1:0".parse().unwrap();
     let (_gateway, addresses) =
-        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()]).unwrap();
+        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()], &Arbiter::current())
+            .unwrap();
     let address = format!("http://{}", addresses[0]);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
         let client = Client::connect(address.clone()).await.unwrap();

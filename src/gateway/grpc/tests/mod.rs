@@ -122,7 +122,8 @@ impl Server {
         state.lifecycle.started(true);
         let any_port = "127.0.0.1:0".parse().unwrap();
         let (gateway, addresses) =
-            GrpcGateway::start(&state, &[any_port], &[Arbiter::current()]).unwrap();
+            GrpcGateway::start(&state, &[any_port], &[Arbiter::current()], &Arbiter::current())
+                .unwrap();
         let address = format!("http://{}", addresses[0]);
         let client = Client::connect(address).await.unwrap();
         Server { state, gateway, addresses, client, held, loads }

@@ -213,7 +213,13 @@ impl Bench {
 
 fn listen(workers: usize) -> Listen {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    Listen { addresses: vec![address], workers, exit_timeout: Duration::from_secs(5) }
+    Listen {
+        addresses: vec![address],
+        workers,
+        exit_timeout: Duration::from_secs(5),
+        connections: testing::settings("").connections,
+        stalled: Duration::from_secs(5),
+    }
 }
 
 /// What came back.

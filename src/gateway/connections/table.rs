@@ -1,0 +1,218 @@
+//! The table of open connections: admits, marks as busy, closes those that are idle the longest.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rustix::{
+    net::{Shutdown, shutdown, sockopt::socket_cookie},
+    time::{ClockId, clock_gettime},
+};
+
+use super::pressure::{ConnectionLimits, Verdict};
+
+/// Younger pauses of a client are no idleness.
+const MIN_IDLE_TO_CLOSE: Duration = Duration::from_secs(10);
+/// Closed at a time when room runs out.
+const MAX_CLOSED_AT_ONCE: usize = 64;
+/// Between two looks for idle connections.
+const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
+/// Between two warnings about refused connections.
+const WARNING_PAUSE: Duration = Duration::from_secs(10);
+
+/// All connections of a server.
+pub struct Connections {
+    limits: ConnectionLimits,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// By the cookie of the socket, which the kernel never gives twice.
+    open: HashMap<u64, Arc<Connection>>,
+    reclaimed_at: Option<u64>,
+    warned_at: Option<u64>,
+    refused: u64,
+    refused_since_warning: u64,
+}
+
+/// A connection that is open, or was.
+#[derive(Debug)]
+pub struct Connection {
+    cookie: u64,
+    descriptor: RawFd,
+    /// Requests being answered.
+    busy: AtomicU32,
+    /// When the last of them ended, in milliseconds of the coarse clock.
+    used_at: AtomicU64,
+}
+
+/// Keeps a connection in the table. It must be dropped before its socket is.
+pub struct ConnectionGuard {
+    connections: Arc<Connections>,
+    connection: Arc<Connection>,
+}
+
+/// A request of a connection that is being answered.
+#[derive(Debug)]
+pub struct Busy(Arc<Connection>);
+
+impl Connections {
+    /// With room for so many.
+    pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
+        Arc::new(Connections { limits, table: Mutex::default() })
+    }
+
+    /// Takes a connection on that was just accepted; `None`: there is no room, it must be closed.
+    pub fn admit(self: &Arc<Connections>, socket: impl AsFd) -> Option<ConnectionGuard> {
+        let socket = socket.as_fd();
+        let descriptor = socket.as_raw_fd();
+        let cookie = socket_cookie(socket).ok()?;
+        let now = now_ms();
+        let mut table = self.table.lock();
+        let number = usize::try_from(descriptor).unwrap_or(usize::MAX);
+        let verdict = self.limits.verdict(table.open.len(), number);
+        if verdict != Verdict::Admit {
+            table.reclaim(now);
+        }
+        if verdict == Verdict::Refuse {
+            table.refuse(self.limits, now);
+            return None;
+        }
+        let connection = Arc::new(Connection {
+            cookie,
+            descriptor,
+            busy: AtomicU32::new(0),
+            used_at: AtomicU64::new(now),
+        });
+        table.open.insert(cookie, connection.clone());
+        Some(ConnectionGuard { connections: self.clone(), connection })
+    }
+
+    /// How many there are.
+    pub fn open(&self) -> usize {
+        self.table.lock().open.len()
+    }
+
+    /// How many were refused since the start.
+    pub fn refused(&self) -> u64 {
+        self.table.lock().refused
+    }
+
+    /// How many there may be.
+    pub fn limits(&self) -> ConnectionLimits {
+        self.limits
+    }
+}
+
+impl Table {
+    /// Closes those that are idle the longest. Their guards take them out of the table.
+    fn reclaim(&mut self, now: u64) {
+        if !is_due(&mut self.reclaimed_at, now, RECLAIM_PAUSE) {
+            return;
+        }
+        let idle = |it: &&Arc<Connection>| it.idle_ms(now).is_some_and(is_idle);
+        let mut idle: Vec<&Arc<Connection>> = self.open.values().filter(idle).collect();
+        idle.sort_unstable_by_key(|it| it.used_at.load(Relaxed));
+        idle.into_iter().take(MAX_CLOSED_AT_ONCE).for_each(|it| it.close());
+    }
+
+    fn refuse(&mut self, limits: ConnectionLimits, now: u64) {
+        self.refused += 1;
+        self.refused_since_warning += 1;
+        if is_due(&mut self.warned_at, now, WARNING_PAUSE) {
+            tracing::warn!(
+                "{} connections were refused: {} are open, of at most {}, and the process may have \
+                 {} descriptors",
+                self.refused_since_warning,
+                self.open.len(),
+                limits.connections,
+                limits.descriptors
+            );
+            self.refused_since_warning = 0;
+        }
+    }
+}
+
+fn is_idle(idle_ms: u64) -> bool {
+    MIN_IDLE_TO_CLOSE.as_millis() <= u128::from(idle_ms)
+}
+
+/// Is it `pause` after the last time? Then this is the last time.
+fn is_due(last: &mut Option<u64>, now: u64, pause: Duration) -> bool {
+    let is_due = last.is_none_or(|it| pause.as_millis() <= u128::from(now.saturating_sub(it)));
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
+}
+
+impl Connection {
+    /// A request of it begins; it is not idle until all such are dropped.
+    pub fn begin(self: &Arc<Connection>) -> Busy {
+        self.busy.fetch_add(1, Relaxed);
+        Busy(self.clone())
+    }
+
+    /// For how long nothing of it is being answered; `None`: something is.
+    fn idle_ms(&self, now: u64) -> Option<u64> {
+        let is_busy = self.busy.load(Relaxed) != 0;
+        (!is_busy).then(|| now.saturating_sub(self.used_at.load(Relaxed)))
+    }
+
+    /// Ends it for its client and for those who serve it. Only for a connection in the table.
+    #[allow(unsafe_code, reason = "the table knows sockets by number, their owners are elsewhere")]
+    fn close(&self) {
+        // SAFETY: it is in the table, so its guard was not dropped yet, and the guard goes before
+        // the socket is closed: the number is still that of an open descriptor.
+        let socket = unsafe { BorrowedFd::borrow_raw(self.descriptor) };
+        // Another socket under this number would have another cookie.
+        if socket_cookie(socket).is_ok_and(|it| it == self.cookie) {
+            // Fails if the client has gone already.
+            let _ = shutdown(socket, Shutdown::Both);
+        }
+    }
+}
+
+impl ConnectionGuard {
+    /// The connection.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.connections.table.lock().open.remove(&self.connection.cookie);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.used_at.store(now_ms(), Relaxed);
+        self.0.busy.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Milliseconds of a clock that is read without a system call.
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1000
+        + u64::try_from(now.tv_nsec / 1_000_000).unwrap_or(0)
+}
+
+#[cfg(test)]
+impl Connection {
+    /// As if nothing had been asked over it for so long.
+    pub(super) fn age(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap();
+        self.used_at.store(now_ms().saturating_sub(by), Relaxed);
+    }
+}

@@ -1,0 +1,58 @@
+//! Real sockets that are admitted, refused and closed.
+
+use std::{
+    io::Read,
+    net::{TcpListener, TcpStream},
+    time::Duration,
+};
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// The server's side and the client's.
+fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (listener.accept().unwrap().0, client)
+}
+
+fn is_closed(client: &mut TcpStream) -> bool {
+    client.set_nonblocking(true).unwrap();
+    matches!(client.read(&mut [0]), Ok(0))
+}
+
+#[test]
+fn the_longest_idle_go_first_and_busy_ones_stay() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connections = Connections::new(ConnectionLimits { connections: 5, descriptors: 1 << 20 });
+    let (mut clients, mut guards, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (socket, client) = pair(&listener);
+        guards.push(connections.admit(&socket).unwrap());
+        (clients.push(client), sockets.push(socket));
+    }
+    guards[0].connection().age(LONG);
+    guards[1].connection().age(LONG);
+    let busy = guards[1].connection().begin();
+    let (socket, _client) = pair(&listener);
+    let fifth = connections.admit(&socket).unwrap();
+    let closed: Vec<bool> = clients.iter_mut().map(is_closed).collect();
+    assert_eq!(closed, [true, false, false, false]);
+    assert!(connections.admit(&socket).is_none(), "five are open until their guards go");
+    assert_eq!((connections.open(), connections.refused()), (5, 1));
+    drop(guards.remove(0));
+    assert!(connections.admit(&socket).is_some());
+    drop((busy, fifth));
+}
+
+#[test]
+fn accepted_connections_inherit_what_ends_dead_ones() {
+    use rustix::net::sockopt;
+    let listener = bind("127.0.0.1:0".parse().unwrap(), Duration::from_secs(7)).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let (socket, _client) = pair(&listener);
+    assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 7000);
+    assert!(sockopt::tcp_nodelay(&socket).unwrap());
+    assert!(sockopt::socket_keepalive(&socket).unwrap());
+    assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), Duration::from_secs(60));
+}

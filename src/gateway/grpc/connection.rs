@@ -1,0 +1,143 @@
+//! A gRPC connection: ends one that never says HTTP/2, and one whose client takes nothing.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, BufStream, ReadBuf},
+    net::TcpStream,
+    time::{Sleep, sleep},
+};
+use tonic::transport::server::Connected;
+
+use crate::connections::{Connection, ConnectionGuard};
+
+/// What a client has to send the preface of HTTP/2.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`.
+const PREFACE_BYTES: usize = 24;
+
+/// A connection with buffers.
+pub(super) struct GrpcConnection {
+    // Before the stream: it goes first.
+    guard: ConnectionGuard,
+    stream: BufStream<TcpStream>,
+    /// Until the preface has come: what is missing of it, and until when.
+    preface: Option<(usize, Pin<Box<Sleep>>)>,
+    writing: WriteWatch,
+    _of_thread: Arc<()>,
+}
+
+impl GrpcConnection {
+    /// `stalled`: how long a client may take nothing of what is sent; zero: for ever. The
+    /// connection is one of its thread's as long as it has `of_thread`.
+    pub(super) fn new(
+        stream: BufStream<TcpStream>,
+        guard: ConnectionGuard,
+        of_thread: Arc<()>,
+        stalled: Duration,
+    ) -> GrpcConnection {
+        let preface = Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT))));
+        let writing = WriteWatch { limit: stalled, until: None };
+        GrpcConnection { guard, stream, preface, writing, _of_thread: of_thread }
+    }
+}
+
+/// Whether what is to be written is taken.
+struct WriteWatch {
+    limit: Duration,
+    /// Since something waits to be taken: when it has waited too long.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl WriteWatch {
+    /// The outcome of a write, or an error in place of one that waits for too long.
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() || self.limit.is_zero() {
+            self.until = None;
+            return written;
+        }
+        let limit = self.limit;
+        let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
+        until.as_mut().poll(context).map(|()| Err(timed_out("the client takes nothing")))
+    }
+}
+
+fn timed_out(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+impl Connected for GrpcConnection {
+    type ConnectInfo = Arc<Connection>;
+
+    fn connect_info(&self) -> Arc<Connection> {
+        self.guard.connection().clone()
+    }
+}
+
+impl AsyncRead for GrpcConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let Some((missing, until)) = &mut self.preface else { return read };
+        *missing = missing.saturating_sub(buffer.filled().len() - before);
+        if *missing == 0 {
+            self.preface = None;
+        } else if read.is_pending() {
+            return until.as_mut().poll(context).map(|()| Err(timed_out("no preface came")));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for GrpcConnection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let GrpcConnection { stream, writing, .. } = self.get_mut();
+        let written = Pin::new(stream).poll_write(context, data);
+        writing.watch(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let GrpcConnection { stream, writing, .. } = self.get_mut();
+        let written = Pin::new(stream).poll_write_vectored(context, data);
+        writing.watch(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let GrpcConnection { stream, writing, .. } = self.get_mut();
+        let flushed = Pin::new(stream).poll_flush(context);
+        writing.watch(context, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let GrpcConnection { stream, writing, .. } = self.get_mut();
+        let ended = Pin::new(stream).poll_shutdown(context);
+        writing.watch(context, ended)
+    }
+}
