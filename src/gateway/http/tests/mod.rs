@@ -218,7 +218,7 @@ fn listen(workers: usize) -> Listen {
         workers,
         exit_timeout: Duration::from_secs(5),
         connections: testing::settings("").connections,
-        stalled: Duration::from_secs(5),
+        stalled: Duration::from_secs(60),
     }
 }
 
