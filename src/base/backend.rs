@@ -7,6 +7,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use crate::{
+    budget::ByteBudget,
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Lookup},
@@ -204,6 +205,8 @@ pub struct Settings {
     pub lookup: Option<Arc<dyn Lookup>>,
     /// Where backends count, and models their own.
     pub metrics: Metrics,
+    /// What requests in flight hold together, of one server.
+    pub budget: Arc<ByteBudget>,
     /// Shared memory for tensors, of one server.
     pub segments: Arc<SegmentPool>,
 }
@@ -215,6 +218,7 @@ impl Default for Settings {
             provision: false,
             lookup: None,
             metrics: Metrics::default(),
+            budget: ByteBudget::unlimited(),
             segments: SegmentPool::of_server(SegmentSizes::default()),
         }
     }

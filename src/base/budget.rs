@@ -1,8 +1,16 @@
 //! A byte budget: reservations against a cap, given back when they are dropped. Lock-free.
 
+mod charge;
+mod server;
+
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
+};
+
+pub use self::{
+    charge::{Account, Charge, Hold},
+    server::{ByteBudget, Kind, Reason},
 };
 
 /// Bytes that several users share. All of them see one count of what is in use.

@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Cancelled,
     /// The deadline that came with the request is over.
     DeadlineExceeded,
+    /// Not now: the memory that requests may hold is used up.
+    ResourceExhausted,
 }
 
 impl ErrorKind {
@@ -88,6 +90,10 @@ impl Error {
     /// Not now.
     pub fn unavailable(text: impl Into<Arc<str>>) -> Error {
         Error::new(ErrorKind::Unavailable, text)
+    }
+    /// Not now, for want of memory.
+    pub fn exhausted(text: impl Into<Arc<str>>) -> Error {
+        Error::new(ErrorKind::ResourceExhausted, text)
     }
     /// Not built, or not for this model.
     pub fn unsupported(text: impl Into<Arc<str>>) -> Error {

@@ -23,7 +23,7 @@ pub use call_chain::CallChain;
 pub use cancel_on_drop::CancelOnDrop;
 pub use reply::{Answer, Credit, Part, Reply, Response};
 
-use crate::{error::Error, tensor::Tensor, trace::Span};
+use crate::{budget::Charge, error::Error, tensor::Tensor, trace::Span};
 
 /// A value of `parameters` in a request or a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +75,8 @@ pub struct Context {
     pub is_iteration: bool,
     /// Where it is noted, if somebody watches it.
     pub span: Option<Span>,
+    /// What its memory is counted by; uncounted for requests of the server itself.
+    pub charge: Charge,
     /// Shared with the contexts made from this one.
     pub scope: Arc<Scope>,
 }

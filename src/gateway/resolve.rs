@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::Arc, time::Instant};
 use smallvec::SmallVec;
 
 use troupe_base::{
+    budget::Charge,
     config::ModelConfig,
     error::{Error, Result},
     model::{pick_outputs, place_inputs},
@@ -30,6 +31,8 @@ pub struct NamedRequest<'a> {
     pub outputs: SmallVec<[Cow<'a, str>; 4]>,
     /// When the client stops waiting, if it said so.
     pub deadline: Option<Instant>,
+    /// What its memory is counted by.
+    pub charge: Charge,
 }
 
 impl NamedRequest<'_> {
@@ -38,10 +41,21 @@ impl NamedRequest<'_> {
         let mut context = context(self.parameters)?;
         context.id = self.id.into_owned();
         context.deadline = self.deadline;
-        let inputs = place_inputs(config, self.inputs, &context)?;
+        context.charge = self.charge;
+        let mut inputs = place_inputs(config, self.inputs, &context)?;
+        charge_inputs(&mut inputs, &context.charge)?;
         let wanted = pick_outputs(config, &self.outputs, &context)?;
         Ok(Request { context: Arc::new(context), inputs, wanted, batch: 0 })
     }
+}
+
+/// Counts tensors that were decoded; those that lie in the request's body are counted already.
+fn charge_inputs(inputs: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
+    let inputs = inputs.iter_mut().flatten();
+    if inputs.fold(false, |is_more, it| it.charge(charge) || is_more) {
+        charge.check()?;
+    }
+    Ok(())
 }
 
 /// Sorts the reserved parameters out; everything else is the model's to see.

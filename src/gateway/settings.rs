@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::connections::Connections;
-use troupe_base::{budget::Budget, tensor::SegmentPool};
+use troupe_base::{
+    budget::{Budget, ByteBudget},
+    tensor::SegmentPool,
+};
 use troupe_observability::log::Log;
 
 /// What the command line says about the gateways.
@@ -11,7 +14,7 @@ use troupe_observability::log::Log;
 pub struct Settings {
     /// `--id`: the name in the server's metadata.
     pub server_id: String,
-    /// `--http-max-input-size`: bytes of one HTTP request, also after inflating it.
+    /// `--http-max-input-size`: bytes of one request, also after inflating it.
     pub max_input_size: usize,
     /// `--strict-readiness`: ready means that every model is.
     pub strict_readiness: bool,
@@ -22,6 +25,8 @@ pub struct Settings {
     /// `--stalled-connection-secs`: how long a client may send nothing of a request, or take
     /// nothing of an answer; zero: for ever.
     pub stalled: Duration,
+    /// `--max-inflight-bytes`: what requests in flight hold together.
+    pub budget: Arc<ByteBudget>,
     /// Where big request bodies are received when a worker process reads them.
     pub segments: Arc<SegmentPool>,
     /// What is logged, for those who ask and change it.
@@ -31,5 +36,3 @@ pub struct Settings {
     /// Bytes that all taps together may hold; `None`: `--allow-tap` was not given.
     pub tap: Option<Arc<Budget>>,
 }
-
-pub use troupe_options::DEFAULT_MAX_INPUT_SIZE;

@@ -23,6 +23,7 @@ pub fn reason(kind: ErrorKind) -> &'static str {
         ErrorKind::AlreadyExists => "ALREADY_EXISTS",
         ErrorKind::Cancelled => "CANCELLED",
         ErrorKind::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        ErrorKind::ResourceExhausted => "RESOURCE_EXHAUSTED",
     }
 }
 
@@ -38,6 +39,7 @@ pub fn status(kind: ErrorKind) -> Status {
         ErrorKind::AlreadyExists => (400, 6),
         ErrorKind::Cancelled => (400, 1),
         ErrorKind::DeadlineExceeded => (504, 4),
+        ErrorKind::ResourceExhausted => (503, 8),
     };
     Status { http, grpc }
 }

@@ -6,9 +6,10 @@ use futures_util::future::BoxFuture;
 
 use super::{
     connections::{ConnectionLimits, Connections},
-    settings::{DEFAULT_MAX_INPUT_SIZE, Settings},
+    settings::Settings,
 };
 use troupe_base::{
+    budget::ByteBudget,
     error::Result,
     model::Infer,
     request::{Reply, Request},
@@ -40,11 +41,12 @@ impl Control for Nobody {
 pub(super) fn settings(server_id: &str) -> Settings {
     Settings {
         server_id: server_id.to_owned(),
-        max_input_size: DEFAULT_MAX_INPUT_SIZE,
+        max_input_size: 64 << 20,
         strict_readiness: true,
         allow_dashboard: true,
-        connections: Connections::new(ConnectionLimits::of_process(None)),
+        connections: Connections::new(ConnectionLimits::of_process(None), &ByteBudget::unlimited()),
         stalled: Duration::from_secs(30),
+        budget: ByteBudget::unlimited(),
         segments: SegmentPool::new(0),
         log: Log::silent(),
         access_log: false,

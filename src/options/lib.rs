@@ -6,6 +6,7 @@ mod connection;
 mod dashboard;
 mod infer;
 mod log;
+mod memory;
 mod metrics;
 mod replay;
 mod tap;
@@ -22,14 +23,12 @@ pub use self::{
     dashboard::Dashboard,
     infer::InferArguments,
     log::{LogArguments, LogFormat},
+    memory::MemoryArguments,
     metrics::{MetricsArguments, MetricsSetting},
     replay::{ReplayArguments, Requests},
     tap::TapArguments,
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
-
-/// `--http-max-input-size`, unless it is given: Triton's.
-pub const DEFAULT_MAX_INPUT_SIZE: usize = 64 << 20;
 
 /// A model server for ensembles; takes the flags of tritonserver.
 #[derive(Debug, Parser)]
@@ -149,6 +148,9 @@ pub struct Serve {
     /// Where to listen, and how.
     #[command(flatten)]
     pub listeners: ListenerArguments,
+    /// What requests in flight may hold.
+    #[command(flatten)]
+    pub memory: MemoryArguments,
     /// What is measured, and how it is shown.
     #[command(flatten)]
     pub metrics: MetricsArguments,
@@ -211,9 +213,10 @@ pub struct ListenerArguments {
     /// nothing more of an answer; 0: never
     #[arg(long, default_value_t = 30)]
     pub stalled_connection_secs: u32,
-    /// Bytes of the largest HTTP body, before and after inflating it
-    #[arg(long, default_value_t = DEFAULT_MAX_INPUT_SIZE, value_parser = input_size)]
-    pub http_max_input_size: usize,
+    /// Bytes of the largest request over HTTP and gRPC, before and after inflating it [default: a
+    /// quarter of --max-inflight-bytes, at most 2147483647]
+    #[arg(long, value_parser = input_size)]
+    pub http_max_input_size: Option<usize>,
 }
 
 impl Default for Serve {
@@ -346,6 +349,7 @@ mod tests {
             (vec!["--model-control-mode=poll"], "not supported yet"),
             (vec!["--model-control-mode=x"], "invalid argument for --model-control-mode"),
             (vec!["--http-max-input-size=0"], "must be greater than 0"),
+            (vec!["--max-inflight-bytes=0"], "must be greater than 0"),
             (vec!["--log-format=iso8601"], "invalid argument for --log-format"),
             (vec!["--load-model=a"], "requires setting '--model-control-mode=explicit'"),
             (vec!["--grpc-port=8000"], "HTTP requests and GRPC requests at the same address"),

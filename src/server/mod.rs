@@ -20,6 +20,7 @@ mod ending;
 mod handle;
 mod listeners;
 mod machine;
+mod memory_limit;
 mod serving;
 mod settings;
 mod summary;

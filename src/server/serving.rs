@@ -136,18 +136,21 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     actix_rt::spawn(trim(Arc::downgrade(&segments)));
     let backends = settings_of_models.backends.clone();
     let metrics = machine::metrics(options);
+    let budget = settings::budget(options);
+    settings_of_models.backend.budget = budget.clone();
     settings_of_models.backend.segments = segments.clone();
     settings_of_models.backend.metrics = metrics.clone();
     let trace = options.trace.parsed().map_err(Error::invalid)?;
     let tracer = Tracer::start(&trace).map_err(Error::internal)?;
     let cell = http::StateCell::default();
     let mut listeners = Listeners::default();
-    let connections = settings::connections(options);
+    let connections = settings::connections(options, &budget);
     let engines = Engines::new(listeners.open_http(options, &cell, &connections).await?);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
+    let shared = settings::Shared { budget, segments, connections };
     let state = ServerState {
         repository: started.repository,
-        settings: settings::of_gateways(options, log, segments, connections),
+        settings: settings::of_gateways(options, log, shared),
         lifecycle: Arc::new(Lifecycle::default()),
         tracer: Arc::new(tracer),
     };

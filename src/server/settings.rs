@@ -2,9 +2,14 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::listeners::stalled;
+use super::{listeners::stalled, memory_limit};
 use troupe_backends::gpus;
-use troupe_base::{backend, budget::Budget, config, tensor::SegmentPool};
+use troupe_base::{
+    backend,
+    budget::{Budget, ByteBudget},
+    config,
+    tensor::SegmentPool,
+};
 use troupe_gateway::{
     connections::{ConnectionLimits, Connections},
     settings::Settings,
@@ -57,23 +62,34 @@ pub(super) fn of_models(options: &Serve) -> repository::Settings {
 }
 
 /// The table of connections of all gateways.
-pub(super) fn connections(options: &Serve) -> Arc<Connections> {
+pub(super) fn connections(options: &Serve, budget: &Arc<ByteBudget>) -> Arc<Connections> {
     let most = options.listeners.max_connections.map(|it| it as usize);
-    Connections::new(ConnectionLimits::of_process(most))
+    Connections::new(ConnectionLimits::of_process(most), budget)
+}
+
+/// What requests in flight may hold together.
+pub(super) fn budget(options: &Serve) -> Arc<ByteBudget> {
+    let asked = options.memory.max_inflight_bytes;
+    ByteBudget::new(asked.unwrap_or_else(memory_limit::default_inflight_bytes))
+}
+
+/// What gateways share with others.
+pub(super) struct Shared {
+    pub(super) budget: Arc<ByteBudget>,
+    pub(super) segments: Arc<SegmentPool>,
+    pub(super) connections: Arc<Connections>,
 }
 
 /// For the gateways.
-pub(super) fn of_gateways(
-    options: &Serve,
-    log: &Log,
-    segments: Arc<SegmentPool>,
-    connections: Arc<Connections>,
-) -> Settings {
+pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
+    let Shared { budget, segments, connections } = shared;
+    let asked = options.listeners.http_max_input_size;
     Settings {
         connections,
         stalled: stalled(options),
         server_id: options.id.clone(),
-        max_input_size: options.listeners.http_max_input_size,
+        max_input_size: asked.unwrap_or_else(|| memory_limit::default_input_bytes(budget.cap())),
+        budget,
         strict_readiness: options.strict_readiness,
         allow_dashboard: options.dashboard.allow_dashboard,
         segments,

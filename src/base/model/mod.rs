@@ -21,6 +21,7 @@ pub use self::{
     names::{parse_version, pick_outputs, place_inputs},
 };
 use crate::{
+    budget::{Budget, ByteBudget, Reason, Reserved},
     config::{BackendTraits, ModelConfig},
     error::{Error, Result},
     metrics::activity::EnsembleActivity,
@@ -109,6 +110,15 @@ pub struct Model {
     labels: OutputLabels,
     reshapes: bool,
     answers: Arc<dyn Infer>,
+    /// Its share of the server's memory, for the inputs of requests that wait for it or run; `None`
+    /// without a limit.
+    share: Option<ModelShare>,
+}
+
+/// What the inputs of a model's requests may hold of the server's memory.
+struct ModelShare {
+    bytes: Arc<Budget>,
+    server: Arc<ByteBudget>,
 }
 
 /// For each output of a config, the names of its classes if they have some.
@@ -136,7 +146,24 @@ impl Model {
         let labels = OutputLabels::new();
         let own = BackendTraits::of(&config.backend).shares_memory;
         let shares_memory = own || steps.iter().any(|step| step.shares_memory);
-        Model { config, version, stats, health, steps, shares_memory, labels, reshapes, answers }
+        Model {
+            config,
+            version,
+            stats,
+            health,
+            steps,
+            shares_memory,
+            labels,
+            reshapes,
+            answers,
+            share: None,
+        }
+    }
+
+    /// The same with a limit on the inputs that wait for it.
+    pub fn with_share(self, server: &Arc<ByteBudget>) -> Model {
+        let share = ModelShare { bytes: server.model_share(), server: server.clone() };
+        Model { share: Some(share), ..self }
     }
 
     /// The same with names for the classes of its outputs.
@@ -200,6 +227,14 @@ impl Model {
         if let Err(error) = self.check(&mut request, &reply) {
             return Err((error, reply));
         }
+        let reply = if request.context.charge.is_counted() {
+            match self.reserve(&request) {
+                Ok(inputs) => reply.charged(request.context.charge.clone(), inputs),
+                Err(error) => return Err((error, reply)),
+            }
+        } else {
+            reply
+        };
         if self.reshapes {
             if let Err(error) = reshape::inputs(&self.config, &mut request.inputs) {
                 return Err((error, reply));
@@ -224,6 +259,37 @@ impl Model {
             chain.check_recursion(self.name(), self.version).map_err(Error::unsupported)?;
         }
         self.fits(request)
+    }
+
+    /// RESOURCE_EXHAUSTED if its requests hold its share: a request for it need not be received.
+    pub fn check_room(&self) -> Result<()> {
+        match &self.share {
+            Some(share) if share.bytes.cap() <= share.bytes.in_use() => {
+                Err(self.no_room(share, share.bytes.in_use(), 1))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes what the inputs need of the model's share; nothing for small ones.
+    fn reserve(&self, request: &Request) -> Result<Option<Reserved>> {
+        let Some(share) = &self.share else { return Ok(None) };
+        let bytes = request.inputs.iter().flatten().map(|it| it.data().len()).sum();
+        if !request.context.charge.counts(bytes) {
+            return Ok(None);
+        }
+        let reserved = share.bytes.reserve(bytes);
+        reserved.map(Some).map_err(|full| self.no_room(share, full.in_use, bytes))
+    }
+
+    fn no_room(&self, share: &ModelShare, in_use: usize, asked: usize) -> Error {
+        share.server.count_refusal(Reason::ModelBytes);
+        Error::exhausted(format!(
+            "no memory for this request: the inputs of requests at model '{}' hold {in_use} of {} \
+             bytes (its share of --max-inflight-bytes), and it needs {asked} more",
+            self.name(),
+            share.bytes.cap()
+        ))
     }
 
     /// Does the request fit the config? Sets its batch size, or says in Triton's words what is

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Parameters;
 use crate::{
+    budget::{Charge, Reserved},
     error::{Error, Result},
     statistics::{RequestGuard, Statistics, Timing},
     tensor::Tensor,
@@ -152,6 +153,10 @@ pub struct Reply {
     since: Instant,
     /// The instance that answers, if it does so on its own.
     instance: Option<Arc<str>>,
+    /// Who is charged for what is answered.
+    charge: Charge,
+    /// What the request's inputs take of the model's share.
+    _inputs: Option<Reserved>,
 }
 
 impl Reply {
@@ -162,7 +167,16 @@ impl Reply {
 
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
-        Reply { to: Some(Box::new(to)), guard: None, open_span: None, since, instance: None }
+        let to: Box<dyn Answer> = Box::new(to);
+        Reply {
+            to: Some(to),
+            guard: None,
+            open_span: None,
+            since,
+            instance: None,
+            charge: Charge::default(),
+            _inputs: None,
+        }
     }
 
     /// A reply and the place to wait for it.
@@ -182,6 +196,15 @@ impl Reply {
     #[inline]
     pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
         self.guard = Some(RequestGuard::new(stats, self.since));
+        self
+    }
+
+    /// Charges the request for the tensors it is answered with. `inputs` are free again when it is
+    /// answered.
+    #[inline]
+    pub fn charged(mut self, charge: Charge, inputs: Option<Reserved>) -> Reply {
+        self.charge = charge;
+        self._inputs = inputs;
         self
     }
 
@@ -220,7 +243,7 @@ impl Reply {
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, part: impl Into<Part>) {
         let Part { result, credit } = part.into();
-        let result = self.named(result);
+        let result = self.count_bytes(self.named(result));
         let now = Instant::now();
         if let Some(guard) = &mut self.guard {
             let elapsed = now.saturating_duration_since(self.since);
@@ -270,7 +293,7 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
-        let result = self.named(result);
+        let result = self.count_bytes(self.named(result));
         if let (Some(open_span), Ok(response)) = (&self.open_span, &result) {
             open_span.outputs(&response.outputs);
         }
@@ -280,6 +303,17 @@ impl Reply {
         }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
+    }
+
+    /// Answers that are too much for the budget fail: their bytes exist already, but not for long.
+    fn count_bytes(&self, result: Result<Response>) -> Result<Response> {
+        let mut response = result?;
+        let outputs = response.outputs.iter_mut().flatten();
+        let is_more = outputs.fold(false, |is_more, it| it.charge(&self.charge) || is_more);
+        if is_more {
+            self.charge.check()?;
+        }
+        Ok(response)
     }
 
     fn named(&self, result: Result<Response>) -> Result<Response> {

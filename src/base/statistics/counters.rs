@@ -80,7 +80,7 @@ impl FailureReason {
     fn of(kind: ErrorKind) -> FailureReason {
         match kind {
             ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => FailureReason::Canceled,
-            ErrorKind::Unavailable => FailureReason::Rejected,
+            ErrorKind::Unavailable | ErrorKind::ResourceExhausted => FailureReason::Rejected,
             ErrorKind::Internal | ErrorKind::Unknown => FailureReason::Backend,
             _ => FailureReason::Other,
         }

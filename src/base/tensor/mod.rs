@@ -17,7 +17,10 @@ pub use self::{
     pool::{SegmentPool, SegmentSizes},
     segment::{Home, Lease, Segment, SegmentMut},
 };
-use crate::error::{Error, Result};
+use crate::{
+    budget::{Charge, Kind},
+    error::{Error, Result},
+};
 
 /// Dimensions, the batch included.
 pub type Shape = SmallVec<[i64; 6]>;
@@ -31,6 +34,8 @@ pub struct Tensor {
     data: Bytes,
     /// The shared segment `data` lies in, if it does: a Python worker maps it instead of copying.
     lease: Option<Held>,
+    /// The budget knows of the bytes already.
+    is_counted: bool,
 }
 
 impl Tensor {
@@ -51,7 +56,7 @@ impl Tensor {
             }
             None => check_strings(&data, elements)?,
         }
-        Ok(Tensor { dtype, shape, data, lease: None })
+        Ok(Tensor { dtype, shape, data, lease: None, is_counted: false })
     }
 
     /// Bytes that lie in a shared segment.
@@ -64,6 +69,22 @@ impl Tensor {
         let data = Lease::bytes(lease, range)?;
         let tensor = Tensor::new(dtype, shape, data)?;
         Ok(Tensor { lease: Some(Held::new(lease.clone())), ..tensor })
+    }
+
+    /// The same bytes, of which the budget knows: they are part of a body that is counted.
+    pub fn of_counted(self) -> Tensor {
+        Tensor { is_counted: true, ..self }
+    }
+
+    /// Charges the request for the bytes, unless somebody is charged for them or they are few;
+    /// says whether it does. They are given back with the last tensor over them.
+    pub fn charge(&mut self, charge: &Charge) -> bool {
+        if self.is_counted || !charge.counts(self.data.len()) {
+            return false;
+        }
+        self.data = charge.over(Kind::Tensors, std::mem::take(&mut self.data));
+        self.is_counted = true;
+        true
     }
 
     /// The element type.
@@ -121,7 +142,8 @@ impl Tensor {
             let row = self.data.len() / rows;
             start * row..end * row
         };
-        Tensor { dtype: self.dtype, shape, data: self.data.slice(range), lease: self.lease.clone() }
+        let (data, lease) = (self.data.slice(range), self.lease.clone());
+        Tensor { dtype: self.dtype, shape, data, lease, is_counted: self.is_counted }
     }
 
     /// Takes off the first rows of the first dimension; what is left shares the bytes with them.
@@ -138,8 +160,8 @@ impl Tensor {
             self.data.len() / rows * count
         };
         self.shape[0] -= count as i64;
-        let data = self.data.split_to(bytes);
-        Tensor { dtype: self.dtype, shape, data, lease: self.lease.clone() }
+        let (data, lease) = (self.data.split_to(bytes), self.lease.clone());
+        Tensor { dtype: self.dtype, shape, data, lease, is_counted: self.is_counted }
     }
 
     /// The elements of a BYTES tensor, in order.

@@ -16,7 +16,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use crate::{
-    budget::Reserved,
+    budget::{Hold, Reserved},
     error::{Error, Result},
 };
 
@@ -43,6 +43,8 @@ pub struct Lease {
     home: Weak<dyn Home>,
     tensors: AtomicUsize,
     retained: AtomicBool,
+    /// What a request is charged for the contents.
+    _hold: Option<Hold>,
 }
 
 /// Ids are unique in the process, also among servers.
@@ -91,8 +93,12 @@ impl Segment {
     }
     /// In use until the last `Arc` is dropped, then given back to `home`.
     pub fn lease(self, home: Weak<dyn Home>) -> Arc<Lease> {
+        self.lease_counted(home, None)
+    }
+
+    fn lease_counted(self, home: Weak<dyn Home>, hold: Option<Hold>) -> Arc<Lease> {
         let (tensors, retained) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Lease { segment: Some(self), home, tensors, retained })
+        Arc::new(Lease { segment: Some(self), home, tensors, retained, _hold: hold })
     }
 }
 
@@ -121,6 +127,10 @@ impl SegmentMut {
     /// Ends writing.
     pub fn freeze(self) -> Arc<Lease> {
         self.segment.lease(self.home)
+    }
+    /// The same; what a request holds for its contents is given back when the lease ends.
+    pub fn freeze_counted(self, hold: Hold) -> Arc<Lease> {
+        self.segment.lease_counted(self.home, Some(hold))
     }
 }
 

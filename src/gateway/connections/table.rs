@@ -17,6 +17,10 @@ use rustix::{
 };
 
 use super::pressure::{ConnectionLimits, Verdict};
+use troupe_base::{
+    budget::{Account, ByteBudget, Charge},
+    error::Result,
+};
 
 /// Younger pauses of a client are no idleness.
 const MIN_IDLE_TO_CLOSE: Duration = Duration::from_secs(10);
@@ -30,6 +34,8 @@ const WARNING_PAUSE: Duration = Duration::from_secs(10);
 /// All connections of a server.
 pub struct Connections {
     limits: ConnectionLimits,
+    /// What requests may hold; each connection has a share.
+    budget: Arc<ByteBudget>,
     table: Mutex<Table>,
 }
 
@@ -52,6 +58,8 @@ pub struct Connection {
     busy: AtomicU32,
     /// When the last of them ended, in milliseconds of the coarse clock.
     used_at: AtomicU64,
+    /// What its requests hold.
+    account: Arc<Account>,
 }
 
 /// Keeps a connection in the table. It must be dropped before its socket is.
@@ -65,9 +73,9 @@ pub struct ConnectionGuard {
 pub struct Busy(Arc<Connection>);
 
 impl Connections {
-    /// With room for so many.
-    pub fn new(limits: ConnectionLimits) -> Arc<Connections> {
-        Arc::new(Connections { limits, table: Mutex::default() })
+    /// With room for so many, and for what their requests hold.
+    pub fn new(limits: ConnectionLimits, budget: &Arc<ByteBudget>) -> Arc<Connections> {
+        Arc::new(Connections { limits, budget: budget.clone(), table: Mutex::default() })
     }
 
     /// Takes a connection on that was just accepted; `None`: there is no room, it must be closed.
@@ -91,6 +99,7 @@ impl Connections {
             descriptor,
             busy: AtomicU32::new(0),
             used_at: AtomicU64::new(now),
+            account: Account::new(&self.budget),
         });
         table.open.insert(cookie, connection.clone());
         Some(ConnectionGuard { connections: self.clone(), connection })
@@ -159,6 +168,11 @@ impl Connection {
     pub fn begin(self: &Arc<Connection>) -> Busy {
         self.busy.fetch_add(1, Relaxed);
         Busy(self.clone())
+    }
+
+    /// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
+    pub fn charge(&self) -> Result<Charge> {
+        Charge::open(&self.account)
     }
 
     /// For how long nothing of it is being answered; `None`: something is.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::*;
+use troupe_base::budget::ByteBudget;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -24,7 +25,10 @@ fn is_closed(client: &mut TcpStream) -> bool {
 #[test]
 fn the_longest_idle_go_first_and_busy_ones_stay() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let connections = Connections::new(ConnectionLimits { connections: 5, descriptors: 1 << 20 });
+    let connections = Connections::new(
+        ConnectionLimits { connections: 5, descriptors: 1 << 20 },
+        &ByteBudget::unlimited(),
+    );
     let (mut clients, mut guards, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..4 {
         let (socket, client) = pair(&listener);

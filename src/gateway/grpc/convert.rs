@@ -11,6 +11,7 @@ use crate::{
     size_error::{InputContext, explain},
 };
 use troupe_base::{
+    budget::{Charge, Kind},
     config::ModelConfig,
     error::{Error, Result},
     model::Model,
@@ -22,13 +23,20 @@ use troupe_proto::inference::{
     model_infer_response::InferOutputTensor,
 };
 
-/// What is asked of the model until the deadline, and how its outputs are delivered. Raw contents
-/// stay slices of the received message; typed ones are packed.
-pub(super) fn request(
-    message: ModelInferRequest,
-    config: &ModelConfig,
-    deadline: Option<Instant>,
-) -> Result<InferParams> {
+/// A message that has arrived.
+pub(super) struct NamedMessage {
+    pub(super) message: ModelInferRequest,
+    /// What its memory is counted by.
+    pub(super) charge: Charge,
+    /// When its client stops waiting, if it said so.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// What is asked of the model, and how its outputs are delivered. Raw contents stay slices of the
+/// received message; typed ones are packed.
+pub(super) fn request(message: NamedMessage, config: &ModelConfig) -> Result<InferParams> {
+    let NamedMessage { message, charge, deadline } = message;
+    charge.add(Kind::Received, message.raw_input_contents.iter().map(Bytes::len).sum())?;
     let mut named = NamedRequest {
         parameters: parameters::read(message.parameters)?,
         deadline,
@@ -39,12 +47,15 @@ pub(super) fn request(
         left: message.raw_input_contents.into_iter(),
     };
     for input in message.inputs {
-        let tensor = tensor(
+        let mut tensor = tensor(
             &input,
             &mut raw,
             &InputContext { input: &input.name, model: &config.name, id: &message.id },
             config,
         )?;
+        if raw.any {
+            tensor = tensor.of_counted();
+        }
         named.inputs.push((Cow::Owned(input.name), tensor));
     }
     if raw.left.next().is_some() {
@@ -60,6 +71,7 @@ pub(super) fn request(
         named.outputs.push(Cow::Owned(output.name));
     }
     named.id = Cow::Owned(message.id);
+    named.charge = charge;
     let request = named.resolve(config)?;
     let deliveries = Deliveries::new(&request.wanted, &deliveries, Encoding::Bytes);
     Ok(InferParams { request, deliveries })

@@ -1,11 +1,9 @@
 //! `ModelInfer`: decodes one inference and encodes its answer.
 
-use std::time::Instant;
-
 use tonic::{Request, Response};
 
 use super::{
-    convert,
+    convert::{self, NamedMessage},
     observe::{self, CallHead},
 };
 use crate::{
@@ -44,17 +42,17 @@ async fn answer(
         ));
     }
     observe::sample(observed, state, &admitted.model, head);
-    once(&admitted, message, head.times.deadline, observed).await
+    let charge = head.charge()?;
+    once(&admitted, NamedMessage { message, charge, deadline: head.times.deadline }, observed).await
 }
 
 /// Asks a model that answers once, and stops at the deadline.
 pub(super) async fn once(
     admitted: &Admitted,
-    message: ModelInferRequest,
-    deadline: Option<Instant>,
+    message: NamedMessage,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    let params = convert::request(message, &admitted.model.config, deadline)?;
+    let params = convert::request(message, &admitted.model.config)?;
     let InferParams { request, deliveries } = params;
     let context = request.context.clone();
     let response = admitted.run(request, &deliveries, observed).await?;

@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Instant,
 };
@@ -22,9 +23,11 @@ use tonic::{
 use super::refusal::{SHUTTING_DOWN, code};
 use crate::{
     ServerState,
+    connections::Connection,
     inference::{Admitted, Observed, Protocol, RequestTrace, Sending, joined},
 };
 use troupe_base::{
+    budget::Charge,
     error::Result,
     model::{Model, parse_version},
 };
@@ -53,18 +56,25 @@ pub(super) struct CallTimes {
 pub(super) struct CallHead {
     metadata: MetadataMap,
     pub(super) times: CallTimes,
+    connection: Option<Arc<Connection>>,
 }
 
 impl CallHead {
     /// Of a call with one request.
     pub(super) fn of_one(metadata: MetadataMap, extensions: &Extensions) -> CallHead {
         let times = extensions.get::<CallTimes>().copied().unwrap_or_default();
-        CallHead { metadata, times }
+        CallHead { metadata, times, connection: extensions.get().cloned() }
     }
 
     /// Of a stream of requests: they come later, and the deadline is that of its first response.
-    pub(super) fn of_stream(metadata: MetadataMap) -> CallHead {
-        CallHead { metadata, times: CallTimes::default() }
+    pub(super) fn of_stream(metadata: MetadataMap, extensions: &Extensions) -> CallHead {
+        let times = CallTimes::default();
+        CallHead { metadata, times, connection: extensions.get().cloned() }
+    }
+
+    /// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
+    pub(super) fn charge(&self) -> Result<Charge> {
+        self.connection.as_ref().map_or_else(|| Ok(Charge::default()), |it| it.charge())
     }
 }
 

@@ -121,10 +121,10 @@ impl GrpcInferenceService for Inference {
         self.admit().map_err(refuse)?;
         let ends_on_error =
             it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
-        let (metadata, _, requests) = it.into_parts();
+        let (metadata, extensions, requests) = it.into_parts();
         Ok(Response::new(answers(StreamStart {
             state: self.state.clone(),
-            head: CallHead::of_stream(metadata),
+            head: CallHead::of_stream(metadata, &extensions),
             requests,
             stopping: self.stopping.clone(),
             ends_on_error,

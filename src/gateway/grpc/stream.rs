@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
 use super::{
-    convert,
+    convert::{self, NamedMessage},
     infer::once,
     observe::{self, CallHead},
     parameters,
@@ -125,8 +125,13 @@ impl StreamCall {
         if let Ok(Admitted { model, .. }) = &admitted {
             observe::sample(&mut observed, state, model, &self.start.head);
         }
+        let charge = self.start.head.charge();
+        let admitted = admitted.and_then(|admitted| {
+            let charge = charge?;
+            Ok((admitted, NamedMessage { message, charge, deadline: None }))
+        });
         match admitted {
-            Ok(admitted) if admitted.model.config.decoupled => {
+            Ok((admitted, message)) if admitted.model.config.decoupled => {
                 let progress = match DecoupledRequest::begin(admitted, message, observed) {
                     Ok(decoupled) => decoupled.next().boxed(),
                     Err(error) => {
@@ -137,7 +142,7 @@ impl StreamCall {
             }
             admitted => self.in_flight.single.push_back(Box::pin(async move {
                 let result = match admitted {
-                    Ok(admitted) => once(&admitted, message, None, &mut observed).await,
+                    Ok((admitted, message)) => once(&admitted, message, &mut observed).await,
                     Err(error) => Err(error),
                 };
                 observe::finish(&mut observed, &result);
@@ -217,12 +222,12 @@ struct DecoupledRequest {
 impl DecoupledRequest {
     fn begin(
         admitted: Admitted,
-        message: ModelInferRequest,
+        named: NamedMessage,
         mut observed: Observed,
     ) -> Result<DecoupledRequest> {
-        let id = message.id.clone();
-        let wants_empty_final = parameters::wants_empty_final(&message.parameters);
-        let params = convert::request(message, &admitted.model.config, None);
+        let id = named.message.id.clone();
+        let wants_empty_final = parameters::wants_empty_final(&named.message.parameters);
+        let params = convert::request(named, &admitted.model.config);
         let params = params.inspect_err(|error| {
             observed.line.ended(code(error) as u16);
             observed.trace.fail(error);

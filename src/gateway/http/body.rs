@@ -5,14 +5,20 @@ use std::{ops::Range, sync::Arc};
 use actix_web::{
     HttpRequest,
     dev::Payload,
-    http::header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
     web,
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
-use super::{coding, limits::SizeLimit, refusal::Refusal};
+use super::{
+    coding::{self, Coding},
+    limits::SizeLimit,
+    refusal::Refusal,
+    server_state::charge,
+};
 use troupe_base::{
+    budget::{Charge, Hold, Kind},
     error::{Error, Result},
     tensor::{DataType, Lease, SegmentMut, SegmentPool, Shape, Tensor},
 };
@@ -22,6 +28,8 @@ const MAX_CHUNKS: usize = 65_536;
 const MAX_DRAINED: usize = 1 << 30;
 /// Bodies below this are cheaper to copy to a worker process than to map.
 const MIN_SHARED_BYTES: usize = 64 << 10;
+/// Memory for a whole body is taken once this part of it has arrived: a sixteenth.
+const MIN_ARRIVED_PART: usize = 16;
 /// Where the first binary tensor begins in a segment is a multiple of this.
 const ALIGNMENT: usize = 64;
 
@@ -30,14 +38,34 @@ const ALIGNMENT: usize = 64;
 pub(super) struct Body {
     /// All of it.
     pub(super) bytes: Bytes,
+    /// What its memory is counted by.
+    pub(super) charge: Charge,
     /// The segment it lies in and where, if worker processes can map it.
     lease: Option<(Arc<Lease>, usize)>,
 }
 
 impl Body {
-    /// A body in ordinary memory.
+    /// A body in ordinary memory that nobody counts.
     pub(super) fn plain(bytes: Bytes) -> Body {
-        Body { bytes, lease: None }
+        Body { bytes, charge: Charge::default(), lease: None }
+    }
+
+    /// A body in ordinary memory, counted by `charge` already.
+    fn counted(bytes: Bytes, charge: Charge) -> Body {
+        Body { bytes, charge, lease: None }
+    }
+
+    /// The body as it was before the client compressed it.
+    pub(super) async fn inflated(
+        self,
+        headers: &HeaderMap,
+        limit: SizeLimit,
+    ) -> Result<Body, Refusal> {
+        if coding::of_request(headers)? == Coding::Identity {
+            return Ok(self);
+        }
+        let bytes = coding::inflate(headers, self.bytes, limit, &self.charge).await?;
+        Ok(Body::counted(bytes, self.charge))
     }
 
     /// A tensor over part of the body, never a copy.
@@ -47,12 +75,13 @@ impl Body {
         shape: Shape,
         range: Range<usize>,
     ) -> Result<Tensor> {
-        match &self.lease {
+        let tensor = match &self.lease {
             Some((lease, start)) => {
-                Tensor::in_segment(dtype, shape, lease, start + range.start..start + range.end)
+                Tensor::in_segment(dtype, shape, lease, start + range.start..start + range.end)?
             }
-            None => Tensor::new(dtype, shape, self.bytes.slice(range)),
-        }
+            None => Tensor::new(dtype, shape, self.bytes.slice(range))?,
+        };
+        Ok(tensor.of_counted())
     }
 }
 
@@ -62,35 +91,35 @@ pub(super) struct ReceivePlan<'a> {
     pub(super) limit: SizeLimit,
     /// A big body goes here, its tensors beginning after so many bytes.
     pub(super) shared: Option<(&'a Arc<SegmentPool>, usize)>,
+    /// What its bytes are counted by as they arrive.
+    pub(super) charge: Charge,
 }
 
 /// Receives the body as `plan` says; what is compressed is not yet inflated.
 pub(super) async fn receive(
     http: &HttpRequest,
     payload: &mut Payload,
-    plan: &ReceivePlan<'_>,
+    plan: ReceivePlan<'_>,
 ) -> Result<Body, Refusal> {
     let is_chunked = http.headers().contains_key(TRANSFER_ENCODING);
     let length = http.headers().get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
     let length: usize = length.unwrap_or(0);
     plan.limit.check(length)?;
-    let mut sink = match plan.shared {
-        Some((pool, header)) if MIN_SHARED_BYTES <= length => shared(pool, header, length)?,
-        _ => BodyBuffer::First,
-    };
-    let mut received = 0;
+    let shared = plan.shared.filter(|_| MIN_SHARED_BYTES <= length);
+    let mut hold = plan.charge.hold(Kind::Received);
+    let mut buffer = BodyBuffer::First;
     let mut chunks = 0;
     while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|error| truncated(&error, length, received))?;
-        received += chunk.len();
+        let chunk = chunk.map_err(|error| truncated(&error, length, hold.bytes()))?;
+        hold.grow(chunk.len())?;
         chunks += usize::from(is_chunked);
         if MAX_CHUNKS < chunks {
             return Err(Refusal::Chunks);
         }
-        plan.limit.check(received)?;
-        sink = sink.push(chunk, length);
+        plan.limit.check(hold.bytes())?;
+        buffer = buffer.push(chunk, length, hold.bytes(), shared);
     }
-    Ok(sink.finish(received)?)
+    Ok(buffer.finish(hold, plan.charge)?)
 }
 
 fn truncated(error: &dyn std::fmt::Display, length: usize, received: usize) -> Error {
@@ -114,47 +143,71 @@ enum BodyBuffer {
     Shared(SegmentMut, Range<usize>),
 }
 
-fn shared(pool: &Arc<SegmentPool>, header: usize, length: usize) -> Result<BodyBuffer> {
-    let start = header.next_multiple_of(ALIGNMENT) - header;
-    Ok(BodyBuffer::Shared(pool.take(start + length)?, start..start))
-}
-
 impl BodyBuffer {
-    fn push(self, chunk: Bytes, length: usize) -> BodyBuffer {
-        match self {
-            BodyBuffer::First => BodyBuffer::One(chunk),
-            BodyBuffer::One(first) => {
-                let mut all = BytesMut::with_capacity(length.max(first.len() + chunk.len()));
-                all.extend_from_slice(&first);
-                all.extend_from_slice(&chunk);
-                BodyBuffer::Many(all)
-            }
-            BodyBuffer::Many(mut all) => {
-                all.extend_from_slice(&chunk);
-                BodyBuffer::Many(all)
-            }
+    /// Memory for all of `length` announced bytes is taken only once a good part has `arrived`:
+    /// announcing costs a client nothing.
+    fn push(
+        self,
+        chunk: Bytes,
+        length: usize,
+        arrived: usize,
+        shared: Option<(&Arc<SegmentPool>, usize)>,
+    ) -> BodyBuffer {
+        let mut all = match self {
+            BodyBuffer::First if shared.is_some() => BytesMut::new(),
+            BodyBuffer::First => return BodyBuffer::One(chunk),
+            BodyBuffer::One(first) => BytesMut::from(first),
+            BodyBuffer::Many(all) => all,
             BodyBuffer::Shared(mut segment, range) => {
                 let end = range.end + chunk.len();
                 // The protocol's decoder never yields more than the announced length.
                 if let Some(place) = segment.bytes_mut().get_mut(range.end..end) {
                     place.copy_from_slice(&chunk);
                 }
-                BodyBuffer::Shared(segment, range.start..end)
+                return BodyBuffer::Shared(segment, range.start..end);
             }
+        };
+        let is_due = length / MIN_ARRIVED_PART <= arrived;
+        if is_due
+            && let Some((pool, header)) = shared
+            && let Some(taken) = BodyBuffer::in_segment(&all, length, pool, header)
+        {
+            return taken.push(chunk, length, arrived, None);
         }
+        if is_due && all.capacity() < length {
+            all.reserve(length - all.len());
+        }
+        all.extend_from_slice(&chunk);
+        BodyBuffer::Many(all)
     }
 
-    fn finish(self, received: usize) -> Result<Body> {
-        Ok(match self {
-            BodyBuffer::First => Body::plain(Bytes::new()),
-            BodyBuffer::One(all) => Body::plain(all),
-            BodyBuffer::Many(all) => Body::plain(all.freeze()),
+    /// What came so far, in a segment for all of it; `None` without shared memory: ordinary memory
+    /// will do, though a worker gets a copy then.
+    fn in_segment(
+        came: &[u8],
+        length: usize,
+        pool: &Arc<SegmentPool>,
+        header: usize,
+    ) -> Option<BodyBuffer> {
+        let start = header.next_multiple_of(ALIGNMENT) - header;
+        let mut segment = pool.take(start + length).ok()?;
+        let end = start + came.len();
+        segment.bytes_mut().get_mut(start..end)?.copy_from_slice(came);
+        Some(BodyBuffer::Shared(segment, start..end))
+    }
+
+    fn finish(self, hold: Hold, charge: Charge) -> Result<Body> {
+        let plain = match self {
+            BodyBuffer::First => Bytes::new(),
+            BodyBuffer::One(all) => all,
+            BodyBuffer::Many(all) => all.freeze(),
             BodyBuffer::Shared(segment, range) => {
-                let lease = segment.freeze();
-                let bytes = Lease::bytes(&lease, range.start..range.start + received)?;
-                Body { bytes, lease: Some((lease, range.start)) }
+                let lease = segment.freeze_counted(hold);
+                let bytes = Lease::bytes(&lease, range.clone())?;
+                return Ok(Body { bytes, charge, lease: Some((lease, range.start)) });
             }
-        })
+        };
+        Ok(Body::counted(hold.over(plain), charge))
     }
 }
 
@@ -179,10 +232,14 @@ pub(super) async fn receive_all(
 ) -> Result<Bytes, Refusal> {
     let mut payload = payload.into_inner();
     let limit = SizeLimit::of_json(limit);
-    let plan = ReceivePlan { limit, shared: None };
-    let body = receive(http, &mut payload, &plan).await;
+    let body = match charge(http) {
+        Ok(charge) => {
+            receive(http, &mut payload, ReceivePlan { limit, shared: None, charge }).await
+        }
+        Err(error) => Err(error.into()),
+    };
     match body {
-        Ok(body) => coding::inflate(http.headers(), body.bytes, limit).await,
+        Ok(body) => Ok(body.inflated(http.headers(), limit).await?.bytes),
         Err(refusal) => Err(drained(&mut payload, refusal).await),
     }
 }

@@ -15,10 +15,15 @@ use super::{
     refusal::Refusal,
 };
 use crate::inference::MAX_BYTES_ON_THREAD;
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    budget::{Charge, Kind},
+    error::{Error, Result},
+};
 
 /// Even a small body may inflate a thousandfold, so it is not done on this thread.
 const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
+/// As much is inflated before it is counted.
+const INFLATED_AT_ONCE_BYTES: u64 = 256 << 10;
 
 /// How a body is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,27 +78,35 @@ pub(super) async fn inflate(
     headers: &HeaderMap,
     body: Bytes,
     limit: SizeLimit,
+    charge: &Charge,
 ) -> Result<Bytes, Refusal> {
     let coding = of_request(headers)?;
-    if coding == Coding::Identity {
-        return Ok(body);
-    }
     let effort = if body.len() <= MAX_INFLATED_HERE_BYTES { 0 } else { MAX_BYTES_ON_THREAD + 1 };
+    let charge = charge.clone();
     let work = move || match coding {
-        Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit),
-        _ => read_all(ZlibDecoder::new(&body[..]), limit),
+        Coding::Identity => Ok(body),
+        Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit, &charge),
+        Coding::Deflate => read_all(ZlibDecoder::new(&body[..]), limit, &charge),
     };
     Ok(off_thread(effort, work).await?)
 }
 
-fn read_all(from: impl Read, limit: SizeLimit) -> Result<Bytes> {
+/// Counts what is inflated before there is more of it.
+fn read_all(mut from: impl Read, limit: SizeLimit, charge: &Charge) -> Result<Bytes> {
+    let mut hold = charge.hold(Kind::Received);
     let mut inflated = Vec::new();
-    let most = (limit.bytes() as u64).saturating_add(1);
-    from.take(most).read_to_end(&mut inflated).map_err(|error| {
-        Error::invalid(format!("failed to decompress the request body: {error}"))
-    })?;
-    limit.check(inflated.len())?;
-    Ok(inflated.into())
+    loop {
+        let most = (limit.bytes() as u64).saturating_add(1) - inflated.len() as u64;
+        let more = from.by_ref().take(most.min(INFLATED_AT_ONCE_BYTES)).read_to_end(&mut inflated);
+        let more = more.map_err(|error| {
+            Error::invalid(format!("failed to decompress the request body: {error}"))
+        })?;
+        limit.check(inflated.len())?;
+        if more == 0 {
+            return Ok(hold.over(inflated.into()));
+        }
+        hold.grow(more)?;
+    }
 }
 
 /// All parts, one after the other, compressed; `None` if that fails.

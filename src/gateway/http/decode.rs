@@ -75,7 +75,8 @@ impl InferReader<'_> {
     }
 
     fn request(&mut self, envelope: Envelope<'_>) -> Result<InferParams> {
-        let mut named = NamedRequest::default();
+        let charge = self.body.charge.clone();
+        let mut named = NamedRequest { charge, ..NamedRequest::default() };
         if envelope.id != Scalar::Absent {
             named.id = envelope.id.into_text("id")?;
         }
@@ -280,6 +281,7 @@ fn raw(body: &Body, config: &ModelConfig) -> Result<InferParams> {
     };
     let named = NamedRequest {
         inputs: [(Cow::Borrowed(&*input.name), tensor)].into_iter().collect(),
+        charge: body.charge.clone(),
         ..Default::default()
     };
     let request = named.resolve(config)?;

@@ -19,7 +19,7 @@ use super::{
     limits::{self, SizeLimit},
     observe,
     refusal::{Refusal, error_body},
-    server_state::state,
+    server_state::{charge, state},
 };
 use crate::{
     ServerState,
@@ -120,9 +120,11 @@ async fn read(
     observed: &mut Observed,
 ) -> Result<Request, Refusal> {
     let limit = state.settings.max_input_size;
-    let plan = ReceivePlan { limit: SizeLimit::of_json(limit), shared: None };
-    let body = body::receive(http, payload, &plan).await?.bytes;
-    let (effort, config) = (body.len(), model.config.clone());
+    let charge = charge(http)?;
+    model.check_room()?;
+    let plan = ReceivePlan { limit: SizeLimit::of_json(limit), shared: None, charge };
+    let body = body::receive(http, payload, plan).await?;
+    let (effort, config) = (body.bytes.len(), model.config.clone());
     observe::received(observed, http, effort);
     let read = move || generate_json::decode(&body, &config, limit);
     Ok(limits::off_thread(effort, read).await?)

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::{
+    body::Body,
     elements::{self, append, count_flat, read_flat},
     encode::append_parameter,
     infer_json::{Members, Scalar},
@@ -13,6 +14,7 @@ use super::{
 };
 use crate::resolve::NamedRequest;
 use troupe_base::{
+    budget::Charge,
     config::{Input, ModelConfig},
     error::{Error, Result},
     model::Model,
@@ -23,10 +25,11 @@ use troupe_base::{
 /// Members whose types depend on the model.
 type Object<'a> = Members<'a, &'a RawValue>;
 
-/// Reads `text` for the model of `config`: a member is the input of its name, or else a parameter.
+/// Reads `body` for the model of `config`: a member is the input of its name, or else a parameter.
 /// No tensor may take more than `limit` bytes.
-pub(super) fn decode(text: &[u8], config: &ModelConfig, limit: usize) -> Result<Request> {
-    let reader = GenerateReader { config, limit };
+pub(super) fn decode(body: &Body, config: &ModelConfig, limit: usize) -> Result<Request> {
+    let (text, charge) = (&body.bytes[..], &body.charge);
+    let reader = GenerateReader { config, limit, charge };
     match json::parse(text) {
         Ok(object) => reader.request(object),
         Err(error) => match json::quote_non_finite(text) {
@@ -39,12 +42,14 @@ pub(super) fn decode(text: &[u8], config: &ModelConfig, limit: usize) -> Result<
 struct GenerateReader<'a> {
     config: &'a ModelConfig,
     limit: usize,
+    charge: &'a Charge,
 }
 
 impl GenerateReader<'_> {
     fn request(&self, object: Object<'_>) -> Result<Request> {
         let members = members(object).map_err(Error::invalid)?;
-        let mut named = NamedRequest::default();
+        let charge = self.charge.clone();
+        let mut named = NamedRequest { charge, ..NamedRequest::default() };
         for (key, value) in members {
             let is_input = self.config.input_index(&key).is_some();
             match &*key {

@@ -12,7 +12,7 @@ use super::{
     limits::{self, SizeLimit},
     observe,
     refusal::Refusal,
-    server_state::state,
+    server_state::{charge, state},
 };
 use crate::{
     ServerState,
@@ -117,12 +117,10 @@ async fn receive(
         BodyLayout::Raw => SizeLimit::of_raw(most),
     };
     let shared = header.map(|length| (&state.settings.segments, length));
-    let plan = ReceivePlan { limit, shared };
-    let body = body::receive(http, payload, &plan).await?;
-    if is_plain {
-        return Ok(body);
-    }
-    Ok(Body::plain(coding::inflate(http.headers(), body.bytes, limit).await?))
+    let charge = charge(http)?;
+    model.check_room()?;
+    let body = body::receive(http, payload, ReceivePlan { limit, shared, charge }).await?;
+    body.inflated(http.headers(), limit).await
 }
 
 async fn read(

@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use actix_web::{HttpRequest, web};
 
-use crate::ServerState;
+use crate::{ServerState, connections::ConnectionGuard};
 use troupe_base::{
+    budget::Charge,
     error::{Error, Result},
     model::parse_version,
 };
@@ -17,6 +18,12 @@ pub type StateCell = Arc<OnceLock<ServerState>>;
 pub(super) fn state(http: &HttpRequest) -> Result<&ServerState> {
     let cell = http.app_data::<web::Data<OnceLock<ServerState>>>();
     cell.and_then(|cell| cell.get()).ok_or_else(|| Error::unavailable("Server not ready"))
+}
+
+/// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
+pub(super) fn charge(http: &HttpRequest) -> Result<Charge> {
+    let guard = http.conn_data::<ConnectionGuard>();
+    guard.map_or_else(|| Ok(Charge::default()), |it| it.connection().charge())
 }
 
 /// The model and the version a path names.

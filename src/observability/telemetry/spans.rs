@@ -316,5 +316,6 @@ fn error_type(kind: ErrorKind) -> &'static str {
         ErrorKind::AlreadyExists => "Already exists",
         ErrorKind::Cancelled => "Cancelled",
         ErrorKind::DeadlineExceeded => "Deadline exceeded",
+        ErrorKind::ResourceExhausted => "Resource exhausted",
     }
 }

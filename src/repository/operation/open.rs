@@ -64,6 +64,7 @@ impl OpenModel for ModelOpener {
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
         let (metrics, begun) = (self.metrics.clone(), Instant::now());
+        let budget = self.settings.backend.budget.clone();
         Box::pin(async move {
             let name = definition.name.clone();
             let read = definition.clone();
@@ -88,7 +89,7 @@ impl OpenModel for ModelOpener {
                 answers = Arc::new(KeepsFiles { inner: answers, _files: definition });
             }
             parts.stats.loaded(begun.elapsed());
-            Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
+            Ok(Arc::new(Model::new(parts, answers).with_labels(labels).with_share(&budget)))
         })
     }
 
@@ -97,7 +98,7 @@ impl OpenModel for ModelOpener {
         definition: Arc<Definition>,
         mut parts: ModelParts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
-        let begun = Instant::now();
+        let (begun, budget) = (Instant::now(), self.settings.backend.budget.clone());
         parts.config =
             ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
         let parts = counted(parts, &self.metrics);
@@ -117,7 +118,7 @@ impl OpenModel for ModelOpener {
             let answers = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
             parts.stats.loaded(begun.elapsed());
-            Ok(Arc::new(Model::new(parts, answers).with_labels(labels)))
+            Ok(Arc::new(Model::new(parts, answers).with_labels(labels).with_share(&budget)))
         })
     }
 }

@@ -1,0 +1,333 @@
+//! What one request is charged for: bytes of the server's budget, held as long as the data lives.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+
+use super::server::{ByteBudget, Kind, Reason, admitted};
+use crate::error::{Error, Result};
+
+/// What a request is charged at least: its context, its names, its small tensors.
+const REQUEST_BYTES: usize = 4 << 10;
+/// Data up to this is in `REQUEST_BYTES`: counting it would cost small requests more than it says.
+const MAX_UNCOUNTED_BYTES: usize = 4 << 10;
+
+/// The share of one connection: what all its requests hold together.
+#[derive(Debug)]
+pub struct Account {
+    budget: Arc<ByteBudget>,
+    cap: usize,
+    in_use: AtomicUsize,
+}
+
+impl Account {
+    /// Of a new connection.
+    pub fn new(budget: &Arc<ByteBudget>) -> Arc<Account> {
+        let (budget, cap) = (budget.clone(), budget.share());
+        Arc::new(Account { budget, cap, in_use: AtomicUsize::new(0) })
+    }
+
+    /// The server's budget, which this is a share of.
+    pub fn budget(&self) -> &Arc<ByteBudget> {
+        &self.budget
+    }
+
+    /// The bytes its requests hold.
+    pub fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, kind: Kind, bytes: usize) -> Result<()> {
+        let most = admitted(self.cap);
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
+        let own = self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        own.map_err(|in_use| self.refusal(Reason::ConnectionBytes, in_use, bytes))?;
+        self.budget.take(kind, bytes).map_err(|in_use| {
+            self.in_use.fetch_sub(bytes, Ordering::Relaxed);
+            self.refusal(Reason::ServerBytes, in_use, bytes)
+        })
+    }
+
+    fn take_beyond(&self, kind: Kind, bytes: usize) {
+        self.in_use.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.take_beyond(kind, bytes);
+    }
+
+    fn give_back(&self, kind: Kind, bytes: usize) {
+        self.in_use.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.give_back(kind, bytes);
+    }
+
+    fn refusal(&self, reason: Reason, in_use: usize, asked: usize) -> Error {
+        self.budget.count_refusal(reason);
+        let (who, cap, of) = match reason {
+            Reason::ConnectionBytes => {
+                ("requests of this connection", self.cap, "its share of --max-inflight-bytes")
+            }
+            _ => ("requests in flight", self.budget.cap(), "--max-inflight-bytes"),
+        };
+        let needed = match asked {
+            0 => String::new(),
+            asked => format!(", it needs {asked} more, and a quarter is kept for answers"),
+        };
+        Error::exhausted(format!(
+            "no memory for this request: {who} hold {in_use} of {cap} bytes ({of}){needed}"
+        ))
+    }
+}
+
+/// What one request holds of the budget. Clones are the same charge. The default is uncounted: for
+/// requests that the server itself makes, like warm-ups.
+#[derive(Clone, Debug, Default)]
+pub struct Charge(Option<Arc<Charged>>);
+
+#[derive(Debug)]
+struct Charged {
+    account: Arc<Account>,
+    /// Bytes until the request's end, by kind.
+    kept: [AtomicUsize; Kind::ALL.len()],
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.account.give_back(Kind::Other, REQUEST_BYTES);
+        for kind in Kind::ALL {
+            let bytes = *self.kept[kind as usize].get_mut();
+            if bytes != 0 {
+                self.account.give_back(kind, bytes);
+            }
+        }
+    }
+}
+
+impl Charge {
+    /// Begins a request; RESOURCE_EXHAUSTED if there is no room for any.
+    pub fn open(account: &Arc<Account>) -> Result<Charge> {
+        account.take(Kind::Other, REQUEST_BYTES)?;
+        let (account, kept) = (account.clone(), Default::default());
+        Ok(Charge(Some(Arc::new(Charged { account, kept }))))
+    }
+
+    /// Does it count anything?
+    pub fn is_counted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Takes `bytes` until the request's end; RESOURCE_EXHAUSTED if so many are not left.
+    pub fn add(&self, kind: Kind, bytes: usize) -> Result<()> {
+        let Some(charged) = &self.0 else { return Ok(()) };
+        if MAX_UNCOUNTED_BYTES < bytes {
+            charged.account.take(kind, bytes)?;
+            charged.kept[kind as usize].fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Counts `bytes` that exist already until the request's end, even beyond the cap.
+    pub fn add_beyond(&self, kind: Kind, bytes: usize) {
+        let Some(charged) = &self.0 else { return };
+        if MAX_UNCOUNTED_BYTES < bytes {
+            charged.account.take_beyond(kind, bytes);
+            charged.kept[kind as usize].fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// RESOURCE_EXHAUSTED if by now there is more than there may be.
+    pub fn check(&self) -> Result<()> {
+        let Some(Charged { account, .. }) = self.0.as_deref() else { return Ok(()) };
+        let own = account.in_use();
+        if account.cap < own {
+            return Err(account.refusal(Reason::ConnectionBytes, own, 0));
+        }
+        if account.budget.is_exceeded() {
+            return Err(account.refusal(Reason::ServerBytes, account.budget.in_use(), 0));
+        }
+        Ok(())
+    }
+
+    /// Nothing yet: bytes that are to come, as `Hold::grow` counts them.
+    pub fn hold(&self, kind: Kind) -> Hold {
+        Hold { charge: self.clone(), kind, bytes: 0, counted: 0 }
+    }
+
+    /// `data` that exists already, counted until its last clone and slice is dropped, even beyond
+    /// the cap.
+    pub fn over(&self, kind: Kind, data: Bytes) -> Bytes {
+        if self.0.is_none() || data.len() <= MAX_UNCOUNTED_BYTES {
+            return data;
+        }
+        let mut hold = self.hold(kind);
+        hold.grow_beyond(data.len());
+        hold.over(data)
+    }
+
+    /// Is data of so many bytes counted?
+    pub fn counts(&self, bytes: usize) -> bool {
+        self.0.is_some() && MAX_UNCOUNTED_BYTES < bytes
+    }
+}
+
+/// Bytes of a request that are given back when this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    charge: Charge,
+    kind: Kind,
+    bytes: usize,
+    /// What was taken for them.
+    counted: usize,
+}
+
+impl Hold {
+    /// Holds `more` bytes; RESOURCE_EXHAUSTED if so many are not left, then it holds what it did.
+    pub fn grow(&mut self, more: usize) -> Result<()> {
+        let bytes = self.bytes.saturating_add(more);
+        if let Some(charged) = &self.charge.0
+            && MAX_UNCOUNTED_BYTES < bytes
+        {
+            charged.account.take(self.kind, bytes - self.counted)?;
+            self.counted = bytes;
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Holds `more` bytes that exist already, even beyond the cap.
+    pub fn grow_beyond(&mut self, more: usize) {
+        self.bytes += more;
+        if let Some(charged) = &self.charge.0
+            && MAX_UNCOUNTED_BYTES < self.bytes
+        {
+            charged.account.take_beyond(self.kind, self.bytes - self.counted);
+            self.counted = self.bytes;
+        }
+    }
+
+    /// So many bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The same data, which holds these bytes until its last clone and slice is dropped.
+    pub fn over(self, data: Bytes) -> Bytes {
+        if self.counted == 0 { data } else { Bytes::from_owner(Counted { data, _hold: self }) }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(charged) = &self.charge.0
+            && self.counted != 0
+        {
+            charged.account.give_back(self.kind, self.counted);
+        }
+    }
+}
+
+/// Data and what it holds of the budget.
+struct Counted {
+    data: Bytes,
+    _hold: Hold,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    const KIB: usize = 1 << 10;
+
+    fn charge(cap: usize) -> (Arc<ByteBudget>, Charge) {
+        let budget = ByteBudget::new(cap);
+        let charge = Charge::open(&Account::new(&budget)).unwrap();
+        (budget, charge)
+    }
+
+    #[test]
+    fn a_request_gives_back_what_it_was_charged() {
+        let (budget, charge) = charge(100 * KIB);
+        charge.add(Kind::Received, 10 * KIB).unwrap();
+        charge.add_beyond(Kind::Tensors, 20 * KIB);
+        charge.add(Kind::Tensors, 1).unwrap();
+        assert_eq!(budget.in_use(), 34 * KIB);
+        assert_eq!(budget.in_use_by(Kind::Tensors), 20 * KIB);
+        let same = charge.clone();
+        drop(charge);
+        assert_eq!(budget.in_use(), 34 * KIB);
+        drop(same);
+        assert_eq!(Kind::ALL.map(|kind| budget.in_use_by(kind)), [0; 5]);
+        assert_eq!(budget.in_use(), 0);
+    }
+
+    #[test]
+    fn a_connection_has_its_share_and_the_server_its_cap() {
+        let (budget, first) = charge(160 * KIB);
+        let error = first.add(Kind::Received, 57 * KIB).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+        assert_eq!(
+            error.to_string(),
+            "no memory for this request: requests of this connection hold 4096 of 81920 bytes \
+             (its share of --max-inflight-bytes), it needs 58368 more, and a quarter is kept for \
+             answers"
+        );
+        first.add(Kind::Received, 56 * KIB).unwrap();
+        let second = Charge::open(&Account::new(&budget)).unwrap();
+        let third = Charge::open(&Account::new(&budget)).unwrap();
+        second.add(Kind::Received, 45 * KIB).unwrap();
+        let error = third.add(Kind::Received, 8 * KIB).unwrap_err().to_string();
+        assert!(error.contains("requests in flight hold 115712 of 163840 bytes"), "{error}");
+        let refused = Reason::ALL.map(|reason| budget.refusals(reason));
+        assert_eq!(refused, [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn answers_may_take_what_requests_may_not() {
+        let (budget, charge) = charge(160 * KIB);
+        charge.add(Kind::Received, 56 * KIB).unwrap();
+        let answer = charge.over(Kind::Tensors, vec![7; 20 * KIB].into());
+        charge.check().unwrap();
+        let more = charge.over(Kind::Tensors, vec![7; 5 * KIB].into());
+        assert_eq!(charge.check().unwrap_err().kind(), ErrorKind::ResourceExhausted);
+        let part = answer.slice(5..9);
+        drop((more, answer));
+        assert_eq!((budget.in_use(), &part[..]), (80 * KIB, &[7; 4][..]));
+        drop(part);
+        assert_eq!(budget.in_use(), 60 * KIB);
+    }
+
+    #[test]
+    fn a_hold_grows_with_what_arrives_and_small_ones_cost_nothing() {
+        let (budget, charge) = charge(100 * KIB);
+        let mut hold = charge.hold(Kind::Received);
+        hold.grow(4 * KIB).unwrap();
+        assert_eq!(budget.in_use_by(Kind::Received), 0);
+        hold.grow(1).unwrap();
+        assert_eq!(budget.in_use_by(Kind::Received), 4 * KIB + 1);
+        hold.grow(50 * KIB).unwrap_err();
+        assert_eq!((hold.bytes(), budget.in_use()), (4 * KIB + 1, 8 * KIB + 1));
+        drop(hold);
+        assert_eq!(budget.in_use(), 4 * KIB);
+    }
+
+    #[test]
+    fn without_room_no_request_begins_and_an_uncounted_one_needs_none() {
+        let (budget, _first) = charge(12 * KIB);
+        let account = Account::new(&budget);
+        let _second = Charge::open(&account).unwrap();
+        let error = Charge::open(&account).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+        let uncounted = Charge::default();
+        uncounted.add(Kind::Tensors, usize::MAX).unwrap();
+        uncounted.hold(Kind::Tensors).grow(usize::MAX).unwrap();
+        uncounted.check().unwrap();
+        assert_eq!(budget.in_use(), 8 * KIB);
+    }
+}

@@ -1,0 +1,168 @@
+//! The server's byte budget: what requests in flight hold, by kind, against one cap.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, AtomicUsize, Ordering},
+};
+
+use super::Budget;
+
+/// What bytes in flight are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bodies of requests, as far as they have arrived.
+    Received,
+    /// Tensors that were decoded out of text, or made by models.
+    Tensors,
+    /// Texts of answers that are not sent yet.
+    Responses,
+    /// Shared memory that is kept for reuse.
+    Segments,
+    /// What a request takes besides: its context, its names, small tensors.
+    Other,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 5] =
+        [Kind::Received, Kind::Tensors, Kind::Responses, Kind::Segments, Kind::Other];
+
+    /// As metrics call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Received => "received",
+            Kind::Tensors => "tensors",
+            Kind::Responses => "responses",
+            Kind::Segments => "segments",
+            Kind::Other => "other",
+        }
+    }
+}
+
+/// Why a request was refused before a model ran for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The server holds as many bytes as it may.
+    ServerBytes,
+    /// The requests of its connection hold their share.
+    ConnectionBytes,
+    /// The requests at its model hold their share.
+    ModelBytes,
+    /// Its message is larger than any may be.
+    Size,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Reason; 4] =
+        [Reason::ServerBytes, Reason::ConnectionBytes, Reason::ModelBytes, Reason::Size];
+
+    /// As metrics call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::ServerBytes => "server_bytes",
+            Reason::ConnectionBytes => "connection_bytes",
+            Reason::ModelBytes => "model_bytes",
+            Reason::Size => "size",
+        }
+    }
+}
+
+/// What requests may take of `cap`: a quarter is left for what models answer to those that were
+/// taken on, which would fail otherwise when they are nearly done.
+pub(super) fn admitted(cap: usize) -> usize {
+    if cap == usize::MAX { cap } else { cap - cap / 4 }
+}
+
+/// A counter that shares its cache line with nothing else: every thread writes to it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Alone<T>(T);
+
+/// The bytes that all requests of one server may hold together.
+#[derive(Debug)]
+pub struct ByteBudget {
+    cap: usize,
+    in_use: Alone<AtomicUsize>,
+    kinds: [Alone<AtomicUsize>; Kind::ALL.len()],
+    refused: [AtomicU64; Reason::ALL.len()],
+}
+
+impl ByteBudget {
+    /// At most `cap` bytes; `usize::MAX`: no limit.
+    pub fn new(cap: usize) -> Arc<ByteBudget> {
+        Arc::new(ByteBudget {
+            cap,
+            in_use: Alone::default(),
+            kinds: Default::default(),
+            refused: Default::default(),
+        })
+    }
+
+    /// Counts, and refuses nothing.
+    pub fn unlimited() -> Arc<ByteBudget> {
+        ByteBudget::new(usize::MAX)
+    }
+
+    /// The bytes there may be in all (`--max-inflight-bytes`).
+    pub fn cap(&self) -> usize {
+        self.cap
+    }
+
+    /// What the requests of one connection may hold of it: half, so that none takes everything.
+    pub fn share(&self) -> usize {
+        if self.cap == usize::MAX { self.cap } else { self.cap.div_ceil(2) }
+    }
+
+    /// What waits and runs at one model may hold of it, answers not included: its inputs.
+    pub fn model_share(&self) -> Arc<Budget> {
+        Budget::new(admitted(self.share()))
+    }
+
+    /// The bytes in use now; more than the cap only by what existed before it was counted.
+    pub fn in_use(&self) -> usize {
+        self.in_use.0.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of one kind that are in use now.
+    pub fn in_use_by(&self, kind: Kind) -> usize {
+        self.kinds[kind as usize].0.load(Ordering::Relaxed)
+    }
+
+    /// Is there more than there may be?
+    pub fn is_exceeded(&self) -> bool {
+        self.cap < self.in_use()
+    }
+
+    /// How many requests were refused for that reason.
+    pub fn refusals(&self, reason: Reason) -> u64 {
+        self.refused[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// A request is refused.
+    pub fn count_refusal(&self, reason: Reason) {
+        self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes `bytes` for a request if so many are left for requests; else says how many are in
+    /// use.
+    pub(super) fn take(&self, kind: Kind, bytes: usize) -> Result<(), usize> {
+        let most = admitted(self.cap);
+        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
+        self.in_use.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)?;
+        self.kinds[kind as usize].0.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Counts `bytes` that exist already.
+    pub fn take_beyond(&self, kind: Kind, bytes: usize) {
+        self.in_use.0.fetch_add(bytes, Ordering::Relaxed);
+        self.kinds[kind as usize].0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// They are free again.
+    pub fn give_back(&self, kind: Kind, bytes: usize) {
+        self.in_use.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.kinds[kind as usize].0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}

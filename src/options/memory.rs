@@ -1,0 +1,21 @@
+//! The flags of memory: what requests in flight may hold.
+
+use clap::Args;
+
+/// What requests in flight may hold.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Memory")]
+pub struct MemoryArguments {
+    /// Bytes that all requests in flight may hold together: what arrived, tensors, answers not yet
+    /// sent. Beyond it requests are refused [default: 40 % of the memory this process may use]
+    #[arg(long, value_parser = bytes)]
+    pub max_inflight_bytes: Option<usize>,
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
+    match size {
+        0 => Err("must be greater than 0".to_owned()),
+        _ => Ok(size),
+    }
+}
