@@ -15,10 +15,12 @@ pub mod metrics;
 pub mod resolve;
 pub mod settings;
 mod size_error;
+pub mod socket;
 mod state;
 pub mod status;
 #[cfg(test)]
 mod testing;
+pub mod tls;
 mod trace_settings;
 
 pub use self::state::ServerState;

@@ -4,7 +4,7 @@ mod models;
 mod render;
 mod steps;
 
-use std::{io, net::SocketAddr};
+use std::io;
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_web::{
@@ -15,12 +15,17 @@ use actix_web::{
 };
 
 use self::render::render;
-use super::{ServerState, connections, dashboard};
+use super::{
+    ServerState, connections, dashboard,
+    socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
+    tls,
+};
 use troupe_base::metrics::Metrics;
 
 /// The actor that owns the listener of the metrics and its connections.
 pub struct MetricsGateway {
     server: ServerHandle,
+    _files: Vec<SocketFile>,
 }
 
 impl MetricsGateway {
@@ -28,8 +33,8 @@ impl MetricsGateway {
     pub fn start(
         state: &ServerState,
         metrics: &Metrics,
-        addresses: &[SocketAddr],
-    ) -> io::Result<(Addr<MetricsGateway>, Vec<SocketAddr>)> {
+        bindings: &[Binding],
+    ) -> io::Result<(Addr<MetricsGateway>, Vec<ListenAddress>)> {
         let source = Data::new((state.clone(), metrics.clone()));
         let pages = state.clone();
         let mut server = HttpServer::new(move || {
@@ -42,13 +47,23 @@ impl MetricsGateway {
         })
         .on_connect(connections::admit(state.settings.connections.clone()))
         .workers(1)
+        .tls_handshake_timeout(tls::HANDSHAKE_TIMEOUT)
         .disable_signals();
-        for address in addresses {
-            server = server.listen(connections::bind(*address, state.settings.stalled)?)?;
+        let (mut addresses, mut files) = (Vec::new(), Vec::new());
+        for binding in bindings {
+            let bound = binding.bind(state.settings.stalled)?;
+            addresses.push(bound.address);
+            files.extend(bound.file);
+            server = match (bound.socket, bound.tls) {
+                (ListeningSocket::Unix(socket), _) => server.listen_uds(socket)?,
+                (ListeningSocket::Tcp(socket), None) => server.listen(socket)?,
+                (ListeningSocket::Tcp(socket), Some(tls)) => {
+                    server.listen_rustls_0_23(socket, tls.server_config(&[]))?
+                }
+            };
         }
-        let addresses = server.addrs();
         let server = server.run();
-        let gateway = MetricsGateway { server: server.handle() };
+        let gateway = MetricsGateway { server: server.handle(), _files: files };
         actix_rt::spawn(server);
         Ok((Actor::start(gateway), addresses))
     }

@@ -5,11 +5,13 @@ mod compatibility;
 mod connection;
 mod dashboard;
 mod infer;
+mod listeners;
 mod log;
 mod memory;
 mod metrics;
 mod replay;
 mod tap;
+mod tls;
 mod trace;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -22,11 +24,13 @@ pub use self::{
     connection::ConnectionArguments,
     dashboard::Dashboard,
     infer::InferArguments,
+    listeners::{ListenerArguments, UNIX_SOCKET},
     log::{LogArguments, LogFormat},
     memory::MemoryArguments,
     metrics::{MetricsArguments, MetricsSetting},
     replay::{ReplayArguments, Requests},
     tap::TapArguments,
+    tls::{PemFile, TlsArguments, TlsFiles},
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
 
@@ -151,6 +155,9 @@ pub struct Serve {
     /// What requests in flight may hold.
     #[command(flatten)]
     pub memory: MemoryArguments,
+    /// Which ports are encrypted.
+    #[command(flatten)]
+    pub tls: TlsArguments,
     /// What is measured, and how it is shown.
     #[command(flatten)]
     pub metrics: MetricsArguments,
@@ -169,54 +176,6 @@ pub struct Serve {
     /// Triton's flags that are accepted without effect.
     #[command(flatten)]
     pub without_effect: WithoutEffect,
-}
-
-/// Where to listen, and how.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Network")]
-pub struct ListenerArguments {
-    /// Serve HTTP
-    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
-    pub allow_http: bool,
-    /// Serve gRPC
-    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
-    pub allow_grpc: bool,
-    /// Serve metrics
-    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
-    pub allow_metrics: bool,
-    /// Address of the HTTP port
-    #[arg(long, default_value = "0.0.0.0")]
-    pub http_address: String,
-    /// Port of HTTP; 0: any free port
-    #[arg(long, default_value_t = 8000)]
-    pub http_port: u16,
-    /// Address of the gRPC port
-    #[arg(long, default_value = "0.0.0.0")]
-    pub grpc_address: String,
-    /// Port of gRPC; 0: any free port
-    #[arg(long, default_value_t = 8001)]
-    pub grpc_port: u16,
-    /// Address of the metrics port [default: that of the HTTP port]
-    #[arg(long)]
-    pub metrics_address: Option<String>,
-    /// Port of metrics; 0: any free port
-    #[arg(long, default_value_t = 8002)]
-    pub metrics_port: u16,
-    /// Threads that serve requests and run ensembles [default: half the cores, at most 8]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub http_thread_count: Option<u32>,
-    /// Connections at a time, over all ports [default: three quarters of the descriptors that the
-    /// process may have]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_connections: Option<u32>,
-    /// Seconds after which a client is given up that sends nothing more of a request, or takes
-    /// nothing more of an answer; 0: never
-    #[arg(long, default_value_t = 30)]
-    pub stalled_connection_secs: u32,
-    /// Bytes of the largest request over HTTP and gRPC, before and after inflating it [default: a
-    /// quarter of --max-inflight-bytes, at most 2147483647]
-    #[arg(long, value_parser = input_size)]
-    pub http_max_input_size: Option<usize>,
 }
 
 impl Default for Serve {
@@ -252,26 +211,7 @@ impl Serve {
         if let Err(problem) = self.trace.parsed() {
             return Some(problem);
         }
-        let listeners = &self.listeners;
-        let http =
-            listeners.allow_http.then_some(("HTTP", &listeners.http_address, listeners.http_port));
-        let grpc =
-            listeners.allow_grpc.then_some(("GRPC", &listeners.grpc_address, listeners.grpc_port));
-        let address = listeners.metrics_address.as_ref().unwrap_or(&listeners.http_address);
-        let metrics =
-            listeners.allow_metrics.then_some(("metrics", address, listeners.metrics_port));
-        let open: Vec<_> = [http, grpc, metrics].into_iter().flatten().collect();
-        for (index, (name, address, port)) in open.iter().enumerate() {
-            if let Some((other, ..)) =
-                open[..index].iter().find(|it| *port != 0 && (it.1, it.2) == (*address, *port))
-            {
-                return Some(format!(
-                    "The server cannot listen to {other} requests and {name} requests at the same \
-                     address and port {address}:{port}"
-                ));
-            }
-        }
-        None
+        self.listeners.problem(&self.tls)
     }
 }
 
@@ -297,14 +237,6 @@ fn control_mode(text: &str) -> Result<ControlMode, String> {
         "explicit" => Ok(ControlMode::Explicit),
         "poll" => Err("`poll` is not supported yet; use `none` or `explicit`".to_owned()),
         _ => Err("invalid argument for --model-control-mode".to_owned()),
-    }
-}
-
-fn input_size(text: &str) -> Result<usize, String> {
-    let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
-    match size {
-        0 => Err("Error: --http-max-input-size must be greater than 0.".to_owned()),
-        _ => Ok(size),
     }
 }
 

@@ -22,13 +22,17 @@ use troupe_gateway::{
     grpc::{self, GrpcGateway},
     http::{self, HttpGateway},
     metrics::{self, MetricsGateway},
+    socket::{Binding, ListenAddress},
 };
-use troupe_options::Serve;
+use troupe_options::{Serve, TlsFiles, UNIX_SOCKET};
+
+use super::certificates::{self, Certificate};
 
 /// The most engine threads unless the command line says.
 const MAX_DEFAULT_THREADS: usize = 8;
 
-/// Where a server listens: empty where its options allow no listener.
+/// The ports a server listens on: empty where its options allow no listener, and where it is a Unix
+/// socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// KServe's and Triton's HTTP API.
@@ -42,9 +46,11 @@ pub struct Addresses {
 /// The gateways that listen. What is not allowed is not there.
 #[derive(Default)]
 pub(super) struct Listeners {
-    http: Option<(Addr<HttpGateway>, Vec<SocketAddr>)>,
-    grpc: Option<(Addr<GrpcGateway>, Vec<SocketAddr>)>,
-    metrics: Option<(Addr<MetricsGateway>, Vec<SocketAddr>)>,
+    http: Option<(Addr<HttpGateway>, Vec<ListenAddress>)>,
+    grpc: Option<(Addr<GrpcGateway>, Vec<ListenAddress>)>,
+    metrics: Option<(Addr<MetricsGateway>, Vec<ListenAddress>)>,
+    /// Of the encrypted ones, until they are watched.
+    certificates: Vec<Certificate>,
 }
 
 impl Listeners {
@@ -61,17 +67,18 @@ impl Listeners {
         if !listeners.allow_http {
             return Ok((0..workers).map(|_| Arbiter::new().handle()).collect());
         }
-        let addresses = addresses(&listeners.http_address, listeners.http_port)?;
+        let at = address(&listeners.http_address, listeners.http_port)?;
+        let binding = self.binding(&at, listeners.reuse_http_port, options.tls.http())?;
         let exit_timeout = Duration::from_secs(options.exit_timeout_secs);
         let listen = http::Listen {
-            addresses: addresses.clone(),
+            bindings: vec![binding],
             workers,
             exit_timeout,
             connections: connections.clone(),
             stalled: stalled(options),
         };
         let started = http::start(cell.clone(), listen).await;
-        let started = started.map_err(|error| cannot_listen("HTTP", &addresses, &error))?;
+        let started = started.map_err(|error| cannot_listen("HTTP", &at, &error))?;
         self.http = Some((started.gateway, started.addresses));
         Ok(started.workers)
     }
@@ -84,10 +91,11 @@ impl Listeners {
     ) -> Result<()> {
         let listeners = &options.listeners;
         if listeners.allow_grpc {
-            let at = addresses(&listeners.grpc_address, listeners.grpc_port)?;
+            let at = address(&listeners.grpc_address, listeners.grpc_port)?;
+            let binding = self.binding(&at, listeners.reuse_grpc_port, options.tls.grpc())?;
             // Accepts on a thread of its own: no request delays a connection.
             let acceptor = Arbiter::new().handle();
-            let opened = GrpcGateway::start(state, &at, engines.all(), &acceptor);
+            let opened = GrpcGateway::start(state, &[binding], engines.all(), &acceptor);
             self.grpc = Some(opened.map_err(|error| cannot_listen("gRPC", &at, &error))?);
         }
         Ok(())
@@ -101,30 +109,48 @@ impl Listeners {
     ) -> Result<()> {
         let listeners = &options.listeners;
         if listeners.allow_metrics {
-            let address = listeners.metrics_address.as_ref().unwrap_or(&listeners.http_address);
-            let at = addresses(address, listeners.metrics_port)?;
-            let opened = MetricsGateway::start(state, metrics, &at);
+            let at = address(listeners.metrics_address(), listeners.metrics_port)?;
+            let binding = self.binding(&at, false, options.tls.metrics())?;
+            let opened = MetricsGateway::start(state, metrics, &[binding]);
             self.metrics = Some(opened.map_err(|error| cannot_listen("metrics", &at, &error))?);
         }
         Ok(())
     }
 
+    /// How to listen there; a certificate is read, and kept to be watched.
+    fn binding(
+        &mut self,
+        address: &ListenAddress,
+        reuse_port: bool,
+        files: std::result::Result<Option<TlsFiles>, String>,
+    ) -> Result<Binding> {
+        let certificate = files.map_err(Error::invalid)?.map(Certificate::read).transpose()?;
+        let tls = certificate.as_ref().map(Certificate::tls);
+        self.certificates.extend(certificate);
+        Ok(Binding { address: address.clone(), reuse_port, tls })
+    }
+
+    /// Has the certificates read again when they change; to be called when all are open.
+    pub(super) fn watch_certificates(&mut self) {
+        actix_rt::spawn(certificates::watch(std::mem::take(&mut self.certificates)));
+    }
+
     pub(super) fn addresses(&self) -> Addresses {
-        fn of<T>(listener: &Option<(Addr<T>, Vec<SocketAddr>)>) -> Vec<SocketAddr>
-        where
-            T: actix::Actor,
-        {
-            listener.as_ref().map(|(_, addresses)| addresses.clone()).unwrap_or_default()
+        let ports = |it: &[ListenAddress]| it.iter().filter_map(ListenAddress::tcp).collect();
+        Addresses {
+            http: ports(of(&self.http)),
+            grpc: ports(of(&self.grpc)),
+            metrics: ports(of(&self.metrics)),
         }
-        Addresses { http: of(&self.http), grpc: of(&self.grpc), metrics: of(&self.metrics) }
     }
 
     /// A line in the log about each address, in Triton's words.
     pub(super) fn announce(&self) {
-        let Addresses { http, grpc, metrics } = self.addresses();
-        for (service, addresses) in
-            [("GRPCInferenceService", grpc), ("HTTPService", http), ("Metrics Service", metrics)]
-        {
+        for (service, addresses) in [
+            ("GRPCInferenceService", of(&self.grpc)),
+            ("HTTPService", of(&self.http)),
+            ("Metrics Service", of(&self.metrics)),
+        ] {
             for address in addresses {
                 tracing::info!("Started {service} at {address}");
             }
@@ -156,16 +182,23 @@ fn default_threads() -> usize {
     (cores / 2).clamp(1, MAX_DEFAULT_THREADS)
 }
 
-fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
-    let resolved = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| Error::unavailable(format!("cannot resolve address {host}: {error}")))?;
-    // One listener a name: `localhost` may mean two.
-    Ok(resolved.take(1).collect())
+/// Where a gateway listens, if it is there.
+fn of<T: actix::Actor>(listener: &Option<(Addr<T>, Vec<ListenAddress>)>) -> &[ListenAddress] {
+    listener.as_ref().map_or(&[], |(_, addresses)| addresses)
 }
 
-fn cannot_listen(service: &str, addresses: &[SocketAddr], error: &io::Error) -> Error {
-    let at: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    let at = at.join(", ");
+fn address(host: &str, port: u16) -> Result<ListenAddress> {
+    if let Some(path) = host.strip_prefix(UNIX_SOCKET) {
+        return Ok(ListenAddress::Unix(path.into()));
+    }
+    let unknown = |why: String| Error::unavailable(format!("cannot resolve address {host}: {why}"));
+    let mut resolved =
+        (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    // One listener a name: `localhost` may mean two.
+    let first = resolved.next().ok_or_else(|| unknown("it has no address".to_owned()))?;
+    Ok(ListenAddress::Tcp(first))
+}
+
+fn cannot_listen(service: &str, at: &ListenAddress, error: &io::Error) -> Error {
     Error::unavailable(format!("failed to listen for {service} requests at {at}: {error}"))
 }

@@ -165,6 +165,7 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
         state.repository.control.end();
         return Err(error);
     }
+    listeners.watch_certificates();
     listeners.announce();
     let running = Running { state, addresses: listeners.addresses(), metrics };
     Ok(OpenServer { running, backends, listeners, first_load: started.initial })

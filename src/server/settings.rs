@@ -26,6 +26,9 @@ pub(super) fn warn_without_effect(options: &Serve) {
     for flag in options.without_effect.given() {
         tracing::warn!("{flag} has no effect here");
     }
+    for flag in options.tls.without_effect() {
+        tracing::warn!("{flag} has no effect: its port is not encrypted");
+    }
     for (backend, key) in options.backend_settings().into_keys() {
         if !troupe_backends::SETTINGS.contains(&(&*backend, &*key)) {
             let name = if backend.is_empty() { key } else { format!("{backend},{key}") };

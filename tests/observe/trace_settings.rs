@@ -218,7 +218,7 @@ fn what_cannot_be_traced_is_said_at_start() {
     for (flag, text) in [
         ("--trace-config=level=TIMESTAMPS", "trace file name is not given"),
         ("--trace-config=rate=often", "expected a number from 0"),
-        ("--trace-config=opentelemetry,url=https://there", "TLS is not supported yet"),
+        ("--trace-config=opentelemetry,url=ftp://there", "expected the collector's URL"),
         ("--trace-config=triton,file=/nowhere/at/all.json", "no such folder"),
     ] {
         let mode = if flag.contains("url") { "opentelemetry" } else { "triton" };

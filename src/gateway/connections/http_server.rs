@@ -3,16 +3,18 @@
 use std::{
     any::Any,
     future::Future,
+    os::fd::AsFd,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
 
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::{
     Error,
     body::{BodySize, MessageBody},
     dev::{Extensions, Service, ServiceRequest, ServiceResponse},
-    rt::net::TcpStream,
+    rt::net::{TcpStream, UnixStream},
 };
 use bytes::Bytes;
 use rustix::net::{Shutdown, shutdown};
@@ -24,7 +26,10 @@ pub fn admit(
     connections: Arc<Connections>,
 ) -> impl Fn(&dyn Any, &mut Extensions) + Send + Sync + 'static {
     move |io, data| {
-        let Some(socket) = io.downcast_ref::<TcpStream>() else { return };
+        let tcp = io.downcast_ref::<TcpStream>().map(AsFd::as_fd);
+        let tls = || Some(io.downcast_ref::<TlsStream<TcpStream>>()?.get_ref().0.as_fd());
+        let unix = || Some(io.downcast_ref::<UnixStream>()?.as_fd());
+        let Some(socket) = tcp.or_else(tls).or_else(unix) else { return };
         match connections.admit(socket) {
             Some(guard) => drop(data.insert(guard)),
             // Fails if the client has gone already.

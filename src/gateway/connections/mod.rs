@@ -6,7 +6,6 @@
 //! the longest are closed, and new ones are refused before the server itself lacks descriptors.
 
 mod http_server;
-mod listener;
 mod pressure;
 mod table;
 #[cfg(test)]
@@ -14,7 +13,6 @@ mod tests;
 
 pub use self::{
     http_server::{BusyBody, admit, mark_busy},
-    listener::bind,
     pressure::ConnectionLimits,
     table::{Busy, Connection, ConnectionGuard, Connections},
 };

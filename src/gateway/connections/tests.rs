@@ -2,11 +2,12 @@
 
 use std::{
     io::Read,
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
 
 use super::*;
+use crate::socket::{Binding, ListeningSocket};
 use troupe_base::budget::ByteBudget;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -52,7 +53,9 @@ fn the_longest_idle_go_first_and_busy_ones_stay() {
 #[test]
 fn accepted_connections_inherit_what_ends_dead_ones() {
     use rustix::net::sockopt;
-    let listener = bind("127.0.0.1:0".parse().unwrap(), Duration::from_secs(7)).unwrap();
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    let bound = Binding::from(any_port).bind(Duration::from_secs(7)).unwrap();
+    let ListeningSocket::Tcp(listener) = bound.socket else { panic!("it is a port") };
     listener.set_nonblocking(false).unwrap();
     let (socket, _client) = pair(&listener);
     assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 7000);

@@ -11,14 +11,14 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, BufStream, ReadBuf},
-    net::TcpStream,
     time::{Sleep, sleep},
 };
 use tonic::transport::server::Connected;
 
+use super::transport::Transport;
 use crate::connections::{Connection, ConnectionGuard};
 
-/// What a client has to send the preface of HTTP/2.
+/// What a client has to send the preface of HTTP/2, the handshake of TLS before it included.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`.
 const PREFACE_BYTES: usize = 24;
@@ -27,7 +27,7 @@ const PREFACE_BYTES: usize = 24;
 pub(super) struct GrpcConnection {
     // Before the stream: it goes first.
     guard: ConnectionGuard,
-    stream: BufStream<TcpStream>,
+    stream: BufStream<Transport>,
     /// Until the preface has come: what is missing of it, and until when.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
     writing: WriteWatch,
@@ -38,7 +38,7 @@ impl GrpcConnection {
     /// `stalled`: how long a client may take nothing of what is sent; zero: for ever. The
     /// connection is one of its thread's as long as it has `of_thread`.
     pub(super) fn new(
-        stream: BufStream<TcpStream>,
+        stream: BufStream<Transport>,
         guard: ConnectionGuard,
         of_thread: Arc<()>,
         stalled: Duration,

@@ -1,17 +1,32 @@
 //! Accepts gRPC connections and hands each to the thread that has the fewest.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io, net,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix,
+    },
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::stream::{Stream, StreamExt};
+use rustls::ServerConfig;
 use tokio::{
     io::BufStream,
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{mpsc, watch},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::connection::GrpcConnection;
-use crate::connections::{self, ConnectionGuard, Connections};
+use super::{connection::GrpcConnection, transport::Transport};
+use crate::{
+    connections::{ConnectionGuard, Connections},
+    socket::{BoundSocket, ListeningSocket},
+};
+
+/// What gRPC clients ask for in the handshake of TLS.
+const HTTP_2: &[u8] = b"h2";
 
 /// Until accepting is tried again when the process has no descriptors left.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -24,14 +39,25 @@ const READ_BUFFER_BYTES: usize = 128 << 10;
 const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
 /// A bound socket that does not belong to a runtime yet.
-pub(super) struct Listener(std::net::TcpListener);
+pub(super) struct Listener {
+    socket: ListeningSocket,
+    tls: Option<Arc<ServerConfig>>,
+}
 
 /// A connection on its way to the thread that will serve it.
 pub(super) struct Accepted {
     guard: ConnectionGuard,
-    socket: std::net::TcpStream,
+    socket: AcceptedSocket,
+    /// Of TCP that is encrypted.
+    tls: Option<Arc<ServerConfig>>,
     /// Counts the connections of the thread.
     of_thread: Arc<()>,
+}
+
+/// The socket of a connection that does not belong to a runtime.
+enum AcceptedSocket {
+    Tcp(net::TcpStream),
+    Unix(unix::net::UnixStream),
 }
 
 /// A thread that serves connections, as the one that accepts sees it.
@@ -53,14 +79,10 @@ impl Target {
 }
 
 impl Listener {
-    /// Fails if anyone listens there already.
-    pub(super) fn bind(address: SocketAddr, stalled: Duration) -> io::Result<Listener> {
-        connections::bind(address, stalled).map(Listener)
-    }
-
-    /// The address, its port chosen.
-    pub(super) fn address(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+    /// Accepts from this socket.
+    pub(super) fn new(bound: BoundSocket) -> Listener {
+        let tls = bound.tls.map(|it| Arc::new(it.server_config(&[HTTP_2])));
+        Listener { socket: bound.socket, tls }
     }
 
     /// Accepts until `stop` becomes true, on the runtime of this thread.
@@ -70,7 +92,7 @@ impl Listener {
         connections: Arc<Connections>,
         mut stop: watch::Receiver<bool>,
     ) {
-        let listener = match TcpListener::from_std(self.0) {
+        let listener = match Acceptor::of(self.socket) {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "cannot accept gRPC connections"),
         };
@@ -82,14 +104,16 @@ impl Listener {
                 _ = stop.changed() => return,
             };
             // One that is not admitted is closed by being dropped.
-            let (Some(guard), Ok(socket)) = (connections.admit(&socket), socket.into_std()) else {
+            let Some(guard) = connections.admit(socket.as_fd()) else { continue };
+            let Ok(socket) = socket.detach() else {
                 continue;
             };
             next = fewest(&targets, next);
             if let Some(target) = targets.get(next) {
                 let of_thread = target.connections.clone();
                 // Fails for a thread that has stopped, as all do soon.
-                let _ = target.sender.send(Accepted { guard, socket, of_thread });
+                let tls = self.tls.clone();
+                let _ = target.sender.send(Accepted { guard, socket, tls, of_thread });
             }
             next += 1;
         }
@@ -102,10 +126,57 @@ fn fewest(targets: &[Target], start: usize) -> usize {
     from_start.min_by_key(|it| targets[*it].count()).unwrap_or(0)
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+/// A listening socket of this thread's runtime.
+enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Acceptor {
+    fn of(socket: ListeningSocket) -> io::Result<Acceptor> {
+        Ok(match socket {
+            ListeningSocket::Tcp(socket) => Acceptor::Tcp(TcpListener::from_std(socket)?),
+            ListeningSocket::Unix(socket) => Acceptor::Unix(UnixListener::from_std(socket)?),
+        })
+    }
+
+    async fn accept(&self) -> io::Result<NewSocket> {
+        Ok(match self {
+            Acceptor::Tcp(listener) => NewSocket::Tcp(listener.accept().await?.0),
+            Acceptor::Unix(listener) => NewSocket::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+/// The socket of a connection on the thread that has accepted it.
+enum NewSocket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl NewSocket {
+    /// To be used on another thread.
+    fn detach(self) -> io::Result<AcceptedSocket> {
+        Ok(match self {
+            NewSocket::Tcp(socket) => AcceptedSocket::Tcp(socket.into_std()?),
+            NewSocket::Unix(socket) => AcceptedSocket::Unix(socket.into_std()?),
+        })
+    }
+}
+
+impl AsFd for NewSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            NewSocket::Tcp(socket) => socket.as_fd(),
+            NewSocket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+async fn accept(listener: &Acceptor) -> NewSocket {
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => return socket,
+            Ok(socket) => return socket,
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a gRPC connection");
@@ -131,8 +202,14 @@ pub(super) fn incoming(
 }
 
 async fn open(accepted: Accepted, stalled: Duration) -> io::Result<GrpcConnection> {
-    let Accepted { guard, socket, of_thread } = accepted;
-    let socket = TcpStream::from_std(socket)?;
+    let Accepted { guard, socket, tls, of_thread } = accepted;
+    let socket = match (socket, tls) {
+        (AcceptedSocket::Unix(socket), _) => Transport::Unix(UnixStream::from_std(socket)?),
+        (AcceptedSocket::Tcp(socket), None) => Transport::Tcp(TcpStream::from_std(socket)?),
+        (AcceptedSocket::Tcp(socket), Some(config)) => {
+            Transport::tls(TcpStream::from_std(socket)?, config)
+        }
+    };
     let stream = BufStream::with_capacity(READ_BUFFER_BYTES, WRITE_BUFFER_BYTES, socket);
     Ok(GrpcConnection::new(stream, guard, of_thread, stalled))
 }

@@ -20,8 +20,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod transport;
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::ArbiterHandle;
@@ -33,7 +34,10 @@ use self::{
     listen::{Accepted, Listener, Target, incoming},
     service::Inference,
 };
-use crate::ServerState;
+use crate::{
+    ServerState,
+    socket::{Binding, ListenAddress, SocketFile},
+};
 
 /// Flow control of a stream and of a connection: what may be on its way unread.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
@@ -50,6 +54,7 @@ const MAX_CANCELLED_UNSEEN: usize = 200;
 pub struct GrpcGateway {
     stopping: watch::Sender<bool>,
     servers: Vec<oneshot::Receiver<()>>,
+    _files: Vec<SocketFile>,
 }
 
 impl GrpcGateway {
@@ -57,29 +62,31 @@ impl GrpcGateway {
     /// Port 0 takes a free one.
     pub fn start(
         state: &ServerState,
-        addresses: &[SocketAddr],
+        bindings: &[Binding],
         arbiters: &[ArbiterHandle],
         acceptor: &ArbiterHandle,
-    ) -> io::Result<(Addr<GrpcGateway>, Vec<SocketAddr>)> {
+    ) -> io::Result<(Addr<GrpcGateway>, Vec<ListenAddress>)> {
         let (stopping, stop) = watch::channel(false);
-        let mut gateway = GrpcGateway { stopping, servers: Vec::new() };
-        let mut listening = Vec::new();
+        let (mut servers, mut files, mut listening) = (Vec::new(), Vec::new(), Vec::new());
         let stalled = state.settings.stalled;
         let bound: Vec<_> =
-            addresses.iter().map(|it| Listener::bind(*it, stalled)).collect::<io::Result<_>>()?;
-        for listener in bound {
-            listening.push(listener.address()?);
+            bindings.iter().map(|it| it.bind(stalled)).collect::<io::Result<_>>()?;
+        for mut socket in bound {
+            listening.push(socket.address.clone());
+            files.extend(socket.file.take());
+            let listener = Listener::new(socket);
             let mut targets = Vec::new();
             for arbiter in arbiters {
                 let dispatcher =
                     Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
                 let (target, received) = Target::new();
                 targets.push(target);
-                gateway.servers.push(serve(arbiter, received, dispatcher, stop.clone(), stalled));
+                servers.push(serve(arbiter, received, dispatcher, stop.clone(), stalled));
             }
             let connections = state.settings.connections.clone();
             acceptor.spawn(listener.accept(targets, connections, stop.clone()));
         }
+        let gateway = GrpcGateway { stopping, servers, _files: files };
         Ok((Actor::start(gateway), listening))
     }
 }

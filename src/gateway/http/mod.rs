@@ -28,7 +28,7 @@ mod tap;
 mod tests;
 mod trace;
 
-use std::{collections::HashMap, io, net::SocketAddr, sync::Arc, thread::ThreadId, time::Duration};
+use std::{collections::HashMap, io, sync::Arc, thread::ThreadId, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::{Arbiter, ArbiterHandle};
@@ -40,7 +40,11 @@ use actix_web::{
 use tokio::sync::mpsc;
 
 pub use self::server_state::StateCell;
-use crate::connections::{self, Connections};
+use crate::{
+    connections::{self, Connections},
+    socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
+    tls,
+};
 
 /// Clients keep idle connections; closing them first would fail their next request.
 const KEEP_ALIVE: Duration = Duration::from_secs(3600);
@@ -48,8 +52,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(3600);
 /// Where to listen, and with how many threads.
 #[derive(Clone)]
 pub struct Listen {
-    /// Port 0 picks a free one.
-    pub addresses: Vec<SocketAddr>,
+    /// Where, and encrypted with what. Port 0 picks a free one.
+    pub bindings: Vec<Binding>,
     /// Threads that serve connections, and run the engine.
     pub workers: usize,
     /// How long `StopHttp { graceful: true }` waits for connections.
@@ -63,6 +67,7 @@ pub struct Listen {
 /// Owns the running server; it keeps listening until told to stop.
 pub struct HttpGateway {
     server: ServerHandle,
+    _files: Vec<SocketFile>,
 }
 
 /// A gateway that listens.
@@ -70,7 +75,7 @@ pub struct Started {
     /// To stop it.
     pub gateway: Addr<HttpGateway>,
     /// What it is bound to.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<ListenAddress>,
     /// One per worker: their threads are the engine's. They end with the gateway.
     pub workers: Vec<ArbiterHandle>,
 }
@@ -99,8 +104,8 @@ impl Handler<StopHttp> for HttpGateway {
 /// system.
 pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
     let (sender, mut started) = mpsc::unbounded_channel();
-    let (server, addresses) = build(cell, &listen, sender)?;
-    let gateway = HttpGateway { server: server.handle() }.start();
+    let Built { server, addresses, files } = build(cell, &listen, sender)?;
+    let gateway = HttpGateway { server: server.handle(), _files: files }.start();
     let mut running = actix_rt::spawn(server);
     let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
     while workers.len() < listen.workers.max(1) {
@@ -123,11 +128,18 @@ struct WorkerStarted {
     arbiter: ArbiterHandle,
 }
 
+/// A server to be run, and what it listens on.
+struct Built {
+    server: Server,
+    addresses: Vec<ListenAddress>,
+    files: Vec<SocketFile>,
+}
+
 fn build(
     cell: StateCell,
     listen: &Listen,
     started: mpsc::UnboundedSender<WorkerStarted>,
-) -> io::Result<(Server, Vec<SocketAddr>)> {
+) -> io::Result<Built> {
     let mut server = HttpServer::new(move || {
         // Called on each worker's own thread, once per address.
         let (thread, arbiter) = (std::thread::current().id(), Arbiter::current());
@@ -141,13 +153,24 @@ fn build(
     .on_connect(connections::admit(listen.connections.clone()))
     .workers(listen.workers.max(1))
     .keep_alive(KEEP_ALIVE)
+    .tls_handshake_timeout(tls::HANDSHAKE_TIMEOUT)
     // A client that closes its end has gone: its request is dropped, and so cancelled.
     .h1_allow_half_closed(false)
     .shutdown_timeout(listen.exit_timeout.as_secs())
     .disable_signals();
-    for address in &listen.addresses {
-        server = server.listen(connections::bind(*address, listen.stalled)?)?;
+    let (mut addresses, mut files) = (Vec::new(), Vec::new());
+    for binding in &listen.bindings {
+        let bound = binding.bind(listen.stalled)?;
+        addresses.push(bound.address);
+        files.extend(bound.file);
+        server = match (bound.socket, bound.tls) {
+            (ListeningSocket::Unix(socket), _) => server.listen_uds(socket)?,
+            (ListeningSocket::Tcp(socket), None) => server.listen(socket)?,
+            (ListeningSocket::Tcp(socket), Some(tls)) => {
+                // It says that it speaks HTTP/1.1.
+                server.listen_rustls_0_23(socket, tls.server_config(&[]))?
+            }
+        };
     }
-    let addresses = server.addrs();
-    Ok((server.run(), addresses))
+    Ok(Built { server: server.run(), addresses, files })
 }

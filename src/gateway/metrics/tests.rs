@@ -261,19 +261,21 @@ async fn the_endpoint_answers_get_and_nothing_else() {
         lifecycle: Arc::default(),
         tracer: Arc::default(),
     };
-    let any_port = "127.0.0.1:0".parse().unwrap();
-    let (gateway, addresses) = MetricsGateway::start(&state, &Metrics::new(), &[any_port]).unwrap();
-    let answer = ask(addresses[0], "GET /metrics").await;
+    let any_port: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let (gateway, addresses) =
+        MetricsGateway::start(&state, &Metrics::new(), &[any_port.into()]).unwrap();
+    let address = addresses[0].tcp().unwrap();
+    let answer = ask(address, "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("content-type: text/plain; charset=utf-8\r\n"), "{answer}");
     assert!(answer.contains("\nnv_inference_count{"), "{answer}");
     for (what, status) in [("POST /metrics", "405"), ("PUT /metrics", "405"), ("GET /x", "404")] {
-        let answer = ask(addresses[0], what).await;
+        let answer = ask(address, what).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{what}: {answer}");
     }
     // Series go with their model.
     catalog.store(Arc::default());
-    let answer = ask(addresses[0], "GET /metrics").await;
+    let answer = ask(address, "GET /metrics").await;
     assert!(answer.ends_with("\ntroupe_python_shared_memory_bytes 0\n"), "{answer}");
     assert!(!answer.contains("nv_inference"), "{answer}");
     gateway.send(StopMetrics).await.unwrap();

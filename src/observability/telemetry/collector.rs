@@ -3,12 +3,15 @@
 use std::{env, time::Duration};
 
 use opentelemetry::KeyValue;
-use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{
+    Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+};
 use opentelemetry_sdk::{
     Resource, resource::EnvResourceDetector, resource::TelemetryResourceDetector,
     trace::SpanExporter as _,
 };
 
+use super::collector_tls::CollectorTls;
 use troupe_options::{OpenTelemetry, OtlpProtocol};
 
 /// Where a collector listens unless it is said.
@@ -38,6 +41,9 @@ pub(super) struct Collector {
     /// How long an export may take.
     pub(super) timeout: Duration,
     resource: Vec<(String, String)>,
+    /// How long one request may take.
+    request_timeout: Duration,
+    tls: CollectorTls,
 }
 
 impl Collector {
@@ -71,6 +77,8 @@ impl Collector {
         let batch = flags.max_export_batch_size;
         let batch = number(batch, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)?.clamp(1, queue);
         let timeout = number(None, "OTEL_BSP_EXPORT_TIMEOUT", 30_000)?;
+        let of_traces = number(None, "OTEL_EXPORTER_OTLP_TIMEOUT", 10_000)?;
+        let request_timeout = number(None, "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", of_traces)?;
         let mut resource = vec![("service.name".to_owned(), "triton-inference-server".to_owned())];
         resource.extend(variable("OTEL_SERVICE_NAME").map(|it| ("service.name".to_owned(), it)));
         resource.extend(flags.resource.iter().cloned());
@@ -82,6 +90,8 @@ impl Collector {
             batch: batch as usize,
             timeout: Duration::from_millis(timeout.into()),
             resource,
+            request_timeout: Duration::from_millis(request_timeout.into()),
+            tls: CollectorTls::new(variable),
         })
     }
 
@@ -102,13 +112,25 @@ impl Collector {
     /// and compression are those of the standard variables.
     pub(super) fn exporter(&self) -> Result<SpanExporter, String> {
         let exporter = SpanExporter::builder();
+        let is_encrypted = self.endpoint.starts_with("https://");
         let built = match self.protocol {
-            OtlpProtocol::Http => exporter
-                .with_http()
-                .with_protocol(Protocol::HttpBinary)
-                .with_endpoint(&self.endpoint)
-                .build(),
-            OtlpProtocol::Grpc => exporter.with_tonic().with_endpoint(&self.endpoint).build(),
+            OtlpProtocol::Http => {
+                let exporter = exporter.with_http().with_protocol(Protocol::HttpBinary);
+                let exporter = exporter.with_endpoint(&self.endpoint);
+                match is_encrypted {
+                    true => exporter.with_http_client(self.tls.http(self.request_timeout)?),
+                    false => exporter,
+                }
+                .build()
+            }
+            OtlpProtocol::Grpc => {
+                let exporter = exporter.with_tonic().with_endpoint(&self.endpoint);
+                match is_encrypted {
+                    true => exporter.with_tls_config(self.tls.grpc()?),
+                    false => exporter,
+                }
+                .build()
+            }
         };
         let mut exporter = built.map_err(|error| error.to_string())?;
         exporter.set_resource(&self.resource());
@@ -145,12 +167,10 @@ fn endpoint(
     let endpoint = endpoint.trim();
     match endpoint.split_once("://") {
         None => Ok(format!("http://{endpoint}")),
-        Some(("http", _)) => Ok(endpoint.to_owned()),
-        Some(("https", _)) => Err(format!(
-            "spans cannot be sent to {endpoint}: TLS is not supported yet; send them to a collector \
-             beside the server, which can"
+        Some(("http" | "https", _)) => Ok(endpoint.to_owned()),
+        Some(_) => Err(format!(
+            "expected the collector's URL to begin with http:// or https://: {endpoint}"
         )),
-        Some(_) => Err(format!("expected the collector's URL to begin with http://: {endpoint}")),
     }
 }
 
@@ -211,9 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn files_of_tls_are_named_when_they_are_missing_or_wrong() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://all:4318");
+        for protocol in ["grpc", "http/protobuf"] {
+            let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+            for (name, value, expected) in [
+                ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere", "CERTIFICATE=/nowhere: No such"),
+                ("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "/dev/null", "no certificate in PEM"),
+                ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/nowhere", "CLIENT_KEY is given alone"),
+            ] {
+                let variables = [(name, value), endpoint, protocol];
+                let collector = with(OpenTelemetry::default(), &variables).unwrap();
+                let error = collector.exporter().err().expect("it cannot be used");
+                assert!(error.contains(expected), "{error}");
+            }
+        }
+    }
+
+    #[test]
     fn what_cannot_be_reached_is_said_at_start() {
         for (name, value, expected) in [
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://all", "TLS is not supported yet"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "unix:///x", "expected the collector's URL"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "expected the protocol"),
             ("OTEL_BSP_SCHEDULE_DELAY", "soon", "expected a number, got `soon`"),

@@ -8,11 +8,15 @@ use troupe_proto::inference::{ServerLiveRequest, ServerReadyRequest};
 #[actix_web::test]
 async fn a_taken_port_is_an_error() {
     let server = Server::start().await;
-    let taken = server.addresses[0];
-    let error =
-        GrpcGateway::start(&server.state, &[taken], &[Arbiter::current()], &Arbiter::current())
-            .err()
-            .unwrap();
+    let taken = server.addresses[0].tcp().unwrap();
+    let error = GrpcGateway::start(
+        &server.state,
+        &[taken.into()],
+        &[Arbiter::current()],
+        &Arbiter::current(),
+    )
+    .err()
+    .unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 
@@ -21,9 +25,10 @@ async fn several_threads_serve_one_port() {
     let server = Server::start().await;
     let arbiters = [Arbiter::new(), Arbiter::new()];
     let handles = arbiters.each_ref().map(|it| it.handle());
-    let any_port = "127.0.0.1:0".parse().unwrap();
+    let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (gateway, addresses) =
-        GrpcGateway::start(&server.state, &[any_port], &handles, &Arbiter::current()).unwrap();
+        GrpcGateway::start(&server.state, &[any_port.into()], &handles, &Arbiter::current())
+            .unwrap();
     let address = format!("http://{}", addresses[0]);
     for _ in 0..8 {
         let mut client = Client::connect(address.clone()).await.unwrap();
@@ -62,9 +67,9 @@ async fn an_exiting_server_refuses_new_calls_and_finishes_the_old() {
 async fn a_server_that_loads_is_not_ready() {
     let mut server = Server::start().await;
     let state = ServerState { lifecycle: Arc::new(Lifecycle::default()), ..server.state.clone() };
-    let any_port = "127.0.0.1:0".parse().unwrap();
+    let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (_gateway, addresses) =
-        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()], &Arbiter::current())
+        GrpcGateway::start(&state, &[any_port.into()], &[Arbiter::current()], &Arbiter::current())
             .unwrap();
     let address = format!("http://{}", addresses[0]);
     server.client = Client::connect(address).await.unwrap();
@@ -79,9 +84,9 @@ async fn compressed_requests_are_inflated_up_to_the_limit() {
     let mut server = Server::start().await;
     let settings = Settings { max_input_size: 1 << 16, ..server.state.settings.clone() };
     let state = ServerState { settings, ..server.state.clone() };
-    let any_port = "127.0.0.1:0".parse().unwrap();
+    let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (_gateway, addresses) =
-        GrpcGateway::start(&state, &[any_port], &[Arbiter::current()], &Arbiter::current())
+        GrpcGateway::start(&state, &[any_port.into()], &[Arbiter::current()], &Arbiter::current())
             .unwrap();
     let address = format!("http://{}", addresses[0]);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {

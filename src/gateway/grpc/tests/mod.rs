@@ -19,7 +19,9 @@ use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
 use super::GrpcGateway;
-use crate::{ServerState, lifecycle::Lifecycle, settings::Settings, testing};
+use crate::{
+    ServerState, lifecycle::Lifecycle, settings::Settings, socket::ListenAddress, testing,
+};
 use troupe_base::{
     config::{ServerFeatures, read_text},
     error::{Error, Result},
@@ -100,7 +102,7 @@ impl Control for Loads {
 struct Server {
     state: ServerState,
     gateway: actix::Addr<GrpcGateway>,
-    addresses: Vec<std::net::SocketAddr>,
+    addresses: Vec<ListenAddress>,
     client: Client,
     held: mpsc::UnboundedReceiver<Pending>,
     loads: Arc<Loads>,
@@ -120,10 +122,14 @@ impl Server {
             tracer: Arc::default(),
         };
         state.lifecycle.started(true);
-        let any_port = "127.0.0.1:0".parse().unwrap();
-        let (gateway, addresses) =
-            GrpcGateway::start(&state, &[any_port], &[Arbiter::current()], &Arbiter::current())
-                .unwrap();
+        let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let (gateway, addresses) = GrpcGateway::start(
+            &state,
+            &[any_port.into()],
+            &[Arbiter::current()],
+            &Arbiter::current(),
+        )
+        .unwrap();
         let address = format!("http://{}", addresses[0]);
         let client = Client::connect(address).await.unwrap();
         Server { state, gateway, addresses, client, held, loads }

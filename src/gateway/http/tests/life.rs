@@ -7,7 +7,7 @@ async fn it_listens_before_there_are_models() {
     let cell: StateCell = Arc::default();
     let started = start(cell, listen(3)).await.unwrap();
     assert_eq!(started.workers.len(), 3);
-    let address = started.addresses[0];
+    let address = started.addresses[0].tcp().unwrap();
     for (path, status, body) in [
         ("/v2/health/live", 200, ""),
         ("/v2/health/ready", 400, ""),
@@ -102,7 +102,7 @@ async fn readiness_is_strict_or_not() {
         let _ = cell.set(state);
         let other = start(cell, listen(1)).await.unwrap();
         let ready = message("GET", "/v2/health/ready", &[], b"");
-        assert_eq!(exchange(other.addresses[0], &ready).await.status, status);
+        assert_eq!(exchange(other.addresses[0].tcp().unwrap(), &ready).await.status, status);
         other.gateway.send(StopHttp { graceful: true }).await.unwrap();
         bench.stop().await;
     }

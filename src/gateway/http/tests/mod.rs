@@ -10,6 +10,7 @@ mod server;
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -183,7 +184,7 @@ impl Bench {
         let cell = Arc::new(OnceLock::new());
         let _ = cell.set(state.clone());
         let started = start(cell, listen(2)).await.unwrap();
-        Bench { address: started.addresses[0], state, notebook, asked, started }
+        Bench { address: started.addresses[0].tcp().unwrap(), state, notebook, asked, started }
     }
 
     async fn send(&self, bytes: &[u8]) -> Answered {
@@ -214,7 +215,7 @@ impl Bench {
 fn listen(workers: usize) -> Listen {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     Listen {
-        addresses: vec![address],
+        bindings: vec![address.into()],
         workers,
         exit_timeout: Duration::from_secs(5),
         connections: testing::settings("").connections,

@@ -1,0 +1,169 @@
+//! The flags of the listeners: addresses, ports, threads, and what they may not say together.
+
+use clap::{ArgAction, Args};
+
+use super::{switch, tls::TlsArguments};
+
+/// What the address of a Unix socket begins with; its path follows.
+pub const UNIX_SOCKET: &str = "unix:";
+
+/// Where to listen, and how.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub struct ListenerArguments {
+    /// Serve HTTP
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_http: bool,
+    /// Serve gRPC
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_grpc: bool,
+    /// Serve metrics
+    #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
+    pub allow_metrics: bool,
+    /// Address of the HTTP port, or `unix:PATH`
+    #[arg(long, default_value = "0.0.0.0")]
+    pub http_address: String,
+    /// Port of HTTP; 0: any free port
+    #[arg(long, default_value_t = 8000)]
+    pub http_port: u16,
+    /// Address of the gRPC port, or `unix:PATH`
+    #[arg(long, default_value = "0.0.0.0")]
+    pub grpc_address: String,
+    /// Port of gRPC; 0: any free port
+    #[arg(long, default_value_t = 8001)]
+    pub grpc_port: u16,
+    /// Address of the metrics port, or `unix:PATH` [default: that of the HTTP port]
+    #[arg(long)]
+    pub metrics_address: Option<String>,
+    /// Port of metrics; 0: any free port
+    #[arg(long, default_value_t = 8002)]
+    pub metrics_port: u16,
+    /// Let other processes listen on the HTTP port too; each gets a part of the connections
+    #[arg(long, value_parser = switch, default_value = "false", action = ArgAction::Set)]
+    pub reuse_http_port: bool,
+    /// Let other processes listen on the gRPC port too; each gets a part of the connections
+    #[arg(long, value_parser = switch, default_value = "false", action = ArgAction::Set)]
+    pub reuse_grpc_port: bool,
+    /// Threads that serve requests and run ensembles [default: half the cores, at most 8]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub http_thread_count: Option<u32>,
+    /// Connections at a time, over all ports [default: three quarters of the descriptors that the
+    /// process may have]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_connections: Option<u32>,
+    /// Seconds after which a client is given up that sends nothing more of a request, or takes
+    /// nothing more of an answer; 0: never
+    #[arg(long, default_value_t = 30)]
+    pub stalled_connection_secs: u32,
+    /// Bytes of the largest request over HTTP and gRPC, before and after inflating it [default: a
+    /// quarter of --max-inflight-bytes, at most 2147483647]
+    #[arg(long, value_parser = input_size)]
+    pub http_max_input_size: Option<usize>,
+}
+
+impl ListenerArguments {
+    /// The address of the metrics port.
+    pub fn metrics_address(&self) -> &str {
+        self.metrics_address.as_ref().unwrap_or(&self.http_address)
+    }
+
+    /// Why the flags contradict each other.
+    pub(crate) fn problem(&self, tls: &TlsArguments) -> Option<String> {
+        let http = ("HTTP", &*self.http_address, self.http_port);
+        let grpc = ("GRPC", &*self.grpc_address, self.grpc_port);
+        let metrics = ("metrics", self.metrics_address(), self.metrics_port);
+        let listeners = [
+            (self.allow_http, http, "http", tls.http()),
+            (self.allow_grpc, grpc, "grpc", tls.grpc()),
+            (self.allow_metrics, metrics, "metrics", tls.metrics()),
+        ];
+        let mut open: Vec<(&str, &str, u16)> = Vec::new();
+        for (_, (service, address, port), flag, files) in listeners.into_iter().filter(|it| it.0) {
+            let path = address.strip_prefix(UNIX_SOCKET);
+            match (files, path) {
+                (Err(problem), _) => return Some(format!("Error: {problem}")),
+                (_, Some("")) => return Some(format!("--{flag}-address={address} has no path")),
+                (Ok(Some(_)), Some(_)) => {
+                    return Some(format!(
+                        "--{flag}-use-ssl encrypts a port; {address} is a Unix socket, whose bytes \
+                         stay on this machine"
+                    ));
+                }
+                _ => (),
+            }
+            // Of Unix sockets the path is all there is; port 0 is another one each time.
+            let place = (address, if path.is_some() { 0 } else { port });
+            let is_same =
+                |it: &&(&str, &str, u16)| (it.1, it.2) == place && (path.is_some() || port != 0);
+            if let Some((other, ..)) = open.iter().find(is_same) {
+                return Some(match path {
+                    Some(_) => format!(
+                        "The server cannot listen to {other} requests and {service} requests at \
+                         the same Unix socket {address}: give --{flag}-address"
+                    ),
+                    None => format!(
+                        "The server cannot listen to {other} requests and {service} requests at \
+                         the same address and port {address}:{port}"
+                    ),
+                });
+            }
+            open.push((service, place.0, place.1));
+        }
+        None
+    }
+}
+
+fn input_size(text: &str) -> Result<usize, String> {
+    let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
+    match size {
+        0 => Err("Error: --http-max-input-size must be greater than 0.".to_owned()),
+        _ => Ok(size),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::Options;
+
+    fn problem(arguments: &[&str]) -> Option<String> {
+        let all = std::iter::once("troupe").chain(arguments.iter().copied());
+        Options::try_parse_from(all).unwrap().serve.problem()
+    }
+
+    #[test]
+    fn listeners_have_places_of_their_own() {
+        let (http, grpc) = ("--http-address=unix:/a", "--grpc-address=unix:/a");
+        for (flags, expected) in [
+            (&["--http-port=0", "--grpc-port=0"][..], None),
+            (
+                &["--metrics-port=8001"],
+                Some("GRPC requests and metrics requests at the same address"),
+            ),
+            (&["--metrics-port=8001", "--allow-grpc=false"], None),
+            (&[http, grpc, "--metrics-address=::1"], Some("at the same Unix socket unix:/a")),
+            (&[http], Some("HTTP requests and metrics requests at the same Unix socket unix:/a")),
+            (&[http, "--metrics-address=127.0.0.1"], None),
+            (&[http, "--allow-metrics=false"], None),
+            (&["--grpc-address=unix:"], Some("--grpc-address=unix: has no path")),
+        ] {
+            let found = problem(flags);
+            match expected {
+                None => assert_eq!(found, None, "{flags:?}"),
+                Some(text) => assert!(found.unwrap_or_default().contains(text), "{flags:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_is_not_encrypted() {
+        let files = ["--grpc-use-ssl=true", "--grpc-server-cert=c", "--grpc-server-key=k"];
+        assert_eq!(problem(&files), None);
+        let unix = [&files[..], &["--grpc-address=unix:/a"]].concat();
+        assert!(problem(&unix).unwrap().contains("--grpc-use-ssl encrypts a port"));
+        let missing = problem(&files[..1]).unwrap();
+        assert_eq!(missing, "Error: --grpc-use-ssl requires --grpc-server-cert");
+        assert_eq!(problem(&["--grpc-use-ssl=true", "--allow-grpc=false"]), None);
+    }
+}
