@@ -18,7 +18,7 @@ const MIN_EARLY_BYTES: usize = 64 << 10;
 const MIN_ARRIVED_PART: usize = 16;
 
 /// What a client sends with one call.
-pub(in crate::grpc) struct Arriving {
+pub(crate) struct Arriving {
     /// `None` once nothing more comes.
     body: Option<Body>,
     /// What came and was not taken yet.
@@ -34,7 +34,7 @@ pub(super) struct Header {
 
 impl Arriving {
     /// All of a call's messages.
-    pub(in crate::grpc) fn new(body: Body) -> Arriving {
+    pub(crate) fn new(body: Body) -> Arriving {
         Arriving { body: Some(body), chunk: Bytes::new() }
     }
 

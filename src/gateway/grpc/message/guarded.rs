@@ -17,7 +17,7 @@ use tonic::{
 
 use super::{
     arriving::Arriving,
-    inflate::{self, Coding},
+    inflate::{self, MessageCoding},
     walk::{self, Schema},
 };
 use crate::grpc::refusal::refuse;
@@ -27,10 +27,7 @@ const MAX_PLAIN_BYTES: usize = 1 << 20;
 
 /// The request with a body that is safe to decode; none of its messages is longer than `limit`
 /// bytes, also once inflated.
-pub(in crate::grpc) fn guarded(
-    request: Request<Body>,
-    limit: usize,
-) -> Result<Request<Body>, Status> {
+pub(crate) fn guarded(request: Request<Body>, limit: usize) -> Result<Request<Body>, Status> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default();
     let is_large = matches!(method, "RepositoryModelLoad" | "ModelInfer" | "ModelStreamInfer");
     let limit = if is_large { limit } else { limit.min(MAX_PLAIN_BYTES) };
@@ -47,7 +44,7 @@ pub(in crate::grpc) fn guarded(
 }
 
 /// What messages are compressed with. Whoever decodes them sees them inflated, so the header goes.
-fn coding_of(headers: &mut HeaderMap) -> Result<Coding, Status> {
+fn coding_of(headers: &mut HeaderMap) -> Result<MessageCoding, Status> {
     let coding = inflate::coding_of(headers)?;
     headers.remove("grpc-encoding");
     Ok(coding)
@@ -55,7 +52,7 @@ fn coding_of(headers: &mut HeaderMap) -> Result<Coding, Status> {
 
 struct GuardedMessages {
     arriving: Arriving,
-    coding: Coding,
+    coding: MessageCoding,
     limit: usize,
     schema: &'static Schema,
 }

@@ -12,19 +12,19 @@ const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
 
 /// What the messages of a call are compressed with, those that are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::grpc) enum Coding {
+pub(crate) enum MessageCoding {
     Identity,
     Gzip,
     Deflate,
 }
 
 /// What `grpc-encoding` says.
-pub(in crate::grpc) fn coding_of(headers: &HeaderMap) -> Result<Coding, Status> {
-    let Some(name) = headers.get("grpc-encoding") else { return Ok(Coding::Identity) };
+pub(crate) fn coding_of(headers: &HeaderMap) -> Result<MessageCoding, Status> {
+    let Some(name) = headers.get("grpc-encoding") else { return Ok(MessageCoding::Identity) };
     match name.as_bytes() {
-        b"identity" => Ok(Coding::Identity),
-        b"gzip" => Ok(Coding::Gzip),
-        b"deflate" => Ok(Coding::Deflate),
+        b"identity" => Ok(MessageCoding::Identity),
+        b"gzip" => Ok(MessageCoding::Gzip),
+        b"deflate" => Ok(MessageCoding::Deflate),
         other => {
             let text = format!(
                 "Content is compressed with `{}` which isn't supported",
@@ -39,7 +39,11 @@ pub(in crate::grpc) fn coding_of(headers: &HeaderMap) -> Result<Coding, Status> 
 }
 
 /// The message as it was before the client compressed it; at most `limit` bytes.
-pub(super) async fn inflate(coding: Coding, message: Bytes, limit: usize) -> Result<Bytes, Status> {
+pub(super) async fn inflate(
+    coding: MessageCoding,
+    message: Bytes,
+    limit: usize,
+) -> Result<Bytes, Status> {
     if message.len() <= MAX_INFLATED_HERE_BYTES {
         return inflate_here(coding, &message, limit);
     }
@@ -47,15 +51,15 @@ pub(super) async fn inflate(coding: Coding, message: Bytes, limit: usize) -> Res
     inflated.map_err(|_| Status::unavailable("no thread is left for a compressed message"))?
 }
 
-fn inflate_here(coding: Coding, message: &[u8], limit: usize) -> Result<Bytes, Status> {
+fn inflate_here(coding: MessageCoding, message: &[u8], limit: usize) -> Result<Bytes, Status> {
     match coding {
         // https://grpc.github.io/grpc/core/md_doc_compression.html
-        Coding::Identity => Err(Status::internal(
+        MessageCoding::Identity => Err(Status::internal(
             "protocol error: received message with compressed-flag but no grpc-encoding was \
              specified",
         )),
-        Coding::Gzip => read_all(MultiGzDecoder::new(message), limit),
-        Coding::Deflate => read_all(ZlibDecoder::new(message), limit),
+        MessageCoding::Gzip => read_all(MultiGzDecoder::new(message), limit),
+        MessageCoding::Deflate => read_all(ZlibDecoder::new(message), limit),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Walks a message before anything is allocated for it: it has so many fields and no more.
 
-use super::wire::{Fields, Malformed, Value};
+use super::wire::{Fields, Malformed, WireValue};
 use troupe_base::error::Error;
 
 /// Most fields that a message of any method but those of inference has, those of its messages
@@ -44,7 +44,7 @@ fn walk(message: &[u8], schema: &Schema, left: &mut usize) -> Result<bool, Malfo
         let Some(fewer) = left.checked_sub(1) else { return Ok(false) };
         *left = fewer;
         let inner = schema.0.iter().find(|(it, _)| *it == number);
-        if let (Some((_, inner)), Value::Bytes(bytes)) = (inner, value)
+        if let (Some((_, inner)), WireValue::Bytes(bytes)) = (inner, value)
             && !walk(bytes, inner, left)?
         {
             return Ok(false);

@@ -9,7 +9,7 @@ use troupe_base::error::Error;
 
 /// Bytes that are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::grpc) struct Malformed(pub(in crate::grpc) &'static str);
+pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// It ends before its lengths say.
 pub(super) const TRUNCATED: Malformed = Malformed("buffer underflow");
@@ -78,7 +78,7 @@ pub(super) fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
 
 /// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum WireValue<'a> {
     Varint(u64),
     Fixed64(&'a [u8; 8]),
     Fixed32(&'a [u8; 4]),
@@ -86,12 +86,12 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-impl<'a> Value<'a> {
+impl<'a> WireValue<'a> {
     /// Bytes or a message.
     #[inline]
     pub(super) fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
-            Value::Bytes(bytes) => Ok(bytes),
+            WireValue::Bytes(bytes) => Ok(bytes),
             _ => Err(BAD_TYPE),
         }
     }
@@ -123,20 +123,20 @@ impl<'a> Fields<'a> {
 
     /// The next field's number and value; `None` at the end.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
         let (number, wire_type) = key(self.varint()?)?;
         let value = match wire_type {
-            WireType::Varint => Value::Varint(self.varint()?),
-            WireType::Fixed64 => Value::Fixed64(self.array()?),
-            WireType::Fixed32 => Value::Fixed32(self.array()?),
+            WireType::Varint => WireValue::Varint(self.varint()?),
+            WireType::Fixed64 => WireValue::Fixed64(self.array()?),
+            WireType::Fixed32 => WireValue::Fixed32(self.array()?),
             WireType::Bytes => {
                 let length = usize::try_from(self.varint()?).map_err(|_| TRUNCATED)?;
                 let (bytes, rest) = self.rest.split_at_checked(length).ok_or(TRUNCATED)?;
                 self.rest = rest;
-                Value::Bytes(bytes)
+                WireValue::Bytes(bytes)
             }
         };
         Ok(Some((number, value)))
@@ -160,7 +160,7 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    fn all(message: &[u8]) -> Result<Vec<(u32, Value<'_>)>, Malformed> {
+    fn all(message: &[u8]) -> Result<Vec<(u32, WireValue<'_>)>, Malformed> {
         let mut fields = Fields::of(message);
         std::iter::from_fn(|| fields.next().transpose()).collect()
     }
@@ -169,11 +169,11 @@ mod tests {
     fn fields_of_every_type_are_read() {
         let message = b"\x08\x96\x01\x11\x01\x02\x03\x04\x05\x06\x07\x08\x1a\x02hi\x25abcd\x22\0";
         let expected = [
-            (1, Value::Varint(150)),
-            (2, Value::Fixed64(&[1, 2, 3, 4, 5, 6, 7, 8])),
-            (3, Value::Bytes(b"hi")),
-            (4, Value::Fixed32(b"abcd")),
-            (4, Value::Bytes(b"")),
+            (1, WireValue::Varint(150)),
+            (2, WireValue::Fixed64(&[1, 2, 3, 4, 5, 6, 7, 8])),
+            (3, WireValue::Bytes(b"hi")),
+            (4, WireValue::Fixed32(b"abcd")),
+            (4, WireValue::Bytes(b"")),
         ];
         assert_eq!(all(message).unwrap(), expected);
         assert_eq!(all(b"").unwrap(), []);
