@@ -1,10 +1,12 @@
 //! What the tests of all gateways share: a server without anything behind it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
 use super::{
+    ServerState,
     connections::{ConnectionLimits, Connections},
     settings::Settings,
 };
@@ -16,7 +18,7 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 use troupe_observability::log::Log;
-use troupe_repository::{Control, Overrides};
+use troupe_repository::{Catalog, Control, Overrides, Repository};
 
 /// Answers nothing and changes nothing.
 pub(super) struct Nobody;
@@ -51,5 +53,16 @@ pub(super) fn settings(server_id: &str) -> Settings {
         log: Log::silent(),
         access_log: false,
         tap: None,
+    }
+}
+
+/// A server of these models that has just begun to start.
+pub(super) fn state(server_id: &str, catalog: Catalog, control: Arc<dyn Control>) -> ServerState {
+    let catalog = Arc::new(ArcSwap::from_pointee(catalog));
+    ServerState {
+        repository: Repository { catalog, control },
+        settings: settings(server_id),
+        lifecycle: Arc::default(),
+        tracer: Arc::default(),
     }
 }

@@ -2,15 +2,13 @@
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
-use arc_swap::ArcSwap;
-
 use super::*;
 use crate::testing::{self, Nobody};
 use troupe_base::{
     config::{ServerFeatures, read_text},
     model::{Model, ModelParts},
 };
-use troupe_repository::{Catalog, ModelEntry, Repository, VersionEntry, VersionState};
+use troupe_repository::{Catalog, ModelEntry, VersionEntry, VersionState};
 
 const NAME: &str = "<script>alert('m')</script>\"&";
 
@@ -50,16 +48,7 @@ fn state(model: &Arc<Model>) -> ServerState {
         ..ModelEntry::default()
     };
     let entries = [(NAME.into(), entry(7, ready)), ("down".into(), entry(1, failed))];
-    let catalog = Catalog { entries: entries.into() };
-    ServerState {
-        repository: Repository {
-            catalog: Arc::new(ArcSwap::from_pointee(catalog)),
-            control: Arc::new(Nobody),
-        },
-        settings: testing::settings("<here>"),
-        tracer: Arc::default(),
-        lifecycle: Arc::default(),
-    }
+    testing::state("<here>", Catalog { entries: entries.into() }, Arc::new(Nobody))
 }
 
 #[track_caller]

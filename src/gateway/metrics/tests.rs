@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -22,7 +21,7 @@ use troupe_base::{
     request::{Reply, Response},
     statistics::{Statistics, Timing},
 };
-use troupe_repository::{Catalog, ModelEntry, Repository, VersionEntry, VersionState};
+use troupe_repository::{Catalog, ModelEntry, VersionEntry, VersionState};
 
 const MODEL: &str = r#"
     name: "m" backend: "native" metric_tags { key: "te-am" value: "a\"b" }
@@ -254,13 +253,7 @@ async fn ask(address: std::net::SocketAddr, what: &str) -> String {
 
 #[actix_web::test]
 async fn the_endpoint_answers_get_and_nothing_else() {
-    let catalog = Arc::new(ArcSwap::from_pointee(catalog(&model())));
-    let state = ServerState {
-        repository: Repository { catalog: catalog.clone(), control: Arc::new(Nobody) },
-        settings: testing::settings("here"),
-        lifecycle: Arc::default(),
-        tracer: Arc::default(),
-    };
+    let state = testing::state("here", catalog(&model()), Arc::new(Nobody));
     let any_port: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     let (gateway, addresses) =
         MetricsGateway::start(&state, &Metrics::new(), &[any_port.into()]).unwrap();
@@ -274,7 +267,7 @@ async fn the_endpoint_answers_get_and_nothing_else() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{what}: {answer}");
     }
     // Series go with their model.
-    catalog.store(Arc::default());
+    state.repository.catalog.store(Arc::default());
     let answer = ask(address, "GET /metrics").await;
     assert!(answer.ends_with("\ntroupe_python_shared_memory_bytes 0\n"), "{answer}");
     assert!(!answer.contains("nv_inference"), "{answer}");

@@ -12,7 +12,6 @@ use std::{
 };
 
 use actix_rt::Arbiter;
-use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -32,9 +31,7 @@ use troupe_proto::inference::{
     InferParameter, ModelInferRequest, grpc_inference_service_client::GrpcInferenceServiceClient,
     infer_parameter::ParameterChoice, model_infer_request::InferInputTensor,
 };
-use troupe_repository::{
-    Catalog, Control, ModelEntry, Overrides, Repository, VersionEntry, VersionState,
-};
+use troupe_repository::{Catalog, Control, ModelEntry, Overrides, VersionEntry, VersionState};
 
 type Client = GrpcInferenceServiceClient<Channel>;
 
@@ -112,15 +109,7 @@ impl Server {
     async fn start() -> Server {
         let (hold, held) = mpsc::unbounded_channel();
         let loads = Arc::new(Loads::default());
-        let state = ServerState {
-            repository: Repository {
-                catalog: Arc::new(ArcSwap::from_pointee(catalog(hold))),
-                control: loads.clone(),
-            },
-            settings: testing::settings("here"),
-            lifecycle: Arc::new(Lifecycle::default()),
-            tracer: Arc::default(),
-        };
+        let state = testing::state("here", catalog(hold), loads.clone());
         state.lifecycle.started(true);
         let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
         let (gateway, addresses) = GrpcGateway::start(

@@ -96,7 +96,7 @@ async fn readiness_is_strict_or_not() {
     for (is_strict, status) in [(true, 400), (false, 200)] {
         let bench = Bench::start().await;
         let mut state = bench.state.clone();
-        state.repository.catalog = Arc::new(ArcSwap::from_pointee(catalog.clone()));
+        state.repository.catalog.store(Arc::new(catalog.clone()));
         state.settings.strict_readiness = is_strict;
         let cell = Arc::new(OnceLock::new());
         let _ = cell.set(state);

@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use arc_swap::ArcSwap;
 use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{
@@ -25,7 +24,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{ServerState, lifecycle::Lifecycle, settings::Settings, testing};
+use crate::{ServerState, testing};
 use troupe_base::{
     config,
     error::{Error, Result},
@@ -33,9 +32,7 @@ use troupe_base::{
     request::{Reply, Request, Response},
     tensor::SegmentPool,
 };
-use troupe_repository::{
-    Catalog, Control, ModelEntry, Overrides, Repository, VersionEntry, VersionState,
-};
+use troupe_repository::{Catalog, Control, ModelEntry, Overrides, VersionEntry, VersionState};
 
 const LIMIT: usize = 1 << 20;
 
@@ -167,19 +164,9 @@ impl Bench {
     async fn start() -> Bench {
         let (silent, asked) = mpsc::unbounded_channel();
         let notebook = Arc::new(Notebook::default());
-        let state = ServerState {
-            repository: Repository {
-                catalog: Arc::new(ArcSwap::from_pointee(catalog(models(silent)))),
-                control: notebook.clone(),
-            },
-            settings: Settings {
-                max_input_size: LIMIT,
-                segments: SegmentPool::new(1 << 24),
-                ..testing::settings("bench")
-            },
-            lifecycle: Arc::new(Lifecycle::default()),
-            tracer: Arc::default(),
-        };
+        let mut state = testing::state("bench", catalog(models(silent)), notebook.clone());
+        state.settings.max_input_size = LIMIT;
+        state.settings.segments = SegmentPool::new(1 << 24);
         state.lifecycle.started(true);
         let cell = Arc::new(OnceLock::new());
         let _ = cell.set(state.clone());
