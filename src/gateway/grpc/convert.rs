@@ -1,121 +1,163 @@
 //! Turns `ModelInferRequest` into a request and a response into `ModelInferResponse`.
 
-use std::{borrow::Cow, time::Instant};
+use std::{
+    borrow::{Borrow, Cow},
+    sync::Arc,
+    time::Instant,
+};
 
-use bytes::Bytes;
+use tokio::task::spawn_blocking;
 
-use super::{contents::pack, parameters};
+use super::{
+    contents::pack,
+    message::{InferMessage, InputHead, ItemBudget, OutputHead, RawContent},
+    parameters,
+};
 use crate::{
-    inference::{Deliveries, Delivery, Encoding, InferParams},
+    inference::{Deliveries, Delivery, Encoding, InferParams, MAX_BYTES_ON_THREAD},
     resolve::NamedRequest,
     size_error::{InputContext, explain},
 };
+use bytes::Bytes;
 use troupe_base::{
     budget::{Charge, Kind},
     config::ModelConfig,
     error::{Error, Result},
     model::Model,
     request::Response,
-    tensor::{DataType, Shape, Tensor},
+    tensor::{DataType, Tensor},
 };
-use troupe_proto::inference::{
-    ModelInferRequest, ModelInferResponse, model_infer_request::InferInputTensor,
-    model_infer_response::InferOutputTensor,
-};
+use troupe_proto::inference::{ModelInferResponse, model_infer_response::InferOutputTensor};
 
-/// A message that has arrived.
-pub(super) struct NamedMessage {
-    pub(super) message: ModelInferRequest,
-    /// What its memory is counted by.
-    pub(super) charge: Charge,
-    /// When its client stops waiting, if it said so.
-    pub(super) deadline: Option<Instant>,
+/// Is decoding this so much work that it would hold up other connections?
+pub(super) fn is_long(message: &InferMessage, config: &ModelConfig) -> bool {
+    let has_strings = config.inputs.iter().any(|it| it.dtype == DataType::Bytes);
+    MAX_BYTES_ON_THREAD < message.effort(has_strings)
 }
 
-/// What is asked of the model, and how its outputs are delivered. Raw contents stay slices of the
-/// received message; typed ones are packed.
-pub(super) fn request(message: NamedMessage, config: &ModelConfig) -> Result<InferParams> {
-    let NamedMessage { message, charge, deadline } = message;
-    charge.add(Kind::Received, message.raw_input_contents.iter().map(Bytes::len).sum())?;
+/// What is asked of the model until the deadline; decoded on a thread that may be held up if that
+/// is much work.
+pub(super) async fn request_off_thread(
+    message: impl Borrow<InferMessage> + Send + 'static,
+    model: &Arc<Model>,
+    deadline: Option<Instant>,
+) -> Result<InferParams> {
+    if !is_long(message.borrow(), &model.config) {
+        return request(message.borrow(), &model.config, deadline);
+    }
+    let model = model.clone();
+    let decoded = spawn_blocking(move || request(message.borrow(), &model.config, deadline)).await;
+    decoded.map_err(|_| Error::unavailable("no thread is left for a big request"))?
+}
+
+/// What is asked of the model until the deadline, and how its outputs are delivered. Raw contents
+/// stay where they were received; typed ones are packed.
+pub(super) fn request(
+    message: &InferMessage,
+    config: &ModelConfig,
+    deadline: Option<Instant>,
+) -> Result<InferParams> {
+    let mut items = ItemBudget::default();
     let mut named = NamedRequest {
-        parameters: parameters::read(message.parameters)?,
+        id: Cow::Borrowed(message.id.as_str()),
+        parameters: parameters::read(message.parameters()?)?,
         deadline,
+        charge: message.charge.clone(),
         ..NamedRequest::default()
     };
-    let mut raw = RawContents {
-        any: !message.raw_input_contents.is_empty(),
-        left: message.raw_input_contents.into_iter(),
-    };
-    for input in message.inputs {
-        let mut tensor = tensor(
-            &input,
-            &mut raw,
-            &InputContext { input: &input.name, model: &config.name, id: &message.id },
-            config,
-        )?;
-        if raw.any {
-            tensor = tensor.of_counted();
-        }
-        named.inputs.push((Cow::Owned(input.name), tensor));
+    let mut raw = RawContents { all: &message.raw_input_contents, taken: 0 };
+    for entry in &message.inputs {
+        let input = InputHead::read(entry, &mut items)?;
+        let about =
+            InputContext { input: input.name, model: &config.name, id: message.id.as_str() };
+        let reader = InputReader { input: &input, entry, about, charge: &message.charge };
+        let tensor = reader.tensor(&mut raw, config)?;
+        named.inputs.push((Cow::Borrowed(input.name), tensor));
     }
-    if raw.left.next().is_some() {
+    if raw.next().is_some() {
         return Err(Error::invalid(format!(
             "unexpected additional input data for model '{}'",
             config.name
         )));
     }
     let mut deliveries = Vec::with_capacity(message.outputs.len());
-    for output in message.outputs {
-        let classes = parameters::classes(&output.parameters, &output.name)?;
+    for entry in &message.outputs {
+        let output = OutputHead::read(entry, &mut items)?;
+        let classes = parameters::classes(&output.parameters, output.name)?;
         deliveries.push(Delivery::new(Encoding::Bytes, classes));
-        named.outputs.push(Cow::Owned(output.name));
+        named.outputs.push(Cow::Borrowed(output.name));
     }
-    named.id = Cow::Owned(message.id);
-    named.charge = charge;
     let request = named.resolve(config)?;
     let deliveries = Deliveries::new(&request.wanted, &deliveries, Encoding::Bytes);
     Ok(InferParams { request, deliveries })
 }
 
-/// What `raw_input_contents` still holds.
-struct RawContents {
-    any: bool,
-    left: std::vec::IntoIter<Bytes>,
+/// `raw_input_contents`, which belong to the inputs in their order.
+struct RawContents<'a> {
+    all: &'a [RawContent],
+    taken: usize,
 }
 
-fn tensor(
-    input: &InferInputTensor,
-    raw: &mut RawContents,
-    about: &InputContext,
-    config: &ModelConfig,
-) -> Result<Tensor> {
-    parameters::check_input(&input.parameters, &input.name)?;
-    let dtype = data_type(input, about, config)?;
-    let InputContext { input: name, model, .. } = about;
-    let data = match &input.contents {
-        Some(_) if raw.any => {
-            return Err(Error::invalid(format!(
-                "contents field must not be specified when using raw_input_contents for '{name}' \
-                 for model '{model}'"
-            )));
-        }
-        Some(contents) => pack(contents, dtype, about)?,
-        None => raw.left.next().ok_or_else(|| {
-            Error::invalid(format!(
-                "unable to find data for input tensor '{name}' for model '{model}' in request."
-            ))
-        })?,
-    };
-    Tensor::new(dtype, Shape::from_slice(&input.shape), data.clone())
-        .map_err(|_| explain(dtype, &input.shape, &data, about))
+impl<'a> RawContents<'a> {
+    fn next(&mut self) -> Option<&'a RawContent> {
+        let next = self.all.get(self.taken)?;
+        self.taken += 1;
+        Some(next)
+    }
+}
+
+struct InputReader<'a> {
+    input: &'a InputHead<'a>,
+    /// What the input is a slice of.
+    entry: &'a Bytes,
+    about: InputContext<'a>,
+    charge: &'a Charge,
+}
+
+impl InputReader<'_> {
+    fn tensor(&self, raw: &mut RawContents, config: &ModelConfig) -> Result<Tensor> {
+        let InputReader { input, entry, about, charge } = self;
+        parameters::check_input(&input.parameters, input.name)?;
+        let dtype = data_type(input, about, config)?;
+        let InputContext { input: name, model, .. } = about;
+        let shape = input.shape.clone();
+        let (tensor, data) = match &input.contents {
+            Some(_) if !raw.all.is_empty() => {
+                return Err(Error::invalid(format!(
+                    "contents field must not be specified when using raw_input_contents for \
+                     '{name}' for model '{model}'"
+                )));
+            }
+            Some(contents) => {
+                // Is there room for it? Whoever resolves the request counts what it is.
+                let mut room = charge.hold(Kind::Tensors);
+                room.grow(contents.most_packed(dtype))?;
+                let data = pack(contents, entry, dtype, about)?;
+                (Tensor::new(dtype, shape, data.clone()), data)
+            }
+            None => {
+                let content = raw.next().ok_or_else(|| {
+                    Error::invalid(format!(
+                        "unable to find data for input tensor '{name}' for model '{model}' in \
+                         request."
+                    ))
+                })?;
+                match content.tensor(dtype, shape) {
+                    Ok(tensor) => return Ok(tensor),
+                    Err(error) => (Err(error), content.bytes()?),
+                }
+            }
+        };
+        tensor.map_err(|_| explain(dtype, &input.shape, &data, about))
+    }
 }
 
 fn data_type(
-    input: &InferInputTensor,
+    input: &InputHead<'_>,
     about: &InputContext,
     config: &ModelConfig,
 ) -> Result<DataType> {
-    DataType::parse(&input.datatype).ok_or_else(|| match config.input_index(&input.name) {
+    DataType::parse(input.datatype).ok_or_else(|| match config.input_index(input.name) {
         Some(index) => about.tagged(&format!(
             "inference input '{}' data-type is '<invalid>', but model '{}' expects '{}'",
             input.name,

@@ -20,10 +20,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
 use super::{
-    deadline,
-    health::WholeServer,
-    message::guarded,
-    observe::{self, CallTimes},
+    calls::InferCalls, deadline, health::WholeServer, message::guarded, observe::CallTimes,
     service::Inference,
 };
 use crate::ServerState;
@@ -37,24 +34,25 @@ const MAX_MESSAGE: usize = i32::MAX as usize;
 /// Serves one connection after the other; a clone for each.
 #[derive(Clone)]
 pub(super) struct Dispatcher {
+    infer: InferCalls,
     inference: GrpcInferenceServiceServer<Inference>,
     others: Routes,
     tracer: Arc<Tracer>,
-    /// Most bytes of a message.
-    limit: usize,
 }
 
 impl Dispatcher {
     /// All services of the gateway.
     pub(super) fn new(state: ServerState, inference: Inference) -> Dispatcher {
+        let inference = Arc::new(inference);
         // What is decoded was bounded before.
-        let server = GrpcInferenceServiceServer::new(inference)
+        let server = GrpcInferenceServiceServer::from_arc(inference.clone())
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
+        let limit = state.settings.max_input_size.min(MAX_MESSAGE);
         Dispatcher {
+            infer: InferCalls { inference, limit },
             inference: server,
             tracer: state.tracer.clone(),
-            limit: state.settings.max_input_size.min(MAX_MESSAGE),
             others: others(state),
         }
     }
@@ -85,23 +83,23 @@ impl Service<Request<Body>> for Dispatcher {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_inference = request.uri().path().starts_with("/inference.GRPCInferenceService/");
-        let mut request = match guarded(request, self.limit) {
-            Ok(request) => request,
-            Err(status) => return Box::pin(ready(Ok(status.into_http()))),
+        let path = request.uri().path().to_owned();
+        let method = path.strip_prefix("/inference.GRPCInferenceService/");
+        let deadline = method.and_then(|_| deadline::of(request.headers()));
+        let call: Self::Future = match method {
+            Some("ModelInfer") => {
+                let arrived = self.tracer.is_on().then(Instant::now);
+                let times = CallTimes { arrived, deadline: deadline.map(|it| it.into_std()) };
+                let call = self.infer.clone().unary(request, times);
+                Box::pin(async { Ok(call.await) })
+            }
+            Some("ModelStreamInfer") => Box::pin(ready(Ok(self.infer.clone().streaming(request)))),
+            method => match guarded(request, self.infer.limit) {
+                Ok(request) if method.is_some() => self.inference.call(request),
+                Ok(request) => Box::pin(self.others.call(request)),
+                Err(status) => Box::pin(ready(Ok(status.into_http()))),
+            },
         };
-        if !is_inference {
-            return Box::pin(self.others.call(request));
-        }
-        let deadline = deadline::of(request.headers());
-        let is_traced = self.tracer.is_on();
-        if is_traced || deadline.is_some() {
-            let arrived = is_traced.then(Instant::now);
-            let deadline = deadline.map(|deadline| deadline.into_std());
-            request.extensions_mut().insert(CallTimes { arrived, deadline });
-        }
-        let call = self.inference.call(request);
-        let call = if is_traced { observe::sent(call) } else { call };
         match deadline {
             Some(deadline) => deadline::limit(deadline, call),
             None => call,

@@ -1,38 +1,43 @@
 //! `ModelInfer`: decodes one inference and encodes its answer.
 
-use tonic::{Request, Response};
+use std::time::Instant;
 
 use super::{
-    convert::{self, NamedMessage},
+    convert,
+    message::InferMessage,
     observe::{self, CallHead},
 };
 use crate::{
     ServerState,
-    inference::{Admitted, InferParams, Observed},
+    inference::{Admitted, InferParams, Observed, RequestTrace},
 };
 use troupe_base::error::{Error, Result};
-use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
+use troupe_proto::inference::ModelInferResponse;
 
-/// Asks the model and waits. Dropping the future before the answer cancels the request.
+/// Asks the model and waits. Dropping the future before the answer cancels the request. The trace
+/// ends when the answer is sent.
 pub(super) async fn infer(
     state: &ServerState,
-    call: Request<ModelInferRequest>,
-) -> Result<Response<ModelInferResponse>> {
-    let (metadata, extensions, message) = call.into_parts();
-    let head = CallHead::of_one(metadata, &extensions);
+    head: CallHead,
+    message: InferMessage,
+) -> Result<(ModelInferResponse, RequestTrace)> {
     let mut observed = observe::begin(state, &message);
     let result = answer(state, &head, message, &mut observed).await;
     observe::finish(&mut observed, &result);
     let trace = observed.trace.take();
-    let mut response = Response::new(result.inspect_err(|error| trace.fail(error))?);
-    observe::sending(trace, response.extensions_mut());
-    Ok(response)
+    match result {
+        Ok(response) => Ok((response, trace)),
+        Err(error) => {
+            trace.fail(&error);
+            Err(error)
+        }
+    }
 }
 
 async fn answer(
     state: &ServerState,
     head: &CallHead,
-    message: ModelInferRequest,
+    message: InferMessage,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
     let admitted = observe::admit(observed, state, &message)?;
@@ -42,17 +47,17 @@ async fn answer(
         ));
     }
     observe::sample(observed, state, &admitted.model, head);
-    let charge = head.charge()?;
-    once(&admitted, NamedMessage { message, charge, deadline: head.times.deadline }, observed).await
+    once(&admitted, message, head.times.deadline, observed).await
 }
 
 /// Asks a model that answers once, and stops at the deadline.
 pub(super) async fn once(
     admitted: &Admitted,
-    message: NamedMessage,
+    message: InferMessage,
+    deadline: Option<Instant>,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    let params = convert::request(message, &admitted.model.config)?;
+    let params = convert::request_off_thread(message, &admitted.model, deadline).await?;
     let InferParams { request, deliveries } = params;
     let context = request.context.clone();
     let response = admitted.run(request, &deliveries, observed).await?;

@@ -1,5 +1,6 @@
 //! The gRPC gateway: tonic inside the engine's arbiters, each with its share of the connections.
 
+mod calls;
 mod connection;
 mod contents;
 mod convert;

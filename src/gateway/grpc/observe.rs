@@ -1,37 +1,23 @@
 //! What the access log and the trace have of an inference over gRPC: its sizes, its code, its end.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Instant,
-};
+use std::time::Instant;
 
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use prost::Message;
-use tonic::{
-    Code, Status,
-    body::Body,
-    codegen::{
-        BoxFuture,
-        http::{Extensions, Response},
-    },
-    metadata::MetadataMap,
-};
+use tonic::{Code, metadata::MetadataMap};
 
-use super::refusal::{SHUTTING_DOWN, code};
+use super::{
+    message::InferMessage,
+    refusal::{SHUTTING_DOWN, code},
+};
 use crate::{
     ServerState,
-    connections::Connection,
-    inference::{Admitted, Observed, Protocol, RequestTrace, Sending, joined},
+    inference::{Admitted, Observed, Protocol, joined},
 };
 use troupe_base::{
-    budget::Charge,
     error::Result,
     model::{Model, parse_version},
 };
-use troupe_proto::inference::{ModelInferRequest, ModelInferResponse};
+use troupe_proto::inference::ModelInferResponse;
 
 const GRPC: Protocol = Protocol {
     name: "grpc",
@@ -56,35 +42,27 @@ pub(super) struct CallTimes {
 pub(super) struct CallHead {
     metadata: MetadataMap,
     pub(super) times: CallTimes,
-    connection: Option<Arc<Connection>>,
 }
 
 impl CallHead {
     /// Of a call with one request.
-    pub(super) fn of_one(metadata: MetadataMap, extensions: &Extensions) -> CallHead {
-        let times = extensions.get::<CallTimes>().copied().unwrap_or_default();
-        CallHead { metadata, times, connection: extensions.get().cloned() }
+    pub(super) fn of_one(metadata: MetadataMap, times: CallTimes) -> CallHead {
+        CallHead { metadata, times }
     }
 
     /// Of a stream of requests: they come later, and the deadline is that of its first response.
-    pub(super) fn of_stream(metadata: MetadataMap, extensions: &Extensions) -> CallHead {
-        let times = CallTimes::default();
-        CallHead { metadata, times, connection: extensions.get().cloned() }
-    }
-
-    /// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
-    pub(super) fn charge(&self) -> Result<Charge> {
-        self.connection.as_ref().map_or_else(|| Ok(Charge::default()), |it| it.charge())
+    pub(super) fn of_stream(metadata: MetadataMap) -> CallHead {
+        CallHead { metadata, times: CallTimes::default() }
     }
 }
 
 /// A request has come.
-pub(super) fn begin(state: &ServerState, message: &ModelInferRequest) -> Observed {
+pub(super) fn begin(state: &ServerState, message: &InferMessage) -> Observed {
     let mut observed = Observed::begin(state, &GRPC);
     if observed.line.is_on() {
-        let version = parse_version(&message.model_version).ok().flatten();
-        observed.line.names(&message.model_name, version);
-        observed.line.received(message.encoded_len());
+        let version = parse_version(message.model_version.as_str()).ok().flatten();
+        observed.line.names(message.model_name.as_str(), version);
+        observed.line.received(message.size);
     }
     observed
 }
@@ -93,9 +71,9 @@ pub(super) fn begin(state: &ServerState, message: &ModelInferRequest) -> Observe
 pub(super) fn admit(
     observed: &Observed,
     state: &ServerState,
-    message: &ModelInferRequest,
+    message: &InferMessage,
 ) -> Result<Admitted> {
-    observed.admit(state, &message.model_name, &message.model_version)
+    observed.admit(state, message.model_name.as_str(), message.model_version.as_str())
 }
 
 /// Traces the request, of which all has come, if it is to be traced.
@@ -119,53 +97,4 @@ pub(super) fn answered(observed: &mut Observed, result: &Result<ModelInferRespon
 pub(super) fn finish(observed: &mut Observed, result: &Result<ModelInferResponse>) {
     answered(observed, result);
     observed.line.ended(result.as_ref().err().map_or(Code::Ok, code) as u16);
-}
-
-/// Has the trace end with the response that is made of these extensions.
-pub(super) fn sending(trace: RequestTrace, extensions: &mut Extensions) {
-    if trace.is_on() {
-        trace.send_started();
-        extensions.insert(trace);
-    }
-}
-
-/// A call whose response may be that of a traced request.
-pub(super) fn sent<E: Send + 'static>(
-    call: BoxFuture<Response<Body>, E>,
-) -> BoxFuture<Response<Body>, E> {
-    Box::pin(async move {
-        let mut response = call.await?;
-        let sending = response.extensions_mut().remove::<RequestTrace>();
-        Ok(match sending.and_then(RequestTrace::sending) {
-            Some(sending) => {
-                response.map(|body| Body::new(TracedGrpcBody { body, _sending: sending }))
-            }
-            None => response,
-        })
-    })
-}
-
-struct TracedGrpcBody {
-    body: Body,
-    _sending: Sending,
-}
-
-impl http_body::Body for TracedGrpcBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -7,12 +7,9 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    infer, logging, messages,
-    observe::CallHead,
+    logging, messages,
     refusal::{not_supported, refuse, shutting_down},
-    repository,
-    stream::{StreamStart, answers},
-    trace,
+    repository, trace,
 };
 use crate::{ServerState, metadata};
 use troupe_base::{
@@ -23,8 +20,8 @@ use troupe_proto::inference::{grpc_inference_service_server::GrpcInferenceServic
 
 /// Answers for one server.
 pub(super) struct Inference {
-    state: Arc<ServerState>,
-    stopping: watch::Receiver<bool>,
+    pub(super) state: Arc<ServerState>,
+    pub(super) stopping: watch::Receiver<bool>,
 }
 
 type GrpcResult<T> = Result<Response<T>, Status>;
@@ -43,7 +40,7 @@ impl Inference {
     }
 
     /// New calls are refused once the server is exiting.
-    fn admit(&self) -> Result<&ServerState> {
+    pub(super) fn admit(&self) -> Result<&ServerState> {
         if self.state.lifecycle.is_exiting() { Err(shutting_down()) } else { Ok(&self.state) }
     }
 
@@ -106,29 +103,24 @@ fn reply<T>(result: Result<T>) -> GrpcResult<T> {
     result.map(Response::new).map_err(refuse)
 }
 
+/// The dispatcher gives inferences to `InferCalls`, which copies no tensors; generated code would.
+fn of_own_path() -> Status {
+    Status::internal("inferences do not come this way")
+}
+
 #[tonic::async_trait]
 impl GrpcInferenceService for Inference {
-    async fn model_infer(&self, it: Request<ModelInferRequest>) -> GrpcResult<ModelInferResponse> {
-        infer::infer(&self.state, it).await.map_err(refuse)
+    async fn model_infer(&self, _: Request<ModelInferRequest>) -> GrpcResult<ModelInferResponse> {
+        Err(of_own_path())
     }
 
     type ModelStreamInferStream = BoxStream<'static, Result<ModelStreamInferResponse, Status>>;
 
     async fn model_stream_infer(
         &self,
-        it: Request<Streaming<ModelInferRequest>>,
+        _: Request<Streaming<ModelInferRequest>>,
     ) -> GrpcResult<Self::ModelStreamInferStream> {
-        self.admit().map_err(refuse)?;
-        let ends_on_error =
-            it.metadata().get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
-        let (metadata, extensions, requests) = it.into_parts();
-        Ok(Response::new(answers(StreamStart {
-            state: self.state.clone(),
-            head: CallHead::of_stream(metadata, &extensions),
-            requests,
-            stopping: self.stopping.clone(),
-            ends_on_error,
-        })))
+        Err(of_own_path())
     }
 
     async fn server_live(&self, _: Request<ServerLiveRequest>) -> GrpcResult<ServerLiveResponse> {

@@ -8,24 +8,25 @@ use futures_util::{
     stream::{self, BoxStream, FuturesOrdered, FuturesUnordered},
 };
 use tokio::sync::watch;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 use super::{
-    convert::{self, NamedMessage},
+    convert,
     infer::once,
+    message::InferMessage,
     observe::{self, CallHead},
     parameters,
     refusal::{code, refuse, shutting_down},
 };
 use crate::{
     ServerState,
-    inference::{Admitted, Answers, Observed, RequestTrace, StreamEvent},
+    inference::{Admitted, Answers, InferParams, Observed, RequestTrace, StreamEvent},
 };
 use troupe_base::{
     error::{Error, Result},
     request::{Parameter, Part, Response},
 };
-use troupe_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use troupe_proto::inference::{ModelInferResponse, ModelStreamInferResponse};
 
 /// Requests of one stream in flight; beyond them the stream is not read.
 const MAX_IN_FLIGHT: usize = 256;
@@ -37,7 +38,7 @@ pub(super) struct StreamStart {
     /// What came with the call.
     pub(super) head: CallHead,
     /// What the client sends.
-    pub(super) requests: Streaming<ModelInferRequest>,
+    pub(super) requests: BoxStream<'static, Result<InferMessage, Status>>,
     /// Becomes true when the gateway stops.
     pub(super) stopping: watch::Receiver<bool>,
     /// The client asked that the first error end the stream (`triton_grpc_error`).
@@ -117,32 +118,29 @@ enum StreamInput {
 }
 
 impl StreamCall {
-    fn begin(&mut self, message: ModelInferRequest) {
-        let id = message.id.clone();
+    fn begin(&mut self, mut message: InferMessage) {
+        let id = message.id.as_str().to_owned();
         let state = &self.start.state;
         let mut observed = observe::begin(state, &message);
         let admitted = observe::admit(&observed, state, &message);
+        let admitted = admitted.and_then(|it| message.refusal.take().map_or(Ok(it), Err));
         if let Ok(Admitted { model, .. }) = &admitted {
             observe::sample(&mut observed, state, model, &self.start.head);
         }
-        let charge = self.start.head.charge();
-        let admitted = admitted.and_then(|admitted| {
-            let charge = charge?;
-            Ok((admitted, NamedMessage { message, charge, deadline: None }))
-        });
         match admitted {
-            Ok((admitted, message)) if admitted.model.config.decoupled => {
-                let progress = match DecoupledRequest::begin(admitted, message, observed) {
-                    Ok(decoupled) => decoupled.next().boxed(),
-                    Err(error) => {
-                        future::ready(Some((StreamAnswer::refused(id, error), None))).boxed()
-                    }
+            Ok(admitted) if admitted.model.config.decoupled => {
+                // Requests begin in the order they came, but for those that take long to decode.
+                let progress = if convert::is_long(&message, &admitted.model.config) {
+                    DecoupledRequest::begin_off_thread(admitted, message, observed).boxed()
+                } else {
+                    let params = convert::request(&message, &admitted.model.config, None);
+                    DecoupledRequest::begin(admitted, &message, params, observed)
                 };
                 self.in_flight.many.push(progress);
             }
             admitted => self.in_flight.single.push_back(Box::pin(async move {
                 let result = match admitted {
-                    Ok((admitted, message)) => once(&admitted, message, &mut observed).await,
+                    Ok(admitted) => once(&admitted, message, None, &mut observed).await,
                     Err(error) => Err(error),
                 };
                 observe::finish(&mut observed, &result);
@@ -220,20 +218,40 @@ struct DecoupledRequest {
 }
 
 impl DecoupledRequest {
+    /// Its first answer.
     fn begin(
         admitted: Admitted,
-        named: NamedMessage,
+        message: &InferMessage,
+        params: Result<InferParams>,
         mut observed: Observed,
-    ) -> Result<DecoupledRequest> {
-        let id = named.message.id.clone();
-        let wants_empty_final = parameters::wants_empty_final(&named.message.parameters);
-        let params = convert::request(named, &admitted.model.config);
-        let params = params.inspect_err(|error| {
-            observed.line.ended(code(error) as u16);
-            observed.trace.fail(error);
-        })?;
-        let answers = admitted.stream(params, &mut observed);
-        Ok(DecoupledRequest { answers, id, wants_empty_final, observed })
+    ) -> BoxFuture<'static, Progress> {
+        let id = message.id.as_str().to_owned();
+        let begun = params.and_then(|params| {
+            let wants_empty_final = parameters::wants_empty_final(&message.parameters()?);
+            Ok((params, wants_empty_final))
+        });
+        match begun {
+            Ok((params, wants_empty_final)) => {
+                let answers = admitted.stream(params, &mut observed);
+                DecoupledRequest { answers, id, wants_empty_final, observed }.next().boxed()
+            }
+            Err(error) => {
+                observed.line.ended(code(&error) as u16);
+                observed.trace.fail(&error);
+                future::ready(Some((StreamAnswer::refused(id, error), None))).boxed()
+            }
+        }
+    }
+
+    /// The same for a message that takes long to decode.
+    async fn begin_off_thread(
+        admitted: Admitted,
+        message: InferMessage,
+        observed: Observed,
+    ) -> Progress {
+        let message = Arc::new(message);
+        let params = convert::request_off_thread(message.clone(), &admitted.model, None).await;
+        DecoupledRequest::begin(admitted, &message, params, observed).await
     }
 
     async fn next(mut self) -> Progress {

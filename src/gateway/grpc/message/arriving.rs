@@ -8,6 +8,8 @@ use http_body::Body as _;
 use tonic::{Code, Status, body::Body};
 
 use super::wire::{self, Malformed, TRUNCATED};
+use crate::grpc::refusal::refuse;
+use troupe_base::budget::Hold;
 
 /// Bytes before each message: a flag and the length.
 const HEADER_BYTES: usize = 5;
@@ -23,6 +25,8 @@ pub(crate) struct Arriving {
     body: Option<Body>,
     /// What came and was not taken yet.
     chunk: Bytes,
+    /// How many bytes were taken.
+    taken: usize,
 }
 
 /// What stands before a message.
@@ -35,17 +39,22 @@ pub(super) struct Header {
 impl Arriving {
     /// All of a call's messages.
     pub(crate) fn new(body: Body) -> Arriving {
-        Arriving { body: Some(body), chunk: Bytes::new() }
+        Arriving { body: Some(body), chunk: Bytes::new(), taken: 0 }
     }
 
     /// Bytes that are there.
     pub(super) fn whole(bytes: Bytes) -> Arriving {
-        Arriving { body: None, chunk: bytes }
+        Arriving { body: None, chunk: bytes, taken: 0 }
     }
 
     /// What has come and was not taken.
     pub(super) fn here(&self) -> &Bytes {
         &self.chunk
+    }
+
+    /// How many bytes were taken so far.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Waits until there is something to take; `false` if nothing more comes.
@@ -103,6 +112,7 @@ impl Arriving {
         if !self.more().await? {
             return Err(unexpected_end());
         }
+        self.taken += 1;
         Ok(self.chunk.get_u8())
     }
 
@@ -111,6 +121,7 @@ impl Arriving {
         let here = &self.chunk[..self.chunk.len().min(*left)];
         if let Some((value, length)) = wire::varint(here).map_err(malformed)? {
             self.chunk.advance(length);
+            self.taken += length;
             *left -= length;
             return Ok(value);
         }
@@ -134,18 +145,22 @@ impl Arriving {
         Ok(())
     }
 
-    /// `length` bytes: a slice of what has come if they came at once, else a copy.
-    pub(super) async fn take(&mut self, length: usize) -> Result<Bytes, Status> {
+    /// `length` bytes: a slice of what has come if they came at once, else a copy. `hold` counts
+    /// them as they come; RESOURCE_EXHAUSTED if there is no room for more.
+    pub(super) async fn take(&mut self, length: usize, hold: &mut Hold) -> Result<Bytes, Status> {
         if length <= self.chunk.len() {
+            hold.grow(length).map_err(refuse)?;
+            self.taken += length;
             return Ok(self.chunk.split_to(length));
         }
         let mut copy = Vec::with_capacity(if length <= MIN_EARLY_BYTES { length } else { 0 });
         while copy.len() < length {
             let part = self.part(length - copy.len()).await?;
-            copy.extend_from_slice(&part);
-            if is_early_enough(copy.len(), length) {
+            hold.grow(part.len()).map_err(refuse)?;
+            if is_early_enough(copy.len() + part.len(), length) {
                 copy.reserve_exact(length - copy.len());
             }
+            copy.extend_from_slice(&part);
         }
         Ok(copy.into())
     }
@@ -155,7 +170,9 @@ impl Arriving {
         if !self.more().await? {
             return Err(unexpected_end());
         }
-        Ok(self.chunk.split_to(self.chunk.len().min(most)))
+        let part = self.chunk.split_to(self.chunk.len().min(most));
+        self.taken += part.len();
+        Ok(part)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -20,7 +21,11 @@ use super::{
     inflate::{self, MessageCoding},
     walk::{self, Schema},
 };
-use crate::grpc::refusal::refuse;
+use crate::{connections::Connection, grpc::refusal::refuse};
+use troupe_base::{
+    budget::{Charge, Hold, Kind},
+    error::Result as BaseResult,
+};
 
 /// Most bytes of a message that is no inference and brings no files.
 const MAX_PLAIN_BYTES: usize = 1 << 20;
@@ -29,18 +34,26 @@ const MAX_PLAIN_BYTES: usize = 1 << 20;
 /// bytes, also once inflated.
 pub(crate) fn guarded(request: Request<Body>, limit: usize) -> Result<Request<Body>, Status> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default();
-    let is_large = matches!(method, "RepositoryModelLoad" | "ModelInfer" | "ModelStreamInfer");
-    let limit = if is_large { limit } else { limit.min(MAX_PLAIN_BYTES) };
+    let has_files = method == "RepositoryModelLoad";
+    let limit = if has_files { limit } else { limit.min(MAX_PLAIN_BYTES) };
     let schema = walk::schema_of(method);
     let (mut head, body) = request.into_parts();
     let coding = coding_of(&mut head.headers)?;
-    let source = GuardedMessages { arriving: Arriving::new(body), coding, limit, schema };
+    let charge = open_charge(head.extensions.get()).map_err(refuse)?;
+    let hold = charge.hold(Kind::Received);
+    let arriving = Arriving::new(body);
+    let source = GuardedMessages { arriving, coding, limit, schema, charge, hold };
     let messages = stream::unfold(source, |mut source| async move {
         let message = source.next().await.transpose()?;
         Some((message, source))
     });
     let body = GuardedBody { messages: messages.boxed(), ready: VecDeque::new() };
     Ok(Request::from_parts(head, Body::new(body)))
+}
+
+/// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
+pub(super) fn open_charge(connection: Option<&Arc<Connection>>) -> BaseResult<Charge> {
+    connection.map_or_else(|| Ok(Charge::default()), |it| it.charge())
 }
 
 /// What messages are compressed with. Whoever decodes them sees them inflated, so the header goes.
@@ -55,14 +68,18 @@ struct GuardedMessages {
     coding: MessageCoding,
     limit: usize,
     schema: &'static Schema,
+    charge: Charge,
+    /// For the last message.
+    hold: Hold,
 }
 
 impl GuardedMessages {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(header) = self.arriving.header(self.limit).await? else { return Ok(None) };
-        let mut message = self.arriving.take(header.length).await?;
+        self.hold = self.charge.hold(Kind::Received);
+        let mut message = self.arriving.take(header.length, &mut self.hold).await?;
         if header.is_compressed {
-            message = inflate::inflate(self.coding, message, self.limit).await?;
+            message = inflate::inflate(self.coding, message, self.limit, &self.charge).await?;
         }
         walk::check(&message, self.schema).map_err(refuse)?;
         Ok(Some(message))

@@ -1,12 +1,23 @@
 //! gRPC messages between the connection and the gateway: bounded before anything is allocated for
 //! them, their tensors never copied without need.
 
-#[allow(dead_code, reason = "the codec of inferences is not here yet")]
+pub(super) mod answer;
 mod arriving;
+mod fields;
 mod guarded;
 mod inflate;
+mod request;
 mod walk;
-#[allow(dead_code, reason = "the codec of inferences is not here yet")]
 mod wire;
 
-pub(super) use self::guarded::guarded;
+#[cfg(test)]
+mod tests;
+
+pub(super) use self::{
+    arriving::Arriving,
+    fields::{Contents, InputHead, ItemBudget, OutputHead},
+    guarded::guarded,
+    inflate::coding_of,
+    request::{InferMessage, InferMessages, RawContent},
+    wire::{Fields, Malformed, WireValue},
+};

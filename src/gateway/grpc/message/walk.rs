@@ -14,16 +14,11 @@ const FLAT: Schema = Schema(&[]);
 /// An entry of a map with messages as values.
 const ENTRY: Schema = Schema(&[(2, &FLAT)]);
 
-const INPUT: Schema = Schema(&[(4, &ENTRY)]);
-const OUTPUT: Schema = Schema(&[(2, &ENTRY)]);
-const INFER: Schema = Schema(&[(4, &ENTRY), (5, &INPUT), (6, &OUTPUT)]);
-
 /// The requests of a method of the inference service, or of any other.
 pub(super) fn schema_of(method: &str) -> &'static Schema {
     match method {
         "RepositoryModelLoad" | "RepositoryModelUnload" => &Schema(&[(3, &ENTRY)]),
         "TraceSetting" | "LogSettings" => &Schema(&[(1, &ENTRY)]),
-        "ModelInfer" | "ModelStreamInfer" => &INFER,
         _ => &FLAT,
     }
 }

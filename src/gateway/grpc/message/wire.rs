@@ -78,7 +78,7 @@ pub(super) fn varint(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
 
 /// A field of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WireValue<'a> {
+pub(crate) enum WireValue<'a> {
     Varint(u64),
     Fixed64(&'a [u8; 8]),
     Fixed32(&'a [u8; 4]),
@@ -89,7 +89,7 @@ pub(super) enum WireValue<'a> {
 impl<'a> WireValue<'a> {
     /// Bytes or a message.
     #[inline]
-    pub(super) fn bytes(self) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             WireValue::Bytes(bytes) => Ok(bytes),
             _ => Err(BAD_TYPE),
@@ -98,32 +98,32 @@ impl<'a> WireValue<'a> {
 
     /// A text.
     #[inline]
-    pub(super) fn text(self) -> Result<&'a str, Malformed> {
+    pub(crate) fn text(self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| BAD_TEXT)
     }
 }
 
 /// The fields of one message in the order they come.
 #[derive(Clone, Copy)]
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
     /// Of a whole message.
-    pub(super) fn of(message: &'a [u8]) -> Fields<'a> {
+    pub(crate) fn of(message: &'a [u8]) -> Fields<'a> {
         Fields { rest: message }
     }
 
     /// A varint that stands alone, as packed ones do; `None` at the end.
     #[inline]
-    pub(super) fn packed_varint(&mut self) -> Result<Option<u64>, Malformed> {
+    pub(crate) fn packed_varint(&mut self) -> Result<Option<u64>, Malformed> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
 
     /// The next field's number and value; `None` at the end.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, WireValue<'a>)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }

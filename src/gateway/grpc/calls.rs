@@ -1,0 +1,88 @@
+//! `ModelInfer` and `ModelStreamInfer` as they come from a connection: the head of the call, the
+//! body with its messages, and the response.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::http::{Request, Response},
+    metadata::MetadataMap,
+};
+
+use super::{
+    infer,
+    message::{Arriving, InferMessages, answer, coding_of},
+    observe::{CallHead, CallTimes},
+    refusal::refuse,
+    service::Inference,
+    stream::{StreamStart, answers},
+};
+use crate::ServerState;
+
+/// Calls of one server, with the most bytes a message may have.
+#[derive(Clone)]
+pub(super) struct InferCalls {
+    /// Of the same server.
+    pub(super) inference: Arc<Inference>,
+    /// Inflated.
+    pub(super) limit: usize,
+}
+
+impl InferCalls {
+    /// One request, one answer. Dropping the future before the answer cancels the request.
+    pub(super) async fn unary(self, call: Request<Body>, times: CallTimes) -> Response<Body> {
+        self.answer(call, times).await.unwrap_or_else(Status::into_http)
+    }
+
+    async fn answer(self, call: Request<Body>, times: CallTimes) -> Result<Response<Body>, Status> {
+        let (metadata, messages) = self.messages(call)?;
+        let message = messages.only().await?;
+        let head = CallHead::of_one(metadata, times);
+        let charge = message.charge.clone();
+        let (response, trace) =
+            infer::infer(&self.inference.state, head, message).await.map_err(refuse)?;
+        trace.send_started();
+        answer::unary(response, charge, trace.sending())
+    }
+
+    /// Any number of requests and answers, until either side ends the call.
+    pub(super) fn streaming(self, call: Request<Body>) -> Response<Body> {
+        self.stream(call).unwrap_or_else(Status::into_http)
+    }
+
+    fn stream(self, call: Request<Body>) -> Result<Response<Body>, Status> {
+        self.inference.admit().map_err(refuse)?;
+        let (metadata, messages) = self.messages(call)?;
+        let ends_on_error =
+            metadata.get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
+        let requests = stream::unfold(messages, |mut messages| async move {
+            let message = messages.next().await.transpose()?;
+            Some((message, messages))
+        });
+        Ok(answer::streaming(answers(StreamStart {
+            state: self.inference.state.clone(),
+            head: CallHead::of_stream(metadata),
+            requests: requests.boxed(),
+            stopping: self.inference.stopping.clone(),
+            ends_on_error,
+        })))
+    }
+
+    fn messages(
+        &self,
+        call: Request<Body>,
+    ) -> Result<(MetadataMap, InferMessages<Arc<ServerState>>), Status> {
+        let (head, body) = call.into_parts();
+        let coding = coding_of(&head.headers)?;
+        let messages = InferMessages {
+            place: self.inference.state.clone(),
+            connection: head.extensions.get().cloned(),
+            arriving: Arriving::new(body),
+            coding,
+            limit: self.limit,
+        };
+        Ok((MetadataMap::from_headers(head.headers), messages))
+    }
+}
