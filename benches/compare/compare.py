@@ -9,6 +9,7 @@
     compare.py onnx               ONNX models, beside a bare loop, their steps, and Triton
     compare.py metrics            what metrics cost: troupe with them beside troupe without
     compare.py traces             what traces cost: troupe with them beside troupe without
+    compare.py doors              large tensors over gRPC, TLS, tensors in shared memory
     compare.py startup | memory | size
     compare.py builds --sides=new=target/dist/troupe,old=/somewhere/troupe --threads=1,2,4,8
                                   two builds of troupe at several numbers of engine threads
@@ -22,6 +23,7 @@ import sys
 
 import builds
 import cases
+import doors
 import footprint
 import watching
 import ocr
@@ -39,7 +41,7 @@ def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
                 "python": python, "ocr": models, "onnx": models, "metrics": metrics,
-                "traces": metrics, "builds": two_builds, "startup": single, "memory": single, "size": single}
+                "traces": metrics, "builds": two_builds, "doors": at_doors, "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
     except servers.Failed as failure:
@@ -136,6 +138,14 @@ def two_builds(options):
     print(builds.run(options, start_sides, os.path.join(HERE, "native")))
 
 
+def at_doors(options):
+    """Large tensors over gRPC, TLS, shared memory."""
+    need_tools()
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    launch = lambda name, flags: start(options, name, options.models, flags=flags)
+    print(doors.run(options, launch) or "no case fits")
+
+
 def single(options):
     """Numbers that are not a matter of load."""
     launch = lambda name, repository: start(options, name, repository)
@@ -166,7 +176,7 @@ def start(options, name, repository, binary="", flags=()):
     log = os.path.join(options.out, f"{name}.log")
     os.makedirs(options.out, exist_ok=True)
     if name == "triton":
-        return servers.start_triton(options.triton, repository, log)
+        return servers.start_triton(options.triton, repository, log, flags)
     return servers.start_troupe(binary or options.troupe, repository, (options.python, flags), log)
 
 
@@ -188,7 +198,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "metrics", "traces", "builds", "startup",
+                                            "onnx", "metrics", "traces", "builds", "doors", "startup",
                                             "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "dist", "troupe"),
                         metavar="BINARY", help="the build to measure")

@@ -128,7 +128,7 @@ def _h2load(method, server, case, clients, seconds, folder):
     output = _run(["h2load", "-t1", f"-c{clients}", "-m1", f"-D{seconds}", "--warm-up-time=0",
                    "-d", _file(folder, "body", case.grpc()), f"--log-file={log}",
                    "-H", "content-type: application/grpc", "-H", "te: trailers",
-                   f"http://{server.grpc}{method}"], seconds)
+                   f"{server.grpc_scheme}://{server.grpc}{method}"], seconds)
     codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", output)
     with open(log, encoding="utf-8") as file:
         ended = [tuple(map(int, line.split("\t"))) for line in file]
@@ -149,7 +149,7 @@ def grpc_once(server, case, protocol, folder):
     body = _file(folder, "frame", case.grpc())
     done = subprocess.run(["nghttp", "-d", body, "-H", ":method: POST", "-H",
                            "content-type: application/grpc", "-H", "te: trailers",
-                           f"http://{server.grpc}{METHODS[protocol]}"],
+                           f"{server.grpc_scheme}://{server.grpc}{METHODS[protocol]}"],
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE,
                           check=False)
     return done.stdout

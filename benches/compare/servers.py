@@ -26,6 +26,8 @@ class Failed(Exception):
 class Server:
     """A running server. Stops its own process only, and that for certain."""
 
+    grpc_scheme = "http"
+
     def __init__(self, name, command, environment, log):
         self.name, self.log = name, log
         self.http, self.grpc, self.metrics = ports = [f"127.0.0.1:{free_port()}" for _ in range(3)]
@@ -111,7 +113,7 @@ def start_troupe(binary, repository, how, log):
     return Server("troupe", command, dict(os.environ), log)
 
 
-def start_triton(home, repository, log):
+def start_triton(home, repository, log, flags=()):
     """The real Triton out of its wheel."""
     packages, root = triton_paths(home)
     environment = dict(os.environ)
@@ -121,7 +123,7 @@ def start_triton(home, repository, log):
         environment[key] = ":".join(filter(None, [value, environment.get(key)]))
     command = [f"{root}/bin/tritonserver", f"--model-repository={repository}",
                f"--backend-directory={root}/backends", f"--cache-directory={root}/caches",
-               "--allow-gpu-metrics=false"]
+               "--allow-gpu-metrics=false", *flags]
     return Server("triton", command, environment, log)
 
 

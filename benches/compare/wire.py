@@ -68,6 +68,26 @@ def grpc_request(model, tensors):
     return struct.pack(">BI", 0, len(message)) + message
 
 
+def grpc_request_in_region(model, tensor, output, region):
+    """A framed ModelInferRequest whose tensor, (name, type, shape, size), and output lie in a region."""
+    name, kind, shape, size = tensor
+    dims = b"".join(_varint(dim) for dim in shape)
+    told = (_bytes_field(1, name.encode()) + _bytes_field(2, kind.encode())
+            + _bytes_field(3, dims) + _place(4, region, 0, size))
+    wanted = _bytes_field(1, output.encode()) + _place(2, region, size, size)
+    message = _bytes_field(1, model.encode()) + _bytes_field(5, told) + _bytes_field(6, wanted)
+    return struct.pack(">BI", 0, len(message)) + message
+
+
+def _place(field, region, offset, size):
+    """The parameters that say where in shared memory a tensor is."""
+    number = lambda value: _varint(2 << 3) + _varint(value)
+    values = {"shared_memory_region": _bytes_field(3, region.encode()),
+              "shared_memory_offset": number(offset), "shared_memory_byte_size": number(size)}
+    return b"".join(_bytes_field(field, _bytes_field(1, key.encode()) + _bytes_field(2, value))
+                    for key, value in values.items())
+
+
 def grpc_answer(body):
     """The tensors of a framed ModelInferResponse by name."""
     return _tensors(next(_messages(body)))
@@ -103,7 +123,8 @@ def _tensors(message):
     for index, tensor in enumerate(value for number, value in fields if number == 5):
         parts = list(_fields(tensor))
         name, kind = (next(v for n, v in parts if n == wanted).decode() for wanted in (1, 2))
-        found[name] = (kind, tuple(_dims(parts)), raws[index])
+        # What lies in shared memory is not in the message.
+        found[name] = (kind, tuple(_dims(parts)), raws[index] if index < len(raws) else b"")
     return found
 
 
