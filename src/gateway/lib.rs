@@ -1,6 +1,7 @@
 //! The gateways: bytes to requests and answers to bytes. Only here: HTTP, gRPC, JSON of the wire,
 //! status codes.
 
+pub mod access;
 pub mod classify;
 pub mod connections;
 pub mod dashboard;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::connections::Connections;
+use crate::{access::Access, connections::Connections};
 use troupe_base::{
     budget::{Budget, ByteBudget},
     tensor::SegmentPool,
@@ -20,6 +20,10 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// `--allow-dashboard`: the metrics port has a page of live graphs.
     pub allow_dashboard: bool,
+    /// Who may ask for what over HTTP, and over the metrics port.
+    pub http_access: Arc<Access>,
+    /// The same over gRPC.
+    pub grpc_access: Arc<Access>,
     /// The connections of all gateways.
     pub connections: Arc<Connections>,
     /// `--stalled-connection-secs`: how long a client may send nothing of a request, or take

@@ -46,6 +46,8 @@ pub(super) fn settings(server_id: &str) -> Settings {
         max_input_size: 64 << 20,
         strict_readiness: true,
         allow_dashboard: true,
+        http_access: Default::default(),
+        grpc_access: Default::default(),
         connections: Connections::new(ConnectionLimits::of_process(None), &ByteBudget::unlimited()),
         stalled: Duration::from_secs(30),
         budget: ByteBudget::unlimited(),

@@ -10,6 +10,7 @@ mod log;
 mod memory;
 mod metrics;
 mod replay;
+mod restricted;
 mod tap;
 mod tls;
 mod trace;
@@ -29,6 +30,7 @@ pub use self::{
     memory::MemoryArguments,
     metrics::{MetricsArguments, MetricsSetting},
     replay::{ReplayArguments, Requests},
+    restricted::{Api, Restricted, RestrictedGroup, Secret},
     tap::TapArguments,
     tls::{PemFile, TlsArguments, TlsFiles},
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
@@ -207,6 +209,9 @@ impl Serve {
         }
         if 1 < self.load_model.len() && self.load_model.iter().any(|it| it == "*") {
             return Some("Error: '--load-model=*' must be the only --load-model".to_owned());
+        }
+        if let Some(problem) = self.listeners.restricted.problem() {
+            return Some(problem);
         }
         if let Err(problem) = self.trace.parsed() {
             return Some(problem);

@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args};
 
-use super::{switch, tls::TlsArguments};
+use super::{restricted::Restricted, switch, tls::TlsArguments};
 
 /// What the address of a Unix socket begins with; its path follows.
 pub const UNIX_SOCKET: &str = "unix:";
@@ -47,6 +47,9 @@ pub struct ListenerArguments {
     /// Threads that serve requests and run ensembles [default: half the cores, at most 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub http_thread_count: Option<u32>,
+    /// Which endpoints ask for a header.
+    #[command(flatten)]
+    pub restricted: Restricted,
     /// Connections at a time, over all ports [default: three quarters of the descriptors that the
     /// process may have]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]

@@ -3,7 +3,6 @@
 use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
-    sync::Arc,
     time::Duration,
 };
 
@@ -11,6 +10,7 @@ use actix::Addr;
 use actix_rt::{Arbiter, ArbiterHandle};
 use tokio::time::timeout;
 
+use super::settings::{self, Shared};
 use troupe_base::{
     error::{Error, Result},
     metrics::Metrics,
@@ -18,7 +18,6 @@ use troupe_base::{
 use troupe_engine::engines::Engines;
 use troupe_gateway::{
     ServerState,
-    connections::Connections,
     grpc::{self, GrpcGateway},
     http::{self, HttpGateway},
     metrics::{self, MetricsGateway},
@@ -60,7 +59,7 @@ impl Listeners {
         &mut self,
         options: &Serve,
         cell: &http::StateCell,
-        connections: &Arc<Connections>,
+        shared: &Shared,
     ) -> Result<Vec<ArbiterHandle>> {
         let listeners = &options.listeners;
         let workers = listeners.http_thread_count.map_or_else(default_threads, |it| it as usize);
@@ -74,8 +73,9 @@ impl Listeners {
             bindings: vec![binding],
             workers,
             exit_timeout,
-            connections: connections.clone(),
-            stalled: stalled(options),
+            connections: shared.connections.clone(),
+            access: shared.access[0].clone(),
+            stalled: settings::stalled(options),
         };
         let started = http::start(cell.clone(), listen).await;
         let started = started.map_err(|error| cannot_listen("HTTP", &at, &error))?;
@@ -169,11 +169,6 @@ impl Listeners {
             let _ = timeout(grace, http.send(http::StopHttp { graceful: true })).await;
         }
     }
-}
-
-/// How long a client may stand still in the middle of something; zero: for ever.
-pub(super) fn stalled(options: &Serve) -> Duration {
-    Duration::from_secs(options.listeners.stalled_connection_secs.into())
 }
 
 /// Half the cores: the other half is for the models.

@@ -145,9 +145,10 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     let cell = http::StateCell::default();
     let mut listeners = Listeners::default();
     let connections = settings::connections(options, &budget);
-    let engines = Engines::new(listeners.open_http(options, &cell, &connections).await?);
+    let access = settings::access(options);
+    let shared = settings::Shared { budget, segments, connections, access };
+    let engines = Engines::new(listeners.open_http(options, &cell, &shared).await?);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
-    let shared = settings::Shared { budget, segments, connections };
     let state = ServerState {
         repository: started.repository,
         settings: settings::of_gateways(options, log, shared),

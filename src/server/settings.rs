@@ -1,8 +1,8 @@
 //! Settings of the repository and of the gateways, out of what the command line says.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use super::{listeners::stalled, memory_limit};
+use super::memory_limit;
 use troupe_backends::gpus;
 use troupe_base::{
     backend,
@@ -11,6 +11,7 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 use troupe_gateway::{
+    access::{Access, PageToken, Restrictions},
     connections::{ConnectionLimits, Connections},
     settings::Settings,
 };
@@ -81,13 +82,31 @@ pub(super) struct Shared {
     pub(super) budget: Arc<ByteBudget>,
     pub(super) segments: Arc<SegmentPool>,
     pub(super) connections: Arc<Connections>,
+    /// Of HTTP, and of gRPC.
+    pub(super) access: [Arc<Access>; 2],
+}
+
+/// How long a client may stand still in the middle of something; zero: for ever.
+pub(super) fn stalled(options: &Serve) -> Duration {
+    Duration::from_secs(options.listeners.stalled_connection_secs.into())
+}
+
+/// Who may ask for what, over HTTP and over gRPC.
+pub(super) fn access(options: &Serve) -> [Arc<Access>; 2] {
+    let token = PageToken::default();
+    let restricted = &options.listeners.restricted;
+    [&restricted.http_restricted_api, &restricted.grpc_restricted_protocol].map(|groups| {
+        Arc::new(Access { restrictions: Restrictions::new(groups), token: token.clone() })
+    })
 }
 
 /// For the gateways.
 pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
-    let Shared { budget, segments, connections } = shared;
+    let Shared { budget, segments, connections, access: [http_access, grpc_access] } = shared;
     let asked = options.listeners.http_max_input_size;
     Settings {
+        http_access,
+        grpc_access,
         connections,
         stalled: stalled(options),
         server_id: options.id.clone(),

@@ -75,10 +75,8 @@ mod tests {
         ] {
             assert_eq!(limits.verdict(open, descriptor), expected, "{open} {descriptor}");
         }
-        assert_eq!(
-            ConnectionLimits { connections: 1, descriptors: 8 }.verdict(0, 3),
-            Verdict::Admit
-        );
+        let least = ConnectionLimits { connections: 1, descriptors: 8 };
+        assert_eq!(least.verdict(0, 3), Verdict::Reclaim);
     }
 
     #[test]

@@ -6,12 +6,15 @@ mod contents;
 mod convert;
 mod deadline;
 mod dispatch;
+mod entry;
 mod health;
+mod idle;
 mod infer;
 mod listen;
 mod logging;
 mod message;
 mod messages;
+mod methods;
 mod observe;
 mod parameters;
 mod refusal;
@@ -32,6 +35,7 @@ use tonic::transport::Server;
 
 use self::{
     dispatch::Dispatcher,
+    entry::Entry,
     listen::{Accepted, Listener, Target, incoming},
     service::Inference,
 };
@@ -80,9 +84,11 @@ impl GrpcGateway {
             for arbiter in arbiters {
                 let dispatcher =
                     Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
+                let access = state.settings.grpc_access.clone();
+                let entry = Entry::new(dispatcher, access, stalled);
                 let (target, received) = Target::new();
                 targets.push(target);
-                servers.push(serve(arbiter, received, dispatcher, stop.clone(), stalled));
+                servers.push(serve(arbiter, received, entry, stop.clone()));
             }
             let connections = state.settings.connections.clone();
             acceptor.spawn(listener.accept(targets, connections, stop.clone()));
@@ -121,9 +127,8 @@ impl Handler<StopGrpc> for GrpcGateway {
 fn serve(
     arbiter: &ArbiterHandle,
     received: mpsc::UnboundedReceiver<Accepted>,
-    dispatcher: Dispatcher,
+    entry: Entry,
     mut stop: watch::Receiver<bool>,
-    stalled: Duration,
 ) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
     // An arbiter that has stopped drops the future, and with it `ended`.
@@ -132,8 +137,8 @@ fn serve(
             // An error means that the gateway was dropped.
             let _ = stop.changed().await;
         };
-        let incoming = incoming(received, stalled);
-        let served = server().serve_with_incoming_shutdown(dispatcher, incoming, stopped).await;
+        let incoming = incoming(received, entry.stalled());
+        let served = server().serve_with_incoming_shutdown(entry, incoming, stopped).await;
         if let Err(error) = served {
             tracing::error!(%error, "the gRPC gateway stopped");
         }

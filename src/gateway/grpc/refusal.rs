@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::{
+    access::{Denied, FOREIGN_PAGE},
     error_details::{self, StepDetails},
     status::{reason, status},
 };
@@ -57,6 +58,16 @@ pub(super) const SHUTTING_DOWN: &str =
 /// What new requests get once the server is exiting.
 pub(super) fn shutting_down() -> Error {
     Error::unavailable(SHUTTING_DOWN)
+}
+
+/// Why a call may not ask for what it asks.
+pub(super) fn denied(denied: Denied) -> Status {
+    match denied {
+        Denied::Restricted(header) => {
+            Status::unavailable(format!("This protocol is restricted, expecting header '{header}'"))
+        }
+        Denied::ForeignPage => Status::permission_denied(FOREIGN_PAGE),
+    }
 }
 
 /// A feature that has no room yet.

@@ -1,6 +1,7 @@
 //! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's
 //! threads.
 
+pub(crate) mod access;
 mod body;
 #[doc(hidden)]
 pub mod codec;
@@ -41,6 +42,7 @@ use tokio::sync::mpsc;
 
 pub use self::server_state::StateCell;
 use crate::{
+    access::Access,
     connections::{self, Connections},
     socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
     tls,
@@ -60,6 +62,8 @@ pub struct Listen {
     pub exit_timeout: Duration,
     /// The connections of all gateways.
     pub connections: Arc<Connections>,
+    /// Who may ask for what.
+    pub access: Arc<Access>,
     /// How long a client may take nothing of an answer; zero: for ever.
     pub stalled: Duration,
 }
@@ -140,6 +144,7 @@ fn build(
     listen: &Listen,
     started: mpsc::UnboundedSender<WorkerStarted>,
 ) -> io::Result<Built> {
+    let access = listen.access.clone();
     let mut server = HttpServer::new(move || {
         // Called on each worker's own thread, once per address.
         let (thread, arbiter) = (std::thread::current().id(), Arbiter::current());
@@ -147,7 +152,7 @@ fn build(
         App::new()
             .app_data(web::Data::from(cell.clone()))
             .wrap_fn(connections::mark_busy)
-            .configure(routes::configure)
+            .configure(|app| routes::configure(app, &access))
             .default_service(web::to(refusal::not_found))
     })
     .on_connect(connections::admit(listen.connections.clone()))

@@ -8,7 +8,11 @@ use actix_web::{
     http::{StatusCode, header},
 };
 
-use crate::{error_details, status::status};
+use crate::{
+    access::{Denied, FOREIGN_PAGE},
+    error_details,
+    status::status,
+};
 use troupe_base::error::Error;
 
 /// Why a request is not answered with what it asked.
@@ -22,6 +26,8 @@ pub(super) enum Refusal {
     Chunks,
     /// The process is about to end.
     Exiting,
+    /// The client may not ask for this.
+    Denied(Denied),
 }
 
 impl From<Error> for Refusal {
@@ -39,6 +45,10 @@ impl Refusal {
                                 Send fewer or larger HTTP chunks."
                 .to_owned(),
             Refusal::Exiting => "Server exiting".to_owned(),
+            Refusal::Denied(Denied::Restricted(header)) => {
+                format!("This API is restricted, expecting header '{header}'")
+            }
+            Refusal::Denied(Denied::ForeignPage) => FOREIGN_PAGE.to_owned(),
         }
     }
 }
@@ -56,6 +66,7 @@ impl ResponseError for Refusal {
             Refusal::Coding => 501,
             Refusal::Chunks => 400,
             Refusal::Exiting => 503,
+            Refusal::Denied(_) => 403,
         };
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }

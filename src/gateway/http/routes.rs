@@ -1,4 +1,6 @@
-//! Which handler answers which path.
+//! Which handler answers which path, and which access it asks for.
+
+use std::sync::Arc;
 
 use actix_web::{
     Route,
@@ -6,51 +8,93 @@ use actix_web::{
     web,
 };
 
-use super::{generate, graph, health, infer, logging, metadata, refusal, repository, tap, trace};
+use super::{
+    access, generate, graph, health, infer, logging, metadata, refusal, repository, tap, trace,
+};
+use crate::access::{Access, Endpoint};
+use troupe_options::Api;
+
+/// Adds resources; each says to which group it belongs, and whether it changes anything.
+struct Routes<'a> {
+    app: &'a mut web::ServiceConfig,
+    access: &'a Arc<Access>,
+}
+
+impl Routes<'_> {
+    fn reads(&mut self, api: Api, path: &str, route: Route) {
+        self.add(Endpoint { api, changes: false }, path, vec![route]);
+    }
+
+    fn changes(&mut self, api: Api, path: &str, route: Route) {
+        self.add(Endpoint { api, changes: true }, path, vec![route]);
+    }
+
+    fn add(&mut self, endpoint: Endpoint, path: &str, routes: Vec<Route>) {
+        let others = web::to(refusal::method_not_allowed);
+        let resource = web::resource(path).default_service(others);
+        let resource = routes.into_iter().fold(resource, |resource, it| resource.route(it));
+        if self.access.is_guarded(endpoint) {
+            // Also for methods that it does not have.
+            self.app.service(resource.wrap_fn(access::guard(self.access.clone(), endpoint)));
+        } else {
+            self.app.service(resource);
+        }
+    }
+}
 
 /// Paths are tried in this order: the busiest come first, and a fixed path before a pattern that
 /// fits it too.
-pub(super) fn configure(app: &mut web::ServiceConfig) {
-    let mut on = |path: &str, route: Route| {
-        let others = web::to(refusal::method_not_allowed);
-        app.service(web::resource(path).route(route).default_service(others));
-    };
-    on("/v2/models/{model}/infer", web::post().to(infer::infer));
-    on("/v2/models/{model}/versions/{version}/infer", web::post().to(infer::infer));
-    on("/v2/models/{model}/generate", web::post().to(generate::generate));
-    on("/v2/models/{model}/versions/{version}/generate", web::post().to(generate::generate));
-    let stream = || web::post().to(generate::generate_stream);
-    on("/v2/models/{model}/generate_stream", stream());
-    on("/v2/models/{model}/versions/{version}/generate_stream", stream());
-    on("/v2/health/live", web::get().to(health::live));
-    on("/v2/health/ready", web::get().to(health::ready));
-    on("/v2", web::get().to(metadata::server));
-    on("/v2/", web::get().to(metadata::server));
-    on("/v2/models/stats", web::get().to(metadata::statistics));
-    on("/v2/models/{model}", web::get().to(metadata::model));
-    on("/v2/models/{model}/versions/{version}", web::get().to(metadata::model));
-    on("/v2/models/{model}/ready", web::get().to(health::model_ready));
-    on("/v2/models/{model}/versions/{version}/ready", web::get().to(health::model_ready));
-    on("/v2/models/{model}/config", web::get().to(metadata::model_config));
-    on("/v2/models/{model}/versions/{version}/config", web::get().to(metadata::model_config));
-    on("/v2/models/{model}/stats", web::get().to(metadata::statistics));
-    on("/v2/models/{model}/versions/{version}/stats", web::get().to(metadata::statistics));
-    on("/v2/models/{model}/graph", web::get().to(graph::graph));
-    on("/v2/models/{model}/versions/{version}/graph", web::get().to(graph::graph));
-    on("/v2/models/{model}/tap", web::post().to(tap::tap));
-    on("/v2/models/{model}/versions/{version}/tap", web::post().to(tap::tap));
-    on("/v2/repository/index", web::post().to(repository::index));
-    on("/v2/repository/{repository}/index", web::post().to(repository::index_of_one));
-    on("/v2/repository/models/{model}/load", web::post().to(repository::load));
-    on("/v2/repository/models/{model}/unload", web::post().to(repository::unload));
+pub(super) fn configure(app: &mut web::ServiceConfig, access: &Arc<Access>) {
+    let mut on = Routes { app, access };
+    of_inference(&mut on);
+    of_models(&mut on);
+    of_the_server(&mut on);
+}
+
+fn of_inference(on: &mut Routes<'_>) {
+    let api = Api::Inference;
+    for name in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        on.reads(api, &format!("{name}/infer"), web::post().to(infer::infer));
+    }
+    for name in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        on.reads(api, &format!("{name}/generate"), web::post().to(generate::generate));
+        let stream = web::post().to(generate::generate_stream);
+        on.reads(api, &format!("{name}/generate_stream"), stream);
+    }
+}
+
+fn of_models(on: &mut Routes<'_>) {
+    on.reads(Api::Health, "/v2/health/live", web::get().to(health::live));
+    on.reads(Api::Health, "/v2/health/ready", web::get().to(health::ready));
+    on.reads(Api::Metadata, "/v2", web::get().to(metadata::server));
+    on.reads(Api::Metadata, "/v2/", web::get().to(metadata::server));
+    on.reads(Api::Statistics, "/v2/models/stats", web::get().to(metadata::statistics));
+    for name in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
+        let path = |end: &str| format!("{name}{end}");
+        on.reads(Api::Metadata, name, web::get().to(metadata::model));
+        on.reads(Api::Health, &path("/ready"), web::get().to(health::model_ready));
+        on.reads(Api::ModelConfig, &path("/config"), web::get().to(metadata::model_config));
+        on.reads(Api::Statistics, &path("/stats"), web::get().to(metadata::statistics));
+        on.reads(Api::Troupe, &path("/graph"), web::get().to(graph::graph));
+        // It shows what others send.
+        on.changes(Api::Troupe, &path("/tap"), web::post().to(tap::tap));
+    }
+}
+
+fn of_the_server(on: &mut Routes<'_>) {
+    let api = Api::ModelRepository;
+    on.reads(api, "/v2/repository/index", web::post().to(repository::index));
+    let index_of_one = web::post().to(repository::index_of_one);
+    on.reads(api, "/v2/repository/{repository}/index", index_of_one);
+    on.changes(api, "/v2/repository/models/{model}/load", web::post().to(repository::load));
+    on.changes(api, "/v2/repository/models/{model}/unload", web::post().to(repository::unload));
     let either = || web::route().guard(Any(Get()).or(Post()));
-    on("/v2/trace/setting", either().to(trace::setting));
-    on("/v2/models/{model}/trace/setting", either().to(trace::setting));
-    let settings = web::resource("/v2/logging").route(web::get().to(logging::settings));
-    let others = web::to(refusal::method_not_allowed);
-    app.service(settings.route(web::post().to(logging::change)).default_service(others));
+    on.changes(Api::Trace, "/v2/trace/setting", either().to(trace::setting));
+    on.changes(Api::Trace, "/v2/models/{model}/trace/setting", either().to(trace::setting));
+    let settings = vec![web::get().to(logging::settings), web::post().to(logging::change)];
+    on.add(Endpoint { api: Api::Logging, changes: true }, "/v2/logging", settings);
     for path in NOT_BUILT {
-        app.route(path, web::to(refusal::not_built));
+        on.changes(Api::SharedMemory, path, web::to(refusal::not_built));
     }
 }
 

@@ -206,6 +206,7 @@ fn listen(workers: usize) -> Listen {
         workers,
         exit_timeout: Duration::from_secs(5),
         connections: testing::settings("").connections,
+        access: Arc::default(),
         stalled: Duration::from_secs(60),
     }
 }

@@ -1,0 +1,63 @@
+//! Who may ask for what: restricted APIs, and requests that web pages of other origins send.
+
+mod origin;
+mod restrictions;
+
+use std::sync::Arc;
+
+pub use self::{
+    origin::{PAGE_TOKEN_HEADER, PageToken},
+    restrictions::Restrictions,
+};
+use troupe_options::Api;
+
+/// What a request does, as far as access is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its group among the restricted APIs.
+    pub api: Api,
+    /// It changes what the server does, or shows what other clients sent: no web page of another
+    /// origin may ask for it.
+    pub changes: bool,
+}
+
+/// Why a request may not ask for what it asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It lacks this header, or the header's value is wrong.
+    Restricted(Arc<str>),
+    /// It comes from a web page of another origin.
+    ForeignPage,
+}
+
+/// The text for a web page of another origin.
+pub const FOREIGN_PAGE: &str = "requests of web pages must not change this server";
+
+/// The rules of one protocol.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Which endpoints ask for a header.
+    pub restrictions: Restrictions,
+    /// What our own page says.
+    pub token: PageToken,
+}
+
+impl Access {
+    /// Is there anything to look at?
+    pub fn is_guarded(&self, endpoint: Endpoint) -> bool {
+        endpoint.changes || self.restrictions.of(endpoint.api).is_some()
+    }
+
+    /// May a request with these headers ask for it? `header` finds one by its name in lower case.
+    pub fn check<'a>(
+        &self,
+        endpoint: Endpoint,
+        header: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> Result<(), Denied> {
+        self.restrictions.check(endpoint.api, &header)?;
+        if endpoint.changes && self.token.is_foreign_page(header) {
+            return Err(Denied::ForeignPage);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Requests that browsers send for web pages: refused where they change something, unless the page
+//! is ours.
+//!
+//! A browser sends simple requests of any page to any address, so visiting a page must not be enough
+//! to load a model. What tells such a request is a header that scripts cannot leave out. Names and
+//! ports tell nothing: the owner of a name decides which address it stands for. Our own page says a
+//! token that was written into it.
+
+use std::fmt::{self, Write};
+
+use subtle::ConstantTimeEq;
+
+/// The header in which our page says its token. A page of another origin could not send it without
+/// asking first, and is not allowed to.
+pub const PAGE_TOKEN_HEADER: &str = "troupe-page-token";
+
+/// What the server writes into its own pages; another one for each server.
+#[derive(Clone)]
+pub struct PageToken(String);
+
+impl PageToken {
+    /// For the page.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Does a browser send this for a page that is not ours?
+    pub(super) fn is_foreign_page<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> bool {
+        // Typed into the address bar, or no browser at all.
+        let is_of_page = header("origin").is_some()
+            || header("sec-fetch-site").is_some_and(|site| site != b"none");
+        is_of_page
+            && !header(PAGE_TOKEN_HEADER).is_some_and(|it| bool::from(it.ct_eq(self.0.as_bytes())))
+    }
+}
+
+impl Default for PageToken {
+    /// A new one. Without randomness of the system there is none that anybody could say.
+    fn default() -> PageToken {
+        let mut bytes = [0; 16];
+        let mut text = String::new();
+        match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+            Ok(16) => {
+                for byte in bytes {
+                    // Writing to a string cannot fail.
+                    let _ = write!(text, "{byte:02x}");
+                }
+            }
+            // No header's value has a line break.
+            _ => text.push('\n'),
+        }
+        PageToken(text)
+    }
+}
+
+impl fmt::Debug for PageToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_are_told_by_what_scripts_cannot_leave_out() {
+        let token = PageToken::default();
+        let ours = token.text();
+        for (headers, expected) in [
+            (vec![], false),
+            (vec![("sec-fetch-site", "none")], false),
+            (vec![("sec-fetch-site", "cross-site")], true),
+            (vec![("sec-fetch-site", "same-site")], true),
+            (vec![("sec-fetch-site", "same-origin")], true),
+            (vec![("origin", "http://evil.example")], true),
+            (vec![("origin", "null")], true),
+            (vec![("origin", "http://localhost:8000"), ("host", "localhost:8000")], true),
+            (vec![("origin", "http://a"), ("troupe-page-token", ours)], false),
+            (vec![("origin", "http://a"), ("troupe-page-token", "")], true),
+            (vec![("origin", "http://a"), ("troupe-page-token", &ours[1..])], true),
+        ] {
+            let header =
+                |name: &str| headers.iter().find(|it| it.0 == name).map(|it| it.1.as_bytes());
+            assert_eq!(token.is_foreign_page(header), expected, "{headers:?}");
+        }
+        assert_ne!(ours, PageToken::default().text());
+        assert_eq!(ours.len(), 32);
+    }
+}
