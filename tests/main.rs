@@ -8,6 +8,7 @@ mod backends;
 mod batching;
 mod calls;
 mod decoupled;
+mod doors;
 mod ensemble;
 mod life;
 mod observe;

@@ -1,17 +1,21 @@
-//! The gRPC connection to a running server: address, headers, connect, and what its errors say.
+//! The gRPC connection to a running server: address, TLS, headers, connect, and what its errors say.
 
-use std::{error::Error, io, time::Duration};
+use std::{error::Error, fs, io, path::Path, time::Duration};
 
 use tonic::{
     Request, Status,
     metadata::{AsciiMetadataKey, AsciiMetadataValue},
-    transport::{self, Channel, Endpoint},
+    transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
+use troupe_options::ConnectionArguments;
 use troupe_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 
 /// A server that does not take the connection in this time counts as absent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the address of a Unix socket begins with.
+const UNIX_SOCKET: &str = "unix:";
 
 /// Asks over one connection.
 pub(crate) type Client = GrpcInferenceServiceClient<Channel>;
@@ -40,51 +44,125 @@ pub(crate) fn with<T>(message: T, headers: &Headers) -> Request<T> {
 }
 
 /// Connects; messages may have any size.
-pub(crate) async fn connect(url: &str) -> Result<Client, String> {
-    let channel = endpoint(url)?.connect().await;
-    let channel = channel.map_err(|error| unreachable(url, &error))?;
+pub(crate) async fn connect(to: &ConnectionArguments) -> Result<Client, String> {
+    let channel = endpoint(to)?.connect().await;
+    let channel = channel.map_err(|error| unreachable(&to.url, &error))?;
     let client = Client::new(channel).max_decoding_message_size(usize::MAX);
     Ok(client.max_encoding_message_size(usize::MAX))
 }
 
-/// The server at `HOST:PORT`, not connected yet.
-pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
-    let address = address(url);
-    let wrong = || format!("--url {url}: expected `HOST:PORT`");
-    if address.contains("://") {
-        return Err(wrong());
+/// The server, not connected yet.
+pub(crate) fn endpoint(to: &ConnectionArguments) -> Result<Endpoint, String> {
+    let ConnectionArguments { url, ca_cert, client_cert, .. } = to;
+    let wrong = || format!("--url {url}: expected `HOST:PORT`, `https://HOST:PORT` or `unix:PATH`");
+    let has_files = ca_cert.is_some() || client_cert.is_some();
+    let is_encrypted = has_files || is_encrypted(url);
+    let target = if url.starts_with(UNIX_SOCKET) {
+        url.clone()
+    } else {
+        let address = address(url);
+        if address.contains("://") {
+            return Err(wrong());
+        }
+        format!("{}://{address}", if is_encrypted { "https" } else { "http" })
+    };
+    if has_files && !target.starts_with("https") || has_files && url.starts_with("http://") {
+        return Err(format!(
+            "--url {url} is not encrypted: --ca-cert and --client-cert are for TLS"
+        ));
     }
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
-    Ok(endpoint.connect_timeout(CONNECT_TIMEOUT))
+    let endpoint = Endpoint::from_shared(target).map_err(|_| wrong())?;
+    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+    if !is_encrypted {
+        return Ok(endpoint);
+    }
+    endpoint.tls_config(tls(to)?).map_err(|error| format!("--url {url}: {}", innermost(&error)))
+}
+
+fn is_encrypted(url: &str) -> bool {
+    ["https://", "grpcs://"].iter().any(|it| url.starts_with(it))
 }
 
 /// The address without its scheme.
 pub(crate) fn address(url: &str) -> &str {
-    let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("grpc://"));
+    let schemes = ["http://", "grpc://", "https://", "grpcs://"];
+    let address = schemes.iter().find_map(|it| url.strip_prefix(it));
     address.unwrap_or(url).trim_end_matches('/')
 }
 
-fn unreachable(url: &str, error: &transport::Error) -> String {
+fn tls(to: &ConnectionArguments) -> Result<ClientTlsConfig, String> {
+    let config = match &to.ca_cert {
+        None => ClientTlsConfig::new().with_native_roots(),
+        Some(path) => {
+            let roots = Certificate::from_pem(pem("--ca-cert", path, "CERTIFICATE-----")?);
+            ClientTlsConfig::new().ca_certificate(roots)
+        }
+    };
+    let (Some(certificate), Some(key)) = (&to.client_cert, &to.client_key) else {
+        return Ok(config);
+    };
+    let certificate = pem("--client-cert", certificate, "CERTIFICATE-----")?;
+    let key = pem("--client-key", key, "PRIVATE KEY-----")?;
+    Ok(config.identity(Identity::from_pem(certificate, key)))
+}
+
+/// The contents of a PEM file, which must hold this.
+fn pem(flag: &str, path: &Path, expected: &str) -> Result<String, String> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| format!("{flag}={}: {error}", path.display()))?;
+    match text.contains(expected) {
+        true => Ok(text),
+        false => Err(format!(
+            "{flag}={}: there is no `{}` in it",
+            path.display(),
+            expected.trim_end_matches('-')
+        )),
+    }
+}
+
+/// The text of what an error comes from.
+fn innermost(error: &dyn Error) -> String {
     let mut why = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
+        why = error.to_string();
+        source = error.source();
+    }
+    why
+}
+
+fn unreachable(url: &str, error: &transport::Error) -> String {
+    let mut source = error.source();
+    while let Some(error) = source {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if kind == Some(io::ErrorKind::ConnectionRefused) {
+        let is_absent = match kind {
+            Some(io::ErrorKind::ConnectionRefused) => true,
+            Some(io::ErrorKind::NotFound) => url.starts_with(UNIX_SOCKET),
+            _ => false,
+        };
+        if is_absent {
             return format!(
                 "nobody listens at {url}: is the server running? (`troupe` serves gRPC on port \
                  8001; another address: `--url HOST:PORT`)"
             );
         }
-        why = error.to_string();
         source = error.source();
     }
-    format!("cannot connect to {url}: {why}")
+    let why = innermost(error);
+    let hint = match why.contains("UnknownIssuer") {
+        true => " (`--ca-cert FILE` names the roots that its certificate may come from)",
+        false => "",
+    };
+    format!("cannot connect to {url}: {why}{hint}")
 }
 
 /// The server's own text of an error; an error that no server sent names its cause.
 pub(crate) fn error_text(url: &str, status: &Status) -> String {
     match (status.message(), status.source()) {
-        (text, Some(_)) => format!("no gRPC answer from {url}: {text} (is it the gRPC port?)"),
+        (text, Some(_)) => format!(
+            "no gRPC answer from {url}: {text} (is it the gRPC port? if it is encrypted: \
+             `--url https://HOST:PORT`)"
+        ),
         ("", None) => status.code().description().to_owned(),
         (text, None) => text.to_owned(),
     }

@@ -31,7 +31,7 @@ pub fn infer(arguments: &InferArguments) -> Result<String, String> {
 
 async fn ask(arguments: &InferArguments) -> Result<String, String> {
     let headers = headers(&arguments.connection.header)?;
-    let mut client = connect(&arguments.connection.url).await?;
+    let mut client = connect(&arguments.connection).await?;
     let failed = |status: Status| error_text(&arguments.connection.url, &status);
     let question = ModelConfigRequest {
         name: arguments.model.clone(),

@@ -1,6 +1,7 @@
 //! What tests share: a model repository on disk, the running server, and clients without a library.
 
 pub(crate) mod browser;
+pub(crate) mod certificates;
 pub(crate) mod collector;
 pub(crate) mod gate;
 pub(crate) mod grpc;

@@ -254,6 +254,6 @@ fn a_server_that_does_not_answer_is_told_apart() {
     let ended = troupe(&["infer", "m", "-i", "1", "--url", &http]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.output.contains("is it the gRPC port?"), "{}", ended.output);
-    let ended = troupe(&["infer", "m", "-i", "1", "--url", "https://localhost:1"]);
+    let ended = troupe(&["infer", "m", "-i", "1", "--url", "ftp://localhost:1"]);
     assert!(ended.output.contains("expected `HOST:PORT`"), "{}", ended.output);
 }

@@ -56,7 +56,7 @@ async fn run(
     arguments: &options::BenchArguments,
 ) -> Result<(BenchReport<'_>, Option<String>), String> {
     let headers = headers(&arguments.connection.header)?;
-    let client = connect(&arguments.connection.url).await?;
+    let client = connect(&arguments.connection).await?;
     let metadata = with((), &headers).metadata().clone();
     let mut server = ServerClient::new(client, headers, &arguments.connection.url);
     let config = server.config(&arguments.model, &arguments.model_version).await?;
@@ -66,7 +66,7 @@ async fn run(
     let (name, version) = (&arguments.model, &arguments.model_version);
     let members = members::members(&mut server, name, version, &known).await?;
     let is_decoupled = request::is_decoupled(&config);
-    let endpoint = endpoint(&arguments.connection.url)?;
+    let endpoint = endpoint(&arguments.connection)?;
     let mut bench = BenchRun {
         job: Job { endpoint, headers: metadata, request, is_decoupled },
         cores: Cores::new(address(&arguments.connection.url)),

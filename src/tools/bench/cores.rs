@@ -75,12 +75,16 @@ impl CpuReading {
 
 /// The process that listens at an address of this machine.
 fn listener(address: &str) -> Option<(u32, String)> {
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs().ok()?.collect();
-    // Only an address of our own can be bound.
-    let ours = addresses.iter().find(|it| UdpSocket::bind((it.ip(), 0)).is_ok())?;
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-    let sockets: Vec<String> =
-        tables.iter().flatten().flat_map(|it| listening(it, ours.port())).collect();
+    let sockets = match address.strip_prefix("unix:") {
+        Some(path) => listening_at(&fs::read_to_string("/proc/net/unix").ok()?, path),
+        None => {
+            let addresses: Vec<SocketAddr> = address.to_socket_addrs().ok()?.collect();
+            // Only an address of our own can be bound.
+            let ours = addresses.iter().find(|it| UdpSocket::bind((it.ip(), 0)).is_ok())?;
+            let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+            tables.iter().flatten().flat_map(|it| listening(it, ours.port())).collect()
+        }
+    };
     let holds = |pid: u32| {
         let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
         files.flatten().filter_map(|it| fs::read_link(it.path()).ok()).any(|it| {
@@ -100,6 +104,17 @@ fn listening(table: &str, port: u16) -> Vec<String> {
         let (_, local) = fields.get(1)?.rsplit_once(':')?;
         let is_it = *fields.get(3)? == "0A" && u16::from_str_radix(local, 16).ok()? == port;
         is_it.then_some((*fields.get(9)?).to_owned())
+    };
+    table.lines().skip(1).filter_map(row).collect()
+}
+
+/// Inodes of the Unix sockets that listen at a path, of the kernel's table.
+fn listening_at(table: &str, path: &str) -> Vec<String> {
+    let path = path.strip_prefix("//").unwrap_or(path);
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_it = *fields.get(3)? == "00010000" && *fields.get(7)? == path;
+        is_it.then_some((*fields.get(6)?).to_owned())
     };
     table.lines().skip(1).filter_map(row).collect()
 }

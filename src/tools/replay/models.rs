@@ -69,7 +69,7 @@ impl Models {
     /// Those behind the `--url` of the command line.
     pub(super) async fn connect(arguments: &ReplayArguments) -> Result<Models, String> {
         let headers = headers(&arguments.connection.header)?;
-        let client = connect(&arguments.connection.url).await?;
+        let client = connect(&arguments.connection).await?;
         let (url, timeout) = (arguments.connection.url.clone(), arguments.timeout);
         Ok(Models { client, url, headers, timeout, configs: HashMap::new() })
     }

@@ -1,0 +1,5 @@
+//! What anybody who reaches the ports can do, and what they cannot.
+
+mod tls;
+mod tls_clients;
+mod unix_sockets;

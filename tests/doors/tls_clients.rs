@@ -1,0 +1,110 @@
+//! Real clients over TLS: tritonclient, curl, openssl, our own commands, and a collector of traces.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use super::tls::Encrypted;
+use crate::support::{troupe, venv};
+
+/// Runs a program to its end; `None`: there is no such program here.
+#[track_caller]
+fn run(command: &mut Command) -> Option<(bool, String)> {
+    let output = match command.stdin(Stdio::null()).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: there is no {:?}", command.get_program());
+            return None;
+        }
+        output => output.unwrap(),
+    };
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    println!("{said}");
+    Some((output.status.success(), said))
+}
+
+#[test]
+fn tritonclient_shows_its_certificate_over_both_protocols() {
+    for mutual in [false, true] {
+        let encrypted = Encrypted::start(mutual);
+        let beside = |name: &str| encrypted.server.repository.beside(name);
+        let (certificate, key) = encrypted.authority.issue("a client").write(&beside(""), "client");
+        let mut command = Command::new(venv::python());
+        command
+            .args(["-m", "unittest", "--verbose", "test_tls"])
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TROUPE_HTTP", encrypted.server.http.0.to_string())
+            .env("TROUPE_GRPC", encrypted.server.grpc.to_string())
+            .env("TROUPE_ROOTS", beside("roots.pem"))
+            .env("TROUPE_CERTIFICATE", certificate)
+            .env("TROUPE_KEY", key);
+        if mutual {
+            command.env("TROUPE_MUTUAL", "1");
+        }
+        let (is_ok, said) = run(&mut command).expect("the tests have a Python");
+        assert!(is_ok && said.contains("\nOK"), "mutual: {mutual}");
+    }
+}
+
+#[test]
+fn curl_and_openssl_agree_that_it_is_tls() {
+    let encrypted = Encrypted::start(false);
+    let roots = encrypted.server.repository.beside("roots.pem");
+    let url = format!("https://{}/v2/health/live", encrypted.server.http.0);
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--include", "--cacert"]).arg(&roots).arg(&url);
+    if let Some((_, said)) = run(&mut curl) {
+        assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    }
+    for (version, is_spoken) in [("-tls1_3", true), ("-tls1_2", true), ("-tls1_1", false)] {
+        let address = encrypted.server.grpc.to_string();
+        let mut openssl = Command::new("openssl");
+        openssl.args(["s_client", "-brief", "-alpn", "h2", version, "-verify_return_error"]);
+        openssl.args(["-connect", &address, "-CAfile"]).arg(&roots);
+        let Some((is_ok, said)) = run(&mut openssl) else { return };
+        assert_eq!(is_ok && said.contains("Verification: OK"), is_spoken, "{version}: {said}");
+    }
+}
+
+#[test]
+fn our_commands_speak_tls_and_show_a_certificate() {
+    let encrypted = Encrypted::start(true);
+    let beside = |name: &str| encrypted.server.repository.beside(name).display().to_string();
+    let folder = encrypted.server.repository.beside("");
+    encrypted.authority.issue("a client").write(&folder, "client");
+    let url = format!("https://{}", encrypted.server.grpc);
+    let files = [
+        format!("--ca-cert={}", beside("roots.pem")),
+        format!("--client-cert={}", beside("client.pem")),
+        format!("--client-key={}", beside("client.key")),
+    ];
+    let infer = ["infer", "identity", "-i", "[1, 2]", "--json", "--url"];
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let with = |arguments: &[&str], files: &[&str]| troupe(&[arguments, &[&url], files].concat());
+    let ended = with(&infer, &files);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    assert!(ended.output.contains("\"y\""), "{}", ended.output);
+    // A scheme is not needed where the files say that it is TLS.
+    let plain = url.strip_prefix("https://").unwrap();
+    let ended = troupe(&[&infer[..], &[plain], &files].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let bench = ["bench", "identity", "-i", "[1, 2]", "--concurrency=2", "--seconds=0.2", "--url"];
+    let ended = with(&bench, &files);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    for (files, expected) in [
+        (&files[..1], "cannot connect"),
+        (&files[1..], "UnknownIssuer"),
+        (&["--ca-cert=/dev/null"], "--ca-cert=/dev/null: there is no"),
+        (&["--ca-cert=nowhere"], "--ca-cert=nowhere: No such file"),
+    ] {
+        let ended = with(&infer, files);
+        assert_eq!(ended.code, Some(1), "{files:?}: {}", ended.output);
+        let is_said = ended.output.contains(expected) || expected == "cannot connect";
+        assert!(is_said, "{files:?}: {}", ended.output);
+    }
+    let ended =
+        troupe(&["infer", "identity", "-i", "1", "--url", &encrypted.server.grpc.to_string()]);
+    assert!(ended.output.contains("if it is encrypted"), "{}", ended.output);
+}
