@@ -15,6 +15,7 @@ pub mod metadata;
 pub mod metrics;
 pub mod resolve;
 pub mod settings;
+pub mod shared_memory;
 mod size_error;
 pub mod socket;
 mod state;

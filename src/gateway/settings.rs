@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{access::Access, connections::Connections};
+use crate::{access::Access, connections::Connections, shared_memory::SharedMemory};
 use troupe_base::{
     budget::{Budget, ByteBudget},
     tensor::SegmentPool,
@@ -33,6 +33,8 @@ pub struct Settings {
     pub budget: Arc<ByteBudget>,
     /// Where big request bodies are received when a worker process reads them.
     pub segments: Arc<SegmentPool>,
+    /// Regions that clients register; `None`: `--allow-client-shm` was not given.
+    pub shared_memory: Option<Arc<SharedMemory>>,
     /// What is logged, for those who ask and change it.
     pub log: Log,
     /// `--access-log`: a line about each inference.

@@ -27,7 +27,7 @@ impl InputContext<'_> {
 
 /// The error for `data`, which `Tensor::new` refused.
 pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &InputContext) -> Error {
-    let InputContext { input, model, .. } = about;
+    let input = about.input;
     let count = match element_count(shape) {
         Ok(count) => count,
         Err(error) => {
@@ -38,17 +38,22 @@ pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &Input
         return about.tagged(&explain_strings(count, data, about));
     };
     match count.checked_mul(size) {
-        Some(expected) => about.tagged(&format!(
-            "input byte size mismatch for input '{input}' for model '{model}'. Expected \
-             {expected}, got {}",
-            data.len()
-        )),
+        Some(expected) => size_mismatch(expected, data.len(), about),
         None => about.tagged(&format!(
             "byte size overflow for input '{input}': element count ({count}) * data type size \
              ({size}) exceeds maximum allowed size ({})",
             isize::MAX
         )),
     }
+}
+
+/// The error for so many bytes where others were expected.
+pub(super) fn size_mismatch(expected: usize, got: usize, about: &InputContext) -> Error {
+    let InputContext { input, model, .. } = about;
+    about.tagged(&format!(
+        "input byte size mismatch for input '{input}' for model '{model}'. Expected {expected}, \
+         got {got}"
+    ))
 }
 
 fn explain_strings(expected: usize, data: &[u8], about: &InputContext) -> String {

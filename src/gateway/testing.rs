@@ -52,6 +52,7 @@ pub(super) fn settings(server_id: &str) -> Settings {
         stalled: Duration::from_secs(30),
         budget: ByteBudget::unlimited(),
         segments: SegmentPool::new(0),
+        shared_memory: None,
         log: Log::silent(),
         access_log: false,
         tap: None,

@@ -53,7 +53,6 @@ impl WithoutEffect {
 
 /// Flags of tritonserver for what troupe does not support yet.
 pub const NOT_YET: &[&str] = &[
-    "allow-client-shm",
     "allow-sagemaker",
     "allow-vertex-ai",
     "cache-config",

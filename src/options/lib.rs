@@ -11,6 +11,7 @@ mod memory;
 mod metrics;
 mod replay;
 mod restricted;
+mod shared_memory;
 mod tap;
 mod tls;
 mod trace;
@@ -31,6 +32,7 @@ pub use self::{
     metrics::{MetricsArguments, MetricsSetting},
     replay::{ReplayArguments, Requests},
     restricted::{Api, Restricted, RestrictedGroup, Secret},
+    shared_memory::SharedMemoryArguments,
     tap::TapArguments,
     tls::{PemFile, TlsArguments, TlsFiles},
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
@@ -175,6 +177,9 @@ pub struct Serve {
     /// Who may capture tensors.
     #[command(flatten)]
     pub tap: TapArguments,
+    /// Whether clients may hand tensors over in shared memory.
+    #[command(flatten)]
+    pub shared_memory: SharedMemoryArguments,
     /// Triton's flags that are accepted without effect.
     #[command(flatten)]
     pub without_effect: WithoutEffect,

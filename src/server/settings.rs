@@ -14,6 +14,7 @@ use troupe_gateway::{
     access::{Access, PageToken, Restrictions},
     connections::{ConnectionLimits, Connections},
     settings::Settings,
+    shared_memory::SharedMemory,
 };
 use troupe_observability::log::Log;
 use troupe_options::Serve;
@@ -104,11 +105,13 @@ pub(super) fn access(options: &Serve) -> [Arc<Access>; 2] {
 pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
     let Shared { budget, segments, connections, access: [http_access, grpc_access] } = shared;
     let asked = options.listeners.http_max_input_size;
+    let allows_regions = options.shared_memory.allow_client_shm;
     Settings {
         http_access,
         grpc_access,
         connections,
         stalled: stalled(options),
+        shared_memory: allows_regions.then(|| SharedMemory::new(segments.clone())),
         server_id: options.id.clone(),
         max_input_size: asked.unwrap_or_else(|| memory_limit::default_input_bytes(budget.cap())),
         budget,

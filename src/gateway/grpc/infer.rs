@@ -10,6 +10,7 @@ use super::{
 use crate::{
     ServerState,
     inference::{Admitted, InferParams, Observed, RequestTrace},
+    shared_memory::RegionAccess,
 };
 use troupe_base::error::{Error, Result};
 use troupe_proto::inference::ModelInferResponse;
@@ -47,7 +48,8 @@ async fn answer(
         ));
     }
     observe::sample(observed, state, &admitted.model, head);
-    once(&admitted, message, head.times.deadline, observed).await
+    let regions = RegionAccess::new(&state.settings, &admitted.model);
+    once(&admitted, message, head.times.deadline, regions, observed).await
 }
 
 /// Asks a model that answers once, and stops at the deadline.
@@ -55,11 +57,12 @@ pub(super) async fn once(
     admitted: &Admitted,
     message: InferMessage,
     deadline: Option<Instant>,
+    regions: RegionAccess,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    let params = convert::request_off_thread(message, &admitted.model, deadline).await?;
+    let params = convert::request_off_thread(message, &admitted.model, deadline, regions).await?;
     let InferParams { request, deliveries } = params;
     let context = request.context.clone();
     let response = admitted.run(request, &deliveries, observed).await?;
-    Ok(convert::response(&admitted.model, context.id.clone(), response))
+    Ok(convert::response(&admitted.model, context.id.clone(), response, &deliveries))
 }

@@ -20,6 +20,7 @@ mod parameters;
 mod refusal;
 mod repository;
 mod service;
+mod shared_memory;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::error_details;
+use crate::{
+    error_details,
+    shared_memory::{RegionRange, RegionSlice},
+};
 use troupe_base::{
     error::{Error, Result},
     request::{Parameter, Parameters},
@@ -11,6 +14,8 @@ use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
 
 /// For the gateway, not for the model; only answers of decoupled models depend on it.
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
+/// The parameter that says how many bytes of a region a tensor takes.
+const REGION_SIZE: &str = "shared_memory_byte_size";
 
 /// Does the client want an empty final response where a decoupled request ends without one?
 pub(super) fn wants_empty_final(map: &HashMap<String, InferParameter>) -> bool {
@@ -68,42 +73,47 @@ pub(super) fn one(value: Parameter) -> InferParameter {
     InferParameter { parameter_choice: Some(choice) }
 }
 
-/// Finds what is wrong with an input's parameters.
-pub(super) fn check_input(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<()> {
-    if is_shared(map, tensor)? { Err(no_shared_memory()) } else { Ok(()) }
+/// What the parameters of a requested output say.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct RequestedOutput<'a> {
+    /// How many classes of it; 0: the output itself.
+    pub(super) classes: u64,
+    /// Where it is to be written, if not into the response.
+    pub(super) range: Option<RegionRange<'a>>,
 }
 
-/// How many classes of an output are asked for; 0: the output itself.
-pub(super) fn classes(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<u64> {
+/// How the client wants the output `tensor`.
+pub(super) fn output<'a>(
+    map: &'a HashMap<String, InferParameter>,
+    tensor: &str,
+) -> Result<RequestedOutput<'a>> {
     if map.is_empty() {
-        return Ok(0);
+        return Ok(RequestedOutput::default());
     }
-    let is_shared = is_shared(map, tensor)?;
+    let range = region(map, tensor)?;
     let wrong = |text: &str| Err(Error::invalid(format!("invalid value{text}")));
     let classes = match map.get("classification").map(|it| &it.parameter_choice) {
-        None if is_shared => return Err(no_shared_memory()),
-        None => return Ok(0),
+        None => return Ok(RequestedOutput { classes: 0, range }),
         Some(Some(ParameterChoice::Int64Param(count))) => u64::try_from(*count),
         _ => return wrong(" type for 'classification' parameter, expected int64_param"),
     };
     match classes {
         Err(_) => wrong(" for 'classification' parameter, expected >= 0"),
-        Ok(_) if is_shared => {
+        Ok(_) if range.is_some() => {
             let text = "output can't set both 'shared_memory_region' and 'classification'";
             Err(Error::invalid(text))
         }
-        Ok(count) => Ok(count),
+        Ok(classes) => Ok(RequestedOutput { classes, range }),
     }
 }
 
-fn no_shared_memory() -> Error {
-    Error::unsupported("shared memory is not supported yet")
-}
-
-/// Is the tensor to be in shared memory?
-fn is_shared(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<bool> {
+/// Where a tensor's parameters say that it lies in a region, if they do.
+pub(super) fn region<'a>(
+    map: &'a HashMap<String, InferParameter>,
+    tensor: &str,
+) -> Result<Option<RegionRange<'a>>> {
     const REGION: &str = "shared_memory_region";
-    const SIZE: &str = "shared_memory_byte_size";
+    const OFFSET: &str = "shared_memory_offset";
     let choice = |name| map.get(name).map(|it| it.parameter_choice.as_ref());
     let wrong = |text: String| Err(Error::invalid(format!("{text} for tensor '{tensor}'")));
     let wrong_type = |name, expected| {
@@ -111,11 +121,13 @@ fn is_shared(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<bool
             "invalid value type for '{name}' parameter for tensor '{tensor}', expected {expected}."
         )))
     };
-    let region = choice(REGION);
-    if !matches!(region, None | Some(Some(ParameterChoice::StringParam(_)))) {
-        return wrong_type(REGION, "string_param");
-    }
-    for name in ["shared_memory_offset", SIZE] {
+    let region = match choice(REGION) {
+        None => None,
+        Some(Some(ParameterChoice::StringParam(region))) => Some(region),
+        Some(_) => return wrong_type(REGION, "string_param"),
+    };
+    let mut numbers = [None; 2];
+    for (number, name) in numbers.iter_mut().zip([OFFSET, REGION_SIZE]) {
         match choice(name) {
             None => (),
             Some(_) if region.is_none() => {
@@ -123,17 +135,38 @@ fn is_shared(map: &HashMap<String, InferParameter>, tensor: &str) -> Result<bool
                     "'{name}' can not be specified without '{REGION}' parameter"
                 ));
             }
-            Some(Some(ParameterChoice::Int64Param(_))) => (),
+            // Negative numbers are as far behind every region's end as their bits say.
+            Some(Some(ParameterChoice::Int64Param(it))) => *number = Some(*it as u64),
             Some(_) => return wrong_type(name, "int64_param"),
         }
     }
-    if region.is_none() {
-        return Ok(false);
+    match (region, numbers) {
+        (None, _) => Ok(None),
+        (Some(region), [offset, Some(byte_size)]) => {
+            Ok(Some(RegionRange { region, offset: offset.unwrap_or(0), byte_size }))
+        }
+        _ => wrong(format!("'{REGION_SIZE}' must be specified along with '{REGION}' parameter")),
     }
-    if choice(SIZE).is_none() {
-        return wrong(format!("'{SIZE}' must be specified along with '{REGION}' parameter"));
+}
+
+/// How many bytes of a region the tensor takes, if it lies in one.
+pub(super) fn bytes_in_region(map: &HashMap<String, InferParameter>) -> usize {
+    match map.get(REGION_SIZE).and_then(|it| it.parameter_choice.as_ref()) {
+        Some(ParameterChoice::Int64Param(size)) => usize::try_from(*size).unwrap_or(0),
+        _ => 0,
     }
-    Ok(true)
+}
+
+/// What a response says of an output in a region.
+pub(super) fn of_region(slice: &RegionSlice, size: usize) -> HashMap<String, InferParameter> {
+    let mut parameters = vec![
+        ("shared_memory_region".into(), Parameter::String(slice.region().to_owned())),
+        (REGION_SIZE.into(), Parameter::Int(i64::try_from(size).unwrap_or(i64::MAX))),
+    ];
+    if let Some(offset) = i64::try_from(slice.offset()).ok().filter(|it| *it != 0) {
+        parameters.push(("shared_memory_offset".into(), Parameter::Int(offset)));
+    }
+    write(parameters)
 }
 
 #[cfg(test)]
@@ -181,7 +214,7 @@ mod tests {
 
     #[test]
     fn parameters_of_tensors_are_checked() {
-        let region = ("shared_memory_region", StringParam("r".into()));
+        let named = ("shared_memory_region", StringParam("r".into()));
         let size = ("shared_memory_byte_size", Int64Param(4));
         for (given, expected) in [
             (vec![("binary_data", BoolParam(true))], ""),
@@ -191,7 +224,7 @@ mod tests {
                  string_param.",
             ),
             (
-                vec![region.clone(), ("shared_memory_offset", BoolParam(true))],
+                vec![named.clone(), ("shared_memory_offset", BoolParam(true))],
                 "invalid value type for 'shared_memory_offset' parameter for tensor 't', expected \
                  int64_param.",
             ),
@@ -201,13 +234,13 @@ mod tests {
                  parameter for tensor 't'",
             ),
             (
-                vec![region.clone()],
+                vec![named.clone()],
                 "'shared_memory_byte_size' must be specified along with 'shared_memory_region' \
                  parameter for tensor 't'",
             ),
-            (vec![region.clone(), size.clone()], "shared memory is not supported yet"),
+            (vec![named.clone(), size.clone()], ""),
             (
-                vec![region, size, ("classification", Int64Param(0))],
+                vec![named, size, ("classification", Int64Param(0))],
                 "output can't set both 'shared_memory_region' and 'classification'",
             ),
             (
@@ -219,8 +252,8 @@ mod tests {
                 "invalid value for 'classification' parameter, expected >= 0",
             ),
         ] {
-            let (as_output, as_input) =
-                (classes(&map(&given), "t"), check_input(&map(&given), "t"));
+            let given = map(&given);
+            let (as_output, as_input) = (output(&given, "t"), region(&given, "t"));
             let error = as_output.err().map(|it| it.to_string()).unwrap_or_default();
             assert_eq!(error, expected, "{given:?}");
             if !expected.contains("classification") {
@@ -237,7 +270,25 @@ mod tests {
             (vec![("classification", Int64Param(2))], 2),
             (vec![("x", BoolParam(true))], 0),
         ] {
-            assert_eq!(classes(&map(&given), "t"), Ok(expected), "{given:?}");
+            let given = map(&given);
+            let expected = RequestedOutput { classes: expected, range: None };
+            assert_eq!(output(&given, "t"), Ok(expected), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn regions_are_read_with_every_number_that_fits() {
+        for (offset, size, expected) in
+            [(None, 4, [0, 4]), (Some(8), 0, [8, 0]), (Some(-1), i64::MIN, [u64::MAX, 1 << 63])]
+        {
+            let mut given = vec![
+                ("shared_memory_region", StringParam("r".into())),
+                ("shared_memory_byte_size", Int64Param(size)),
+            ];
+            given.extend(offset.map(|it| ("shared_memory_offset", Int64Param(it))));
+            let [offset, byte_size] = expected;
+            let expected = RegionRange { region: "r", offset, byte_size };
+            assert_eq!(region(&map(&given), "t"), Ok(Some(expected)));
         }
     }
 }

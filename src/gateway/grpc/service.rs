@@ -8,8 +8,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     logging, messages,
-    refusal::{not_supported, refuse, shutting_down},
-    repository, trace,
+    refusal::{refuse, shutting_down},
+    repository, shared_memory, trace,
 };
 use crate::{ServerState, metadata};
 use troupe_base::{
@@ -183,39 +183,39 @@ impl GrpcInferenceService for Inference {
 
     async fn system_shared_memory_status(
         &self,
-        _: Request<SystemSharedMemoryStatusRequest>,
+        it: Request<SystemSharedMemoryStatusRequest>,
     ) -> GrpcResult<SystemSharedMemoryStatusResponse> {
-        Err(not_supported("system shared memory"))
+        reply(self.admit().and_then(|state| shared_memory::status(state, it.get_ref())))
     }
     async fn system_shared_memory_register(
         &self,
-        _: Request<SystemSharedMemoryRegisterRequest>,
+        it: Request<SystemSharedMemoryRegisterRequest>,
     ) -> GrpcResult<SystemSharedMemoryRegisterResponse> {
-        Err(not_supported("system shared memory"))
+        reply(self.admit().and_then(|state| shared_memory::register(state, it.get_ref())))
     }
     async fn system_shared_memory_unregister(
         &self,
-        _: Request<SystemSharedMemoryUnregisterRequest>,
+        it: Request<SystemSharedMemoryUnregisterRequest>,
     ) -> GrpcResult<SystemSharedMemoryUnregisterResponse> {
-        Err(not_supported("system shared memory"))
+        reply(self.admit().and_then(|state| shared_memory::unregister(state, it.get_ref())))
     }
     async fn cuda_shared_memory_status(
         &self,
-        _: Request<CudaSharedMemoryStatusRequest>,
+        it: Request<CudaSharedMemoryStatusRequest>,
     ) -> GrpcResult<CudaSharedMemoryStatusResponse> {
-        Err(not_supported("CUDA shared memory"))
+        reply(self.admit().and_then(|state| shared_memory::cuda_status(state, it.get_ref())))
     }
     async fn cuda_shared_memory_register(
         &self,
-        _: Request<CudaSharedMemoryRegisterRequest>,
+        it: Request<CudaSharedMemoryRegisterRequest>,
     ) -> GrpcResult<CudaSharedMemoryRegisterResponse> {
-        Err(not_supported("CUDA shared memory"))
+        reply(self.admit().and_then(|state| shared_memory::cuda_register(state, it.get_ref())))
     }
     async fn cuda_shared_memory_unregister(
         &self,
         _: Request<CudaSharedMemoryUnregisterRequest>,
     ) -> GrpcResult<CudaSharedMemoryUnregisterResponse> {
-        Err(not_supported("CUDA shared memory"))
+        reply(self.admit().and_then(shared_memory::cuda_unregister))
     }
     async fn trace_setting(
         &self,

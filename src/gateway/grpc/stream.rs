@@ -21,6 +21,7 @@ use super::{
 use crate::{
     ServerState,
     inference::{Admitted, Answers, InferParams, Observed, RequestTrace, StreamEvent},
+    shared_memory::RegionAccess,
 };
 use troupe_base::{
     error::{Error, Result},
@@ -127,20 +128,25 @@ impl StreamCall {
         if let Ok(Admitted { model, .. }) = &admitted {
             observe::sample(&mut observed, state, model, &self.start.head);
         }
+        let regions = match &admitted {
+            Ok(Admitted { model, .. }) => RegionAccess::new(&state.settings, model),
+            Err(_) => RegionAccess::default(),
+        };
         match admitted {
             Ok(admitted) if admitted.model.config.decoupled => {
                 // Requests begin in the order they came, but for those that take long to decode.
-                let progress = if convert::is_long(&message, &admitted.model.config) {
-                    DecoupledRequest::begin_off_thread(admitted, message, observed).boxed()
+                let config = &admitted.model.config;
+                let progress = if convert::is_long(&message, config, &regions) {
+                    DecoupledRequest::begin_off_thread(admitted, message, regions, observed).boxed()
                 } else {
-                    let params = convert::request(&message, &admitted.model.config, None);
+                    let params = convert::request(&message, config, None, &regions);
                     DecoupledRequest::begin(admitted, &message, params, observed)
                 };
                 self.in_flight.many.push(progress);
             }
             admitted => self.in_flight.single.push_back(Box::pin(async move {
                 let result = match admitted {
-                    Ok(admitted) => once(&admitted, message, None, &mut observed).await,
+                    Ok(admitted) => once(&admitted, message, None, regions, &mut observed).await,
                     Err(error) => Err(error),
                 };
                 observe::finish(&mut observed, &result);
@@ -247,10 +253,12 @@ impl DecoupledRequest {
     async fn begin_off_thread(
         admitted: Admitted,
         message: InferMessage,
+        regions: RegionAccess,
         observed: Observed,
     ) -> Progress {
         let message = Arc::new(message);
-        let params = convert::request_off_thread(message.clone(), &admitted.model, None).await;
+        let (read, model) = (message.clone(), &admitted.model);
+        let params = convert::request_off_thread(read, model, None, regions).await;
         DecoupledRequest::begin(admitted, &message, params, observed).await
     }
 
@@ -266,7 +274,8 @@ impl DecoupledRequest {
             }
         };
         let id = self.id.clone();
-        let encode = |response| convert::response(self.answers.model(), id.clone(), response);
+        let (model, deliveries) = (self.answers.model(), self.answers.deliveries());
+        let encode = |response| convert::response(model, id.clone(), response, deliveries);
         let result = result.map(encode);
         match is_final {
             true => observe::finish(&mut self.observed, &result),

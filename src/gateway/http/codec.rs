@@ -8,7 +8,10 @@ use super::{
     decode::{self, BodyLayout},
     encode::InferAnswer,
 };
-use crate::inference::{Deliveries, Delivery, Encoding};
+use crate::{
+    inference::{Deliveries, Delivery, Encoding},
+    shared_memory::RegionAccess,
+};
 use troupe_base::{
     config::ModelConfig,
     error::Result,
@@ -19,7 +22,8 @@ use troupe_base::{
 /// Reads a body of JSON, with `header` so many bytes of it and then tensors.
 pub fn decode(body: Bytes, header: Option<usize>, config: &ModelConfig) -> Result<Request> {
     let layout = header.map_or(BodyLayout::Json, BodyLayout::Mixed);
-    Ok(decode::decode(&Body::plain(body), layout, config, usize::MAX)?.request)
+    Ok(decode::decode(&Body::plain(body), layout, config, usize::MAX, &RegionAccess::default())?
+        .request)
 }
 
 /// Writes all outputs of an answer, the `binary` ones as bytes.
@@ -28,7 +32,7 @@ pub fn encode(model: &Model, response: &Response, binary: &Wanted) -> Result<Htt
         Wanted::All => Deliveries::inline(Encoding::Bytes),
         Wanted::Only(outputs) => {
             let bytes = vec![Delivery::Inline(Encoding::Bytes); outputs.len()];
-            Deliveries::new(binary, &bytes, Encoding::Text)
+            Deliveries::new(binary, bytes, Encoding::Text)
         }
     };
     let wanted = &Wanted::All;

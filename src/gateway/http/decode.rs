@@ -11,6 +11,7 @@ use super::{
 use crate::{
     inference::{Deliveries, Delivery, Encoding, InferParams},
     resolve::NamedRequest,
+    shared_memory::{RegionAccess, RegionRange, RegionSlice},
     size_error::{InputContext, explain},
 };
 use troupe_base::{
@@ -18,6 +19,9 @@ use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor, element_count},
 };
+
+/// The parameter that names a tensor's region.
+const REGION: &str = "shared_memory_region";
 
 /// What `Inference-Header-Content-Length` says about a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +34,24 @@ pub(super) enum BodyLayout {
     Raw,
 }
 
-/// Reads `body` for the model of `config`; no tensor may take more than `limit` bytes.
+/// Reads `body` for the model of `config`; no tensor may take more than `limit` bytes, but for
+/// those in `regions`.
 pub(super) fn decode(
     body: &Body,
     layout: BodyLayout,
     config: &ModelConfig,
     limit: usize,
+    regions: &RegionAccess,
 ) -> Result<InferParams> {
     let length = body.bytes.len();
+    let reader = |is_mixed, at| {
+        let slices = Vec::new();
+        InferReader { body, config, limit, regions, slices, is_mixed, at }
+    };
     match layout {
         BodyLayout::Raw => raw(body, config),
-        BodyLayout::Json => {
-            InferReader { body, config, limit, is_mixed: false, at: length }.read(length)
-        }
-        BodyLayout::Mixed(header) if header <= length => {
-            InferReader { body, config, limit, is_mixed: true, at: header }.read(header)
-        }
+        BodyLayout::Json => reader(false, length).read(length),
+        BodyLayout::Mixed(header) if header <= length => reader(true, header).read(header),
         BodyLayout::Mixed(header) => Err(Error::invalid(format!(
             "inference header size should be in range (0, {length}), got: {header}"
         ))),
@@ -56,6 +62,9 @@ struct InferReader<'a> {
     body: &'a Body,
     config: &'a ModelConfig,
     limit: usize,
+    regions: &'a RegionAccess,
+    /// Where inputs lie in regions.
+    slices: Vec<RegionSlice>,
     /// The client said where the JSON ends.
     is_mixed: bool,
     /// Where the next binary tensor begins.
@@ -102,13 +111,19 @@ impl InferReader<'_> {
         let encoding = encoding_of(is_binary);
         let mut deliveries = Vec::new();
         for output in envelope.outputs.optional("outputs")? {
-            let options = OutputOptions::of(&output)?;
-            let encoding = options.as_bytes.map_or(encoding, encoding_of);
-            deliveries.push(Delivery::new(encoding, options.classes));
+            let options = OutputOptions::of(&output, self.regions)?;
+            deliveries.push(match options.range {
+                Some(range) => Delivery::Region(self.regions.slice(&range)?),
+                None => {
+                    let encoding = options.as_bytes.map_or(encoding, encoding_of);
+                    Delivery::new(encoding, options.classes)
+                }
+            });
             named.outputs.push(output.name.into_text("name")?);
         }
         let request = named.resolve(self.config)?;
-        let deliveries = Deliveries::new(&request.wanted, &deliveries, encoding);
+        let deliveries = Deliveries::new(&request.wanted, deliveries, encoding);
+        let deliveries = deliveries.with_inputs(std::mem::take(&mut self.slices));
         Ok(InferParams { request, deliveries })
     }
 
@@ -118,16 +133,13 @@ impl InferReader<'_> {
         let shape = input.shape.into_shape()?;
         let elements = element_count(&shape)
             .map_err(|it| Error::invalid(format!("invalid shape for input '{name}': {it}")))?;
-        let (mut size, mut is_shared) = (None, false);
-        for (key, value) in input.parameters.list("parameters")? {
-            match &**key {
-                "binary_data_size" => size = Some(value.count(key)?),
-                "shared_memory_region" => is_shared = true,
-                _ => (),
-            }
-        }
-        check_source(input.data.is_some(), size.is_some(), is_shared)?;
+        let parameters = input.parameters.list("parameters")?;
+        let find = |name| parameters.iter().find(|(key, _)| key == name);
+        let size = find("binary_data_size");
+        let size = size.map(|(key, value)| value.count(key)).transpose()?;
+        check_source(input.data.is_some(), size.is_some(), find(REGION).is_some())?;
         check_byte_size(&name, elements, dtype)?;
+        let about = InputContext { input: &name, model: &self.config.name, id };
         let tensor = match (input.data, size) {
             (Some(data), _) => {
                 let limit = self.limit;
@@ -136,12 +148,16 @@ impl InferReader<'_> {
             }
             (None, Some(size)) => {
                 let range = self.next_binary(&name, size)?;
-                let about = InputContext { input: &name, model: &self.config.name, id };
                 let data = &self.body.bytes[range.clone()];
                 let tensor = self.body.tensor(dtype, shape.clone(), range);
                 tensor.map_err(|_| explain(dtype, &shape, data, &about))?
             }
-            (None, None) => return Err(Error::unsupported("shared memory is not supported yet")),
+            (None, None) => {
+                let slice = self.regions.slice(&region_range(parameters, self.regions)?)?;
+                let tensor = self.regions.read(&slice, dtype, shape, &about, &self.body.charge)?;
+                self.slices.push(slice);
+                tensor
+            }
         };
         Ok((name, tensor))
     }
@@ -208,23 +224,44 @@ fn check_byte_size(name: &str, elements: usize, dtype: DataType) -> Result<()> {
     )))
 }
 
+/// Where the parameters of a tensor say that it lies.
+fn region_range<'a>(
+    parameters: &'a [(Cow<'_, str>, Scalar<'_>)],
+    regions: &RegionAccess,
+) -> Result<RegionRange<'a>> {
+    regions.allowed()?;
+    let find = |key| parameters.iter().find(|it| it.0 == key).map_or(&Scalar::Absent, |it| &it.1);
+    let offset = match find("shared_memory_offset") {
+        Scalar::Absent => 0,
+        offset => offset.count("shared_memory_offset")?,
+    };
+    Ok(RegionRange {
+        region: find(REGION).text(REGION)?,
+        offset,
+        byte_size: find("shared_memory_byte_size").count("shared_memory_byte_size")?,
+    })
+}
+
 /// How the client wants one output.
 #[derive(Default)]
-struct OutputOptions {
+struct OutputOptions<'a> {
     /// `None`: as the request says for all.
     as_bytes: Option<bool>,
     /// 0: the output itself.
     classes: u64,
+    /// Where it is to be written, if not into the response.
+    range: Option<RegionRange<'a>>,
 }
 
-impl OutputOptions {
-    fn of(output: &OutputJson<'_>) -> Result<OutputOptions> {
+impl<'a> OutputOptions<'a> {
+    fn of(output: &'a OutputJson<'_>, regions: &RegionAccess) -> Result<OutputOptions<'a>> {
         let parameters = output.parameters.list("parameters")?;
         let has = |key: &str| parameters.iter().any(|it| it.0 == key);
-        if has("shared_memory_region") {
-            return Err(refuse_shared(has("classification"), parameters));
-        }
         let mut options = OutputOptions::default();
+        if has(REGION) {
+            check_shared(has("classification"), parameters)?;
+            options.range = Some(region_range(parameters, regions)?);
+        }
         for (key, value) in parameters {
             match &**key {
                 "binary_data" => options.as_bytes = Some(value.bool(key)?),
@@ -236,14 +273,14 @@ impl OutputOptions {
     }
 }
 
-fn refuse_shared(is_classified: bool, parameters: &[(Cow<'_, str>, Scalar<'_>)]) -> Error {
+fn check_shared(is_classified: bool, parameters: &[(Cow<'_, str>, Scalar<'_>)]) -> Result<()> {
     let is_binary = (Cow::Borrowed("binary_data"), Scalar::Bool(true));
     let other = match () {
         () if is_classified => "classification",
         () if parameters.contains(&is_binary) => "binary_data",
-        () => return Error::unsupported("shared memory is not supported yet"),
+        () => return Ok(()),
     };
-    Error::invalid(format!("Output can't set both 'shared_memory_region' and '{other}'"))
+    Err(Error::invalid(format!("Output can't set both 'shared_memory_region' and '{other}'")))
 }
 
 fn encoding_of(is_binary: bool) -> Encoding {

@@ -18,7 +18,10 @@ use super::{
     coding::{self, Coding},
     elements::{append, write},
 };
-use crate::inference::{Deliveries, Encoding};
+use crate::{
+    inference::{Deliveries, Delivery, Encoding},
+    shared_memory::RegionSlice,
+};
 use troupe_base::{
     error::Result,
     model::Model,
@@ -63,19 +66,20 @@ impl InferAnswer<'_> {
         })
     }
 
-    fn is_bytes(&self, output: usize) -> bool {
-        self.deliveries.of(output).encoding() == Encoding::Bytes
+    fn encoding(&self, output: usize) -> Option<Encoding> {
+        self.deliveries.of(output).encoding()
     }
 
     /// About how many bytes of tensors have to be turned into text.
     pub(super) fn text_size(&self) -> usize {
-        let as_text = self.outputs().filter(|it| !self.is_bytes(it.0));
+        let as_text = self.outputs().filter(|it| self.encoding(it.0) == Some(Encoding::Text));
         as_text.map(|(_, _, tensor)| tensor.data().len()).sum()
     }
 
     /// Bytes of tensors in all.
     pub(super) fn size(&self) -> usize {
-        self.outputs().map(|(_, _, tensor)| tensor.data().len()).sum()
+        let sent = self.outputs().filter(|it| self.encoding(it.0).is_some());
+        sent.map(|(_, _, tensor)| tensor.data().len()).sum()
     }
 
     /// Writes the JSON and lines the binary outputs up behind it.
@@ -103,16 +107,20 @@ impl InferAnswer<'_> {
                 json.push(b',');
             }
             describe(name, tensor, &mut json);
-            if self.is_bytes(index) {
-                has_binary = true;
-                json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
-                append(&tensor.data().len(), &mut json);
-                json.extend_from_slice(b"}}");
-                parts.push(tensor.data().clone());
-            } else {
-                json.extend_from_slice(b",\"data\":");
-                write(name, tensor, &mut json)?;
-                json.push(b'}');
+            match self.deliveries.of(index) {
+                Delivery::Region(slice) => place(slice, tensor, &mut json),
+                Delivery::Inline(Encoding::Bytes) | Delivery::Classes(_, Encoding::Bytes) => {
+                    has_binary = true;
+                    json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
+                    append(&tensor.data().len(), &mut json);
+                    json.extend_from_slice(b"}}");
+                    parts.push(tensor.data().clone());
+                }
+                Delivery::Inline(Encoding::Text) | Delivery::Classes(_, Encoding::Text) => {
+                    json.extend_from_slice(b",\"data\":");
+                    write(name, tensor, &mut json)?;
+                    json.push(b'}');
+                }
             }
         }
         json.extend_from_slice(b"]}");
@@ -153,6 +161,19 @@ fn describe(name: &str, tensor: &Tensor, json: &mut Vec<u8>) {
     json.extend_from_slice(tensor.dtype().as_str().as_bytes());
     json.extend_from_slice(b"\",\"shape\":");
     append(tensor.shape(), json);
+}
+
+/// In the place of the data, where it is.
+fn place(slice: &RegionSlice, tensor: &Tensor, json: &mut Vec<u8>) {
+    json.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");
+    append(slice.region(), json);
+    if slice.offset() != 0 {
+        json.extend_from_slice(b",\"shared_memory_offset\":");
+        append(&slice.offset(), json);
+    }
+    json.extend_from_slice(b",\"shared_memory_byte_size\":");
+    append(&tensor.data().len(), json);
+    json.extend_from_slice(b"}}");
 }
 
 impl EncodedBody {

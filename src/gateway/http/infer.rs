@@ -16,7 +16,9 @@ use super::{
 };
 use crate::{
     ServerState,
-    inference::{Deliveries, InferParams, Observed},
+    inference::{Deliveries, InferParams, MAX_BYTES_ON_THREAD, Observed},
+    settings::Settings,
+    shared_memory::RegionAccess,
 };
 use troupe_base::{
     error::{Error, Result},
@@ -55,7 +57,7 @@ async fn answer(
     let layout = layout(http.headers())?;
     let body = receive(http, payload, state, model, layout).await?;
     observe::received(observed, http, body.bytes.len());
-    let params = read(body, layout, model, state.settings.max_input_size).await?;
+    let params = read(body, layout, model, &state.settings).await?;
     let InferParams { request, deliveries } = params;
     let (context, wanted) = (request.context.clone(), request.wanted.clone());
     let response = admitted.run(request, &deliveries, observed).await?;
@@ -127,8 +129,10 @@ async fn read(
     body: Body,
     layout: BodyLayout,
     model: &Arc<Model>,
-    limit: usize,
+    settings: &Settings,
 ) -> Result<InferParams> {
+    let limit = settings.max_input_size;
+    let regions = RegionAccess::new(settings, model);
     let has_strings = model.config.inputs.iter().any(|it| it.dtype == DataType::Bytes);
     let effort = match layout {
         BodyLayout::Mixed(header) if !has_strings => header,
@@ -136,8 +140,34 @@ async fn read(
         // All of it is looked at: text is parsed, strings are counted.
         _ => body.bytes.len(),
     };
+    let effort = match effort <= MAX_BYTES_ON_THREAD && !regions.is_none() {
+        true => effort.max(bytes_in_regions(&body.bytes, layout)),
+        false => effort,
+    };
     let model = model.clone();
-    limits::off_thread(effort, move || decode::decode(&body, layout, &model.config, limit)).await
+    let decode = move || decode::decode(&body, layout, &model.config, limit, &regions);
+    limits::off_thread(effort, decode).await
+}
+
+/// About how many bytes of regions a request names, without parsing it.
+fn bytes_in_regions(body: &[u8], layout: BodyLayout) -> usize {
+    let text = match layout {
+        BodyLayout::Json => body,
+        BodyLayout::Mixed(header) => body.get(..header).unwrap_or_default(),
+        BodyLayout::Raw => &[],
+    };
+    // What stands between two quotes, and the next two: `:64,`.
+    let mut parts = text.split(|byte| *byte == b'"');
+    let mut sum = 0_usize;
+    while parts.any(|part| part == b"shared_memory_byte_size") {
+        let Some(value) = parts.next() else { break };
+        let digits = value.iter().skip_while(|it| !it.is_ascii_digit());
+        let number = digits.take_while(|it| it.is_ascii_digit()).fold(0_usize, |number, digit| {
+            number.saturating_mul(10).saturating_add(usize::from(digit - b'0'))
+        });
+        sum = sum.saturating_add(number);
+    }
+    sum
 }
 
 /// An answer that can move to another thread.

@@ -24,6 +24,7 @@ mod refusal;
 mod repository;
 mod routes;
 mod server_state;
+mod shared_memory;
 mod tap;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use actix_web::{
-    HttpRequest, HttpResponse, ResponseError,
+    HttpResponse, ResponseError,
     http::{StatusCode, header},
 };
 
@@ -115,15 +115,4 @@ pub(super) async fn not_found() -> HttpResponse {
 pub(super) async fn method_not_allowed() -> HttpResponse {
     let mut response = HttpResponse::MethodNotAllowed();
     response.content_type("application/json").body(error_json("Method Not Allowed"))
-}
-
-/// A path of a part of the protocol that is not built.
-pub(super) async fn not_built(http: HttpRequest) -> Result<HttpResponse, Refusal> {
-    const PARTS: &[(&str, &str)] = &[
-        ("systemsharedmemory", "the system shared memory extension"),
-        ("cudasharedmemory", "the CUDA shared memory extension"),
-    ];
-    let part = PARTS.iter().find(|(path, _)| http.path().contains(path));
-    let name = part.map_or("this part of the protocol", |(_, name)| name);
-    Err(Error::unsupported(format!("{name} is not supported yet")).into())
 }

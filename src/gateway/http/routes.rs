@@ -9,7 +9,8 @@ use actix_web::{
 };
 
 use super::{
-    access, generate, graph, health, infer, logging, metadata, refusal, repository, tap, trace,
+    access, generate, graph, health, infer, logging, metadata, refusal, repository, shared_memory,
+    tap, trace,
 };
 use crate::access::{Access, Endpoint};
 use troupe_options::Api;
@@ -93,16 +94,20 @@ fn of_the_server(on: &mut Routes<'_>) {
     on.changes(Api::Trace, "/v2/models/{model}/trace/setting", either().to(trace::setting));
     let settings = vec![web::get().to(logging::settings), web::post().to(logging::change)];
     on.add(Endpoint { api: Api::Logging, changes: true }, "/v2/logging", settings);
-    for path in NOT_BUILT {
-        on.changes(Api::SharedMemory, path, web::to(refusal::not_built));
-    }
+    of_shared_memory(on);
 }
 
-const NOT_BUILT: &[&str] = &[
-    "/v2/systemsharedmemory/status",
-    "/v2/systemsharedmemory/unregister",
-    "/v2/systemsharedmemory/region/{region}/{what}",
-    "/v2/cudasharedmemory/status",
-    "/v2/cudasharedmemory/unregister",
-    "/v2/cudasharedmemory/region/{region}/{what}",
-];
+/// A name may be missing: then all regions are meant, or the handler says that there must be one.
+fn of_shared_memory(on: &mut Routes<'_>) {
+    let api = Api::SharedMemory;
+    for name in ["", "/region/{region}"] {
+        let system = |end: &str| format!("/v2/systemsharedmemory{name}/{end}");
+        on.reads(api, &system("status"), web::get().to(shared_memory::status));
+        on.changes(api, &system("register"), web::post().to(shared_memory::register));
+        on.changes(api, &system("unregister"), web::post().to(shared_memory::unregister));
+        let cuda = |end: &str| format!("/v2/cudasharedmemory{name}/{end}");
+        on.reads(api, &cuda("status"), web::get().to(shared_memory::cuda_status));
+        on.changes(api, &cuda("register"), web::post().to(shared_memory::cuda_register));
+        on.changes(api, &cuda("unregister"), web::post().to(shared_memory::cuda_unregister));
+    }
+}

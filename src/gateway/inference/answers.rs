@@ -69,6 +69,11 @@ impl Answers {
         &self.model
     }
 
+    /// How its outputs get to the client.
+    pub(crate) fn deliveries(&self) -> &Deliveries {
+        &self.deliveries
+    }
+
     /// The next event, its outputs as the client wants them; `None` after all but `Part`.
     pub(crate) async fn next(&mut self, observed: &Observed) -> Option<StreamEvent> {
         if !self.waiting.is_armed() {

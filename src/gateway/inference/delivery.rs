@@ -6,7 +6,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tokio::task::spawn_blocking;
 
-use crate::classify::classify;
+use crate::{
+    classify::classify,
+    shared_memory::{RegionSlice, write},
+};
 use troupe_base::{
     error::{Error, Result},
     model::Model,
@@ -36,12 +39,14 @@ pub enum Encoding {
 }
 
 /// How one output gets to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Delivery {
     /// The tensor, in the response.
     Inline(Encoding),
     /// In the place of the tensor its largest elements as classes, so many of each row.
     Classes(usize, Encoding),
+    /// The tensor, in a region of shared memory; the response only says so.
+    Region(RegionSlice),
 }
 
 impl Delivery {
@@ -53,10 +58,11 @@ impl Delivery {
         }
     }
 
-    /// How what is sent is written.
-    pub fn encoding(self) -> Encoding {
+    /// How what is sent is written; `None` if the response holds none of the tensor.
+    pub fn encoding(&self) -> Option<Encoding> {
         match self {
-            Delivery::Inline(encoding) | Delivery::Classes(_, encoding) => encoding,
+            Delivery::Inline(encoding) | Delivery::Classes(_, encoding) => Some(*encoding),
+            Delivery::Region(_) => None,
         }
     }
 }
@@ -67,34 +73,46 @@ pub struct Deliveries {
     /// Of outputs that `chosen` does not name.
     others: Delivery,
     chosen: SmallVec<[(u16, Delivery); 4]>,
+    /// Where inputs lie: these regions stay registered until the request has ended.
+    inputs: Vec<RegionSlice>,
 }
 
 impl Deliveries {
     /// All outputs whole.
     pub fn inline(encoding: Encoding) -> Deliveries {
-        Deliveries { others: Delivery::Inline(encoding), chosen: SmallVec::new() }
+        Deliveries {
+            others: Delivery::Inline(encoding),
+            chosen: SmallVec::new(),
+            inputs: Vec::new(),
+        }
     }
 
     /// `deliveries` are those of the wanted outputs in their order; if all are wanted, without
     /// being named, they are whole.
-    pub fn new(wanted: &Wanted, deliveries: &[Delivery], encoding: Encoding) -> Deliveries {
+    pub fn new(wanted: &Wanted, deliveries: Vec<Delivery>, encoding: Encoding) -> Deliveries {
         let mut all = Deliveries::inline(encoding);
         if let Wanted::Only(outputs) = wanted {
-            all.chosen.extend(outputs.iter().copied().zip(deliveries.iter().copied()));
+            all.chosen.extend(outputs.iter().copied().zip(deliveries));
         }
         all
     }
 
-    /// How an output gets to the client.
-    pub fn of(&self, output: usize) -> Delivery {
-        let chosen = self.chosen.iter().find(|(index, _)| usize::from(*index) == output);
-        chosen.map_or(self.others, |(_, delivery)| *delivery)
+    /// The same, while the request uses the regions that its inputs lie in.
+    pub fn with_inputs(self, inputs: Vec<RegionSlice>) -> Deliveries {
+        Deliveries { inputs, ..self }
     }
 
-    /// Puts classes in the place of outputs of which they are wanted.
+    /// How an output gets to the client.
+    pub fn of(&self, output: usize) -> &Delivery {
+        let chosen = self.chosen.iter().find(|(index, _)| usize::from(*index) == output);
+        chosen.map_or(&self.others, |(_, delivery)| delivery)
+    }
+
+    /// Puts classes in the place of outputs of which they are wanted, and writes to regions what
+    /// belongs there.
     pub async fn apply(&self, model: &Arc<Model>, response: Response) -> Result<Response> {
         let size: usize = self
-            .classified()
+            .worked_on()
             .filter_map(|(output, _)| Some(response.outputs.get(output)?.as_ref()?.data().len()))
             .sum();
         if size <= MAX_BYTES_ON_THREAD {
@@ -102,23 +120,29 @@ impl Deliveries {
         }
         let (deliveries, model) = (self.clone(), model.clone());
         let replaced = spawn_blocking(move || deliveries.replace(&model, response)).await;
-        replaced.map_err(|_| Error::internal("classifying a big output panicked"))?
+        replaced.map_err(|_| Error::internal("delivering a big output panicked"))?
     }
 
-    /// Outputs to classify, each with the number of classes.
-    fn classified(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.chosen.iter().filter_map(|(output, delivery)| match delivery {
-            Delivery::Classes(count, _) => Some((usize::from(*output), *count)),
-            Delivery::Inline(_) => None,
-        })
+    /// Outputs that do not go to the client as they are.
+    fn worked_on(&self) -> impl Iterator<Item = (usize, &Delivery)> {
+        let chosen = self.chosen.iter().map(|(output, delivery)| (usize::from(*output), delivery));
+        chosen.filter(|(_, delivery)| !matches!(delivery, Delivery::Inline(_)))
     }
 
     fn replace(&self, model: &Model, mut response: Response) -> Result<Response> {
         let is_batched = 0 < model.config.max_batch_size;
-        for (output, count) in self.classified() {
+        for (output, delivery) in self.worked_on() {
             let Some(Some(tensor)) = response.outputs.get_mut(output) else { continue };
-            let labels = model.labels(output).map(|labels| &**labels);
-            *tensor = classify(tensor, is_batched, count, labels)?;
+            match delivery {
+                Delivery::Classes(count, _) => {
+                    let labels = model.labels(output).map(|labels| &**labels);
+                    *tensor = classify(tensor, is_batched, *count, labels)?;
+                }
+                Delivery::Region(slice) => {
+                    write(&model.config.outputs[output].name, tensor, slice)?;
+                }
+                Delivery::Inline(_) => (),
+            }
         }
         Ok(response)
     }
@@ -134,16 +158,17 @@ mod tests {
         let wanted = Wanted::Only([2, 0, 1].into_iter().collect());
         let chosen = [(Bytes, 3), (Text, 0), (Bytes, u64::MAX)];
         let chosen = chosen.map(|(encoding, classes)| Delivery::new(encoding, classes));
-        let deliveries = Deliveries::new(&wanted, &chosen, Text);
-        assert_eq!(deliveries.classified().collect::<Vec<_>>(), [(2, 3), (1, usize::MAX)]);
+        let deliveries = Deliveries::new(&wanted, chosen.to_vec(), Text);
+        let worked_on: Vec<_> = deliveries.worked_on().map(|(output, _)| output).collect();
+        assert_eq!(worked_on, [2, 1]);
         for (output, expected) in [
             (0, Delivery::Inline(Text)),
             (1, Delivery::Classes(usize::MAX, Bytes)),
             (2, Delivery::Classes(3, Bytes)),
             (3, Delivery::Inline(Text)),
         ] {
-            assert_eq!(deliveries.of(output), expected, "output {output}");
+            assert_eq!(*deliveries.of(output), expected, "output {output}");
         }
-        assert_eq!(Deliveries::new(&Wanted::All, &[], Bytes), Deliveries::inline(Bytes));
+        assert_eq!(Deliveries::new(&Wanted::All, Vec::new(), Bytes), Deliveries::inline(Bytes));
     }
 }

@@ -123,19 +123,29 @@ async fn wrong_calls_are_told_why() {
 }
 
 #[actix_web::test]
-async fn what_is_not_built_says_so() {
+async fn shared_memory_is_refused_unless_the_flag_allows_it() {
     let mut server = Server::start().await;
     let it = &mut server.client;
-    let shared = "system shared memory is not supported yet";
-    let status = SystemSharedMemoryStatusRequest::default();
-    fails!(it, system_shared_memory_status, status, Unimplemented, shared);
+    let disabled = "Client shared memory is disabled. Start the server with \
+                    '--allow-client-shm=true' to enable.";
+    let status = it.system_shared_memory_status(SystemSharedMemoryStatusRequest::default()).await;
+    assert_eq!(status.unwrap().into_inner().regions, HashMap::new());
+    let status = SystemSharedMemoryStatusRequest { name: "r".into() };
+    let unknown = "Unable to find system shared memory region: 'r'";
+    fails!(it, system_shared_memory_status, status, NotFound, unknown);
     let register = SystemSharedMemoryRegisterRequest::default();
-    fails!(it, system_shared_memory_register, register, Unimplemented, shared);
+    fails!(it, system_shared_memory_register, register, Unimplemented, disabled);
     let unregister = SystemSharedMemoryUnregisterRequest::default();
-    fails!(it, system_shared_memory_unregister, unregister, Unimplemented, shared);
-    let cuda = "CUDA shared memory is not supported yet";
-    let status = CudaSharedMemoryStatusRequest::default();
-    fails!(it, cuda_shared_memory_status, status, Unimplemented, cuda);
+    fails!(it, system_shared_memory_unregister, unregister, Unimplemented, disabled);
+    let status = it.cuda_shared_memory_status(CudaSharedMemoryStatusRequest::default()).await;
+    assert_eq!(status.unwrap().into_inner().regions, HashMap::new());
+    let status = CudaSharedMemoryStatusRequest { name: "r".into() };
+    let unknown = "Unable to find cuda shared memory region: 'r'";
+    fails!(it, cuda_shared_memory_status, status, NotFound, unknown);
+    let register = CudaSharedMemoryRegisterRequest::default();
+    fails!(it, cuda_shared_memory_register, register, Unimplemented, disabled);
+    let unregister = CudaSharedMemoryUnregisterRequest::default();
+    fails!(it, cuda_shared_memory_unregister, unregister, Unimplemented, disabled);
     let settings = it.log_settings(LogSettingsRequest::default()).await.unwrap().into_inner();
     assert_eq!(settings.settings.len(), 6, "{settings:?}");
 }

@@ -14,6 +14,8 @@ async fn check(cases: &[(&str, &str, u16, &str)]) {
     bench.stop().await;
 }
 
+const DISABLED: &str =
+    "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
 const IN0: &str = r#"{"name":"IN0","datatype":"FP32","shape":[4],"data":[1,2,3,4]}"#;
 const IN1: &str = r#"{"name":"IN1","datatype":"INT32","shape":[2],"data":[1,2]}"#;
 
@@ -47,7 +49,7 @@ async fn envelopes() {
         ("two", &out0(r#""classification":-1"#), 400, "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("two", &out0(r#""classification":1,"shared_memory_region":"r""#), 400, "Output can't set both 'shared_memory_region' and 'classification'"),
         ("two", &out0(r#""binary_data":true,"shared_memory_region":"r""#), 400, "Output can't set both 'shared_memory_region' and 'binary_data'"),
-        ("two", &out0(r#""binary_data":false,"shared_memory_region":"r""#), 501, "shared memory is not supported yet"),
+        ("two", &out0(r#""binary_data":false,"shared_memory_region":"r""#), 501, DISABLED),
         ("two", &out0(r#""binary_data":2"#), 400, "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean"),
     ])
     .await;
@@ -84,7 +86,7 @@ async fn inputs() {
         ("two", &in0(r#""shape":[1.5]"#), 400, "Unable to parse 'shape': attempt to access JSON non-signed-integer as signed-integer"),
         ("two", &in0(r#""shape":[4]"#), 400, &none),
         ("two", &in0(r#""shape":[4],"data":[1,2,3,4],"parameters":{"binary_data_size":16}"#), 400, &two_set),
-        ("two", &in0(r#""shape":[4],"parameters":{"shared_memory_region":"r"}"#), 501, "shared memory is not supported yet"),
+        ("two", &in0(r#""shape":[4],"parameters":{"shared_memory_region":"r"}"#), 501, DISABLED),
         ("two", &in0(r#""shape":[4],"parameters":{"binary_data_size":16}"#), 400, "must specify valid 'Infer-Header-Content-Length' in request header and 'binary_data_size' when passing inputs in binary data format"),
         ("two", &in0(r#""shape":[4],"parameters":{"binary_data_size":-1}"#), 400, "Unable to parse 'binary_data_size': attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ("two", &in0(r#""shape":[-4],"data":[]"#), 400, "invalid shape for input 'IN0': shape [-4] contains one or more invalid dimensions"),
