@@ -41,12 +41,21 @@ const TICKS: &str = "
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
             self.cancelled += 1";
 
+/// Answers with what it got.
+const SAME: &str = "
+    get = pb_utils.get_input_tensor_by_name
+    return [
+        pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
+        for it in requests
+    ]";
+
 /// The models of this project, and some that the scripts in `tests/clients` ask for.
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let id = || native("identity", "x:FP32[-1,2] -> y:FP32[-1,2]");
     let raises = execute("INPUT0:FP32[4] -> y:FP32[4]", "raise ValueError('no luck')");
     let mut repository = Repository::new()
         .with_onnx("densenet_onnx")
+        .with_onnx("simple")
         .with("raises", raises)
         .with("repeats", decoupled(execute(FLOATS, REPEATS)))
         .with("ends_with_last", decoupled(execute(FLOATS, ENDS_WITH_LAST)))
@@ -66,12 +75,22 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
         let signature = format!("x:{dtype}[-1,2] -> y:{dtype}[-1,2]");
         repository.write(&format!("id_{dtype}"), &native("identity", &signature));
     }
+    for dtype in types.split(' ').filter(|it| *it != "BF16") {
+        let signature = format!("x:{dtype}[-1,2] -> y:{dtype}[-1,2]");
+        repository.write(&format!("py_{dtype}"), &execute(&signature, SAME));
+    }
     // Tracing is off, and has somewhere to write if a client turns it on.
     let traces =
         format!("--trace-config=triton,file={}", repository.beside("trace.json").display());
-    let flags =
-        [own_models(), traces, "--model-control-mode=explicit".into(), "--load-model=*".into()];
-    Server::with(repository, &flags.each_ref().map(String::as_str))
+    let models = own_models();
+    let flags = [
+        &models,
+        &traces,
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--allow-client-shm=true",
+    ];
+    Server::with(repository, &flags)
 });
 
 fn own_models() -> String {
@@ -138,6 +157,11 @@ fn both_clients_change_trace_settings() {
 #[test]
 fn both_clients_get_classes() {
     unittest("test_classification");
+}
+
+#[test]
+fn both_clients_hand_tensors_over_in_shared_memory() {
+    unittest("test_shared_memory");
 }
 
 #[test]

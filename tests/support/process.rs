@@ -43,10 +43,11 @@ pub(crate) fn descendants(pid: u32) -> BTreeSet<u32> {
     }
 }
 
-/// Files in shared memory.
+/// Files in shared memory, but for those that tests make as clients.
 pub(crate) fn shared_memory_files() -> BTreeSet<String> {
     let Ok(entries) = fs::read_dir("/dev/shm") else { return BTreeSet::new() };
-    entries.filter_map(|it| it.ok()?.file_name().into_string().ok()).collect()
+    let names = entries.filter_map(|it| it.ok()?.file_name().into_string().ok());
+    names.filter(|it| !it.starts_with("troupe_test_")).collect()
 }
 
 /// Waits until shared memory holds nothing that was not there before.
