@@ -1,16 +1,14 @@
 //! System shared memory in the hands of an attacker: keys, offsets, objects that shrink.
 
 use std::{
-    fs,
-    path::PathBuf,
     sync::{
         LazyLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 use troupe_proto::inference::{
     InferParameter, ModelInferRequest, SystemSharedMemoryRegisterRequest,
@@ -26,6 +24,7 @@ use crate::support::{
     http,
     models::{ensemble, execute},
     native, process,
+    regions::{Object, place, register, request, unregister},
 };
 
 const FLAG: &[&str] = &["--allow-client-shm=true"];
@@ -54,72 +53,6 @@ fn models() -> Repository {
 }
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| Server::with(models(), FLAG));
-
-/// An object of so many bytes, all of them `byte`; it is removed when this is dropped.
-struct Object {
-    key: String,
-    file: fs::File,
-}
-
-impl Object {
-    fn new(size: usize, byte: u8) -> Object {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let key = format!("troupe_test_{}_{}", std::process::id(), NEXT.fetch_add(1, SeqCst));
-        fs::write(path(&key), vec![byte; size]).unwrap();
-        let file = fs::OpenOptions::new().read(true).write(true).open(path(&key)).unwrap();
-        Object { key, file }
-    }
-
-    fn resize(&self, size: u64) {
-        self.file.set_len(size).unwrap();
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        fs::read(path(&self.key)).unwrap()
-    }
-
-    /// Registers all of it under its key.
-    #[track_caller]
-    fn registered(self, server: &Server) -> Object {
-        let size = self.file.metadata().unwrap().len();
-        register(server, &self.key, &json!({"key": self.key, "byte_size": size})).ok();
-        self
-    }
-}
-
-impl Drop for Object {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(path(&self.key));
-    }
-}
-
-fn path(key: &str) -> PathBuf {
-    PathBuf::from("/dev/shm").join(key)
-}
-
-fn register(server: &Server, name: &str, body: &Value) -> crate::support::Answer {
-    server.http.post(&format!("/v2/systemsharedmemory/region/{name}/register"), body)
-}
-
-fn unregister(server: &Server, name: &str) {
-    server.http.post(&format!("/v2/systemsharedmemory/region/{name}/unregister"), "").ok();
-}
-
-fn place(region: &str, offset: u64, size: u64) -> Value {
-    json!({
-        "shared_memory_region": region,
-        "shared_memory_offset": offset,
-        "shared_memory_byte_size": size,
-    })
-}
-
-/// Bytes `x` of a region to `y` in another.
-fn request(shape: u64, input: Value, output: Value) -> Value {
-    json!({
-        "inputs": [{"name": "x", "datatype": "UINT8", "shape": [shape], "parameters": input}],
-        "outputs": [{"name": "y", "parameters": output}],
-    })
-}
 
 #[test]
 fn without_the_flag_every_refusal_names_it() {
@@ -289,8 +222,7 @@ fn cve_2024_0116_a_region_that_is_unregistered_in_use_serves_until_then() {
         gate.let_through(1);
         http::finish(running).ok();
         assert_eq!((listed(), output.bytes()), (0, vec![7; 64]));
-        output.file.set_len(0).unwrap();
-        output.file.set_len(64).unwrap();
+        output.put(&[0; 64]);
         for object in [&input, &output] {
             register(&server, &object.key, &json!({"key": object.key, "byte_size": 64})).ok();
         }
@@ -345,7 +277,7 @@ fn a_client_that_shrinks_its_object_in_the_middle_harms_only_itself() {
     }
     goods.iter().for_each(|it| assert_eq!(it.bytes(), good.bytes()));
     // What is removed is still there for whoever has it open, and for nobody else.
-    fs::remove_file(path(&good.key)).unwrap();
+    good.remove();
     SERVER.infer("chain", &request(SIZE, all(&good), all(&goods[0]))).ok();
     let unable = format!("Unable to open shared memory region: '{}'", good.key);
     register(&SERVER, "new", &json!({"key": good.key, "byte_size": 1})).refuses(500, &unable);
@@ -360,10 +292,7 @@ fn strings_that_change_after_they_were_checked_are_those_that_were_checked() {
     // One string of 60 bytes, over and over turned into one without end.
     let object = Object::new(64, 0);
     let strings = Object::new(64, 0).registered(&SERVER);
-    let put = |length: u32| {
-        use std::os::unix::fs::FileExt;
-        object.file.write_all_at(&length.to_le_bytes(), 0).unwrap();
-    };
+    let put = |length: u32| object.put(&length.to_le_bytes());
     put(60);
     let object_key = object.key.clone();
     register(&SERVER, &object_key, &json!({"key": object_key, "byte_size": 64})).ok();

@@ -9,6 +9,7 @@ pub(crate) mod http;
 pub(crate) mod models;
 pub(crate) mod process;
 pub(crate) mod prometheus;
+pub(crate) mod regions;
 pub(crate) mod repository;
 pub(crate) mod script;
 pub(crate) mod server;
