@@ -1,5 +1,6 @@
 //! The metrics gateway: `GET /metrics` in Prometheus's text format, counters under Triton's names.
 
+mod memory;
 mod models;
 mod render;
 mod steps;
@@ -88,8 +89,8 @@ impl Handler<StopMetrics> for MetricsGateway {
 
 async fn answer(source: Data<(ServerState, Metrics)>) -> HttpResponse {
     let (state, metrics) = &**source;
-    let memory = state.settings.segments.bytes();
-    match render(&state.repository.catalog.load(), metrics, memory) {
+    let (memory, budget) = (state.settings.segments.bytes(), &state.settings.budget);
+    match render(&state.repository.catalog.load(), metrics, memory, budget) {
         Ok(text) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
             .body(text),

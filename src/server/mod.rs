@@ -15,6 +15,7 @@
 //! that threads have in sharded counters, and the allocator. All else is the server's own: models,
 //! workers, shared memory and its limit, metrics, traces, the wait-for graph.
 
+mod allocator;
 mod certificates;
 mod drain;
 mod ending;

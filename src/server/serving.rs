@@ -13,6 +13,7 @@ use tokio::{
 };
 
 use super::{
+    allocator,
     drain::drain,
     ending::Ending,
     listeners::{Addresses, Listeners},
@@ -148,6 +149,7 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     let access = settings::access(options);
     let shared = settings::Shared { budget, segments, connections, access };
     let engines = Engines::new(listeners.open_http(options, &cell, &shared).await?);
+    allocator::watch(engines.all(), &shared.budget);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
     let state = ServerState {
         repository: started.repository,

@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 
 use super::{
     coding::{self, Coding},
+    draining::Undrained,
     limits::SizeLimit,
     refusal::Refusal,
     server_state::charge,
@@ -24,8 +25,6 @@ use troupe_base::{
 };
 
 const MAX_CHUNKS: usize = 65_536;
-/// A refused body is read to its end so that the client sees the answer, up to this.
-const MAX_DRAINED: usize = 1 << 30;
 /// Bodies below this are cheaper to copy to a worker process than to map.
 const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Memory for a whole body is taken once this part of it has arrived: a sixteenth.
@@ -211,17 +210,15 @@ impl BodyBuffer {
     }
 }
 
-/// The refusal of a request, once the rest of its body is read: nobody wants it, but a client reads
-/// no answer before it has sent everything.
-pub(super) async fn drained(payload: &mut Payload, refusal: Refusal) -> Refusal {
-    let mut drained = 0;
-    while !matches!(refusal, Refusal::Chunks)
-        && drained <= MAX_DRAINED
-        && let Some(Ok(chunk)) = payload.next().await
-    {
-        drained += chunk.len();
+/// The refusal of a request, which reads the rest of its body.
+pub(super) fn refuse(payload: Payload, refusal: Refusal) -> Refusal {
+    if matches!(refusal, Refusal::Chunks) {
+        return refusal;
     }
-    refusal
+    match Undrained::of(payload) {
+        Some(rest) => Refusal::Undrained(refusal.into(), rest),
+        None => refusal,
+    }
 }
 
 /// The whole body of a request without tensors, inflated.
@@ -240,6 +237,6 @@ pub(super) async fn receive_all(
     };
     match body {
         Ok(body) => Ok(body.inflated(http.headers(), limit).await?.bytes),
-        Err(refusal) => Err(drained(&mut payload, refusal).await),
+        Err(refusal) => Err(refuse(payload, refusal)),
     }
 }

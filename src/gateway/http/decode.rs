@@ -5,8 +5,9 @@ use std::{borrow::Cow, ops::Range};
 use super::{
     body::Body,
     elements,
-    infer_json::{Envelope, InputJson, OutputJson, Scalar},
+    infer_json::{Envelope, InputJson, OutputJson},
     json,
+    json_values::{self, Scalar},
 };
 use crate::{
     inference::{Deliveries, Delivery, Encoding, InferParams},
@@ -74,11 +75,11 @@ struct InferReader<'a> {
 impl InferReader<'_> {
     fn read(mut self, header: usize) -> Result<InferParams> {
         let text = &self.body.bytes[..header];
-        match json::parse(text) {
+        match json_values::parse(text) {
             Ok(envelope) => self.request(envelope),
             Err(error) => match json::quote_non_finite(text) {
                 Cow::Borrowed(_) => Err(error),
-                Cow::Owned(text) => self.request(json::parse(&text)?),
+                Cow::Owned(text) => self.request(json_values::parse(&text)?),
             },
         }
     }

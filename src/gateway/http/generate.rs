@@ -41,7 +41,7 @@ pub(super) async fn generate(
     let result = whole(&http, &mut payload, &mut observed).await;
     match observe::finish(&mut observed, result) {
         Ok(response) => Ok(response),
-        Err(refusal) => Err(body::drained(&mut payload, refusal).await),
+        Err(refusal) => Err(body::refuse(payload, refusal)),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn generate_stream(
             let refusal = observe::finish(&mut observed, Err(refusal));
             return match refusal {
                 Ok(response) => Ok(response),
-                Err(refusal) => Err(body::drained(&mut payload, refusal).await),
+                Err(refusal) => Err(body::refuse(payload, refusal)),
             };
         }
     };

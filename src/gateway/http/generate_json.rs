@@ -9,8 +9,8 @@ use super::{
     body::Body,
     elements::{self, append, count_flat, read_flat},
     encode::append_parameter,
-    infer_json::{Members, Scalar},
     json,
+    json_values::{self, Members, Scalar},
 };
 use crate::resolve::NamedRequest;
 use troupe_base::{
@@ -30,11 +30,11 @@ type Object<'a> = Members<'a, &'a RawValue>;
 pub(super) fn decode(body: &Body, config: &ModelConfig, limit: usize) -> Result<Request> {
     let (text, charge) = (&body.bytes[..], &body.charge);
     let reader = GenerateReader { config, limit, charge };
-    match json::parse(text) {
+    match json_values::parse(text) {
         Ok(object) => reader.request(object),
         Err(error) => match json::quote_non_finite(text) {
             Cow::Borrowed(_) => Err(error),
-            Cow::Owned(text) => reader.request(json::parse(&text)?),
+            Cow::Owned(text) => reader.request(json_values::parse(&text)?),
         },
     }
 }
@@ -68,7 +68,7 @@ impl GenerateReader<'_> {
 
     /// The members of `parameters` count as if they stood beside it.
     fn nested<'t>(&self, value: &'t RawValue, named: &mut NamedRequest<'t>) -> Result<()> {
-        let object = json::parse(value.get().as_bytes())?;
+        let object = json_values::parse(value.get().as_bytes())?;
         let members = members(object).map_err(|why| {
             Error::invalid(format!("Expected JSON object for keyword: 'parameters': {why}"))
         })?;
@@ -127,7 +127,7 @@ fn members<V>(object: Members<'_, V>) -> Result<Vec<(Cow<'_, str>, V)>, &'static
 }
 
 fn scalar(value: &RawValue) -> Result<Scalar<'_>> {
-    json::parse(value.get().as_bytes())
+    json_values::parse(value.get().as_bytes())
 }
 
 /// The shape of so many elements: the innermost open dimension takes what the fixed ones leave

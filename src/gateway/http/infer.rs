@@ -37,7 +37,7 @@ pub(super) async fn infer(
     let result = answer(&http, &mut payload, &mut observed).await;
     match observe::finish(&mut observed, result) {
         Ok(response) => Ok(response),
-        Err(refusal) => Err(body::drained(&mut payload, refusal).await),
+        Err(refusal) => Err(body::refuse(payload, refusal)),
     }
 }
 

@@ -8,12 +8,16 @@ use actix_web::{
     http::{StatusCode, header},
 };
 
+use super::draining::Undrained;
 use crate::{
     access::{Denied, FOREIGN_PAGE},
     error_details,
     status::status,
 };
-use troupe_base::error::Error;
+use troupe_base::error::{Error, ErrorKind};
+
+/// When a client may try again that was refused for want of memory.
+const RETRY_AFTER_SECS: u32 = 1;
 
 /// Why a request is not answered with what it asked.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub(super) enum Refusal {
     Exiting,
     /// The client may not ask for this.
     Denied(Denied),
+    /// One of the others, of a request whose body has not come to its end.
+    Undrained(Box<Refusal>, Undrained),
 }
 
 impl From<Error> for Refusal {
@@ -49,6 +55,7 @@ impl Refusal {
                 format!("This API is restricted, expecting header '{header}'")
             }
             Refusal::Denied(Denied::ForeignPage) => FOREIGN_PAGE.to_owned(),
+            Refusal::Undrained(refusal, _) => refusal.text(),
         }
     }
 }
@@ -67,14 +74,21 @@ impl ResponseError for Refusal {
             Refusal::Chunks => 400,
             Refusal::Exiting => 503,
             Refusal::Denied(_) => 403,
+            Refusal::Undrained(refusal, _) => return refusal.status_code(),
         };
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn error_response(&self) -> HttpResponse {
+        if let Refusal::Undrained(refusal, rest) = self {
+            return rest.read_during(refusal.error_response());
+        }
         let mut response = HttpResponse::build(self.status_code());
         if matches!(self, Refusal::Coding) {
             response.insert_header((header::ACCEPT_ENCODING, "gzip, deflate"));
+        }
+        if matches!(self, Refusal::Error(error) if error.kind() == ErrorKind::ResourceExhausted) {
+            response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECS));
         }
         if matches!(self, Refusal::Chunks) {
             response.force_close();

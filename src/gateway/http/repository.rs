@@ -7,9 +7,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
 
 use super::{
-    body,
-    infer_json::{Members, Scalar},
-    json, limits,
+    body, json,
+    json_values::{Members, Scalar},
+    limits,
     refusal::Refusal,
     server_state::state,
 };

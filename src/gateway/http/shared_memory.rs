@@ -8,9 +8,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    body,
-    infer_json::{Members, Scalar},
-    json, limits,
+    body, json,
+    json_values::{self, Members, Scalar},
+    limits,
     refusal::Refusal,
     server_state::state,
 };
@@ -136,7 +136,7 @@ pub(super) async fn cuda_unregister(http: HttpRequest) -> Result<HttpResponse, R
 }
 
 fn parse(text: &[u8]) -> Result<RegisterBody<'_>> {
-    if text.is_empty() { Ok(RegisterBody::default()) } else { json::parse(text) }
+    if text.is_empty() { Ok(RegisterBody::default()) } else { json_values::parse(text) }
 }
 
 fn required<'a, 'b>(value: &'a Scalar<'b>, field: &str) -> Result<&'a Scalar<'b>> {

@@ -2,8 +2,11 @@
 
 use prometheus::{TextEncoder, proto::MetricType};
 
-use super::{models, steps};
-use troupe_base::metrics::{Metrics, proto};
+use super::{memory, models, steps};
+use troupe_base::{
+    budget::ByteBudget,
+    metrics::{Metrics, proto},
+};
 use troupe_repository::Catalog;
 
 const PINNED_TOTAL: (&str, &str) =
@@ -15,16 +18,18 @@ const MEMORY: (&str, &str) = (
     "Bytes of shared memory for tensors, in use or kept for reuse, of the server and its workers",
 );
 
-/// The page; `memory` are the bytes of shared memory.
+/// The page; `shared` are the bytes of shared memory.
 pub(super) fn render(
     catalog: &Catalog,
     metrics: &Metrics,
-    memory: usize,
+    shared: usize,
+    budget: &ByteBudget,
 ) -> prometheus::Result<String> {
     let mut families = models::families(catalog, metrics.latencies());
     families.extend(steps::families(catalog, metrics));
+    families.extend(memory::families(budget));
     // There is no such pool: tensors lie in memory that is shared, not pinned.
-    let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, memory)];
+    let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, shared)];
     families.extend(values.map(|((name, help), value)| {
         proto::family(name, help, MetricType::GAUGE, [proto::gauge(Vec::new(), value as f64)])
     }));

@@ -14,6 +14,7 @@ use tokio::{
 use super::*;
 use crate::testing::{self, Nobody};
 use troupe_base::{
+    budget::{ByteBudget, Kind, Reason},
     config::{ServerFeatures, read_text},
     error::Error,
     metrics::LatencyMetrics,
@@ -79,7 +80,7 @@ fn use_it(model: &Model) {
 fn counters_have_tritons_names_labels_and_texts() {
     let model = model();
     use_it(&model);
-    let text = render(&catalog(&model), &Metrics::new(), 0).unwrap();
+    let text = render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited()).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (name, kind, help, value) in [
         (
@@ -149,7 +150,7 @@ fn histograms_and_summaries_are_there_if_asked_for() {
     let metrics = Metrics::with(latencies);
     let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false));
     use_it(&model);
-    let text = render(&catalog(&model), &metrics, 0).unwrap();
+    let text = render(&catalog(&model), &metrics, 0, &ByteBudget::unlimited()).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     let summary = |name: &str, help: &str, value: u64| {
         format!(
@@ -190,7 +191,7 @@ fn sizes_of_executions_are_a_histogram() {
     for rows in [1, 2, 2, 5, 300] {
         model.stats.execution(rows, &Timing::default(), std::time::Instant::now());
     }
-    let text = render(&catalog(&model), &Metrics::new(), 0).unwrap();
+    let text = render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited()).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (line, value) in [
         ("le=\"1\"", 1),
@@ -232,11 +233,19 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
     let series = metrics.step("e", 0, "m");
     series.started(std::time::Instant::now());
     let _waits = series.waits();
-    let text = render(&catalog(&ensemble), &metrics, 7).unwrap();
+    let budget = ByteBudget::new(100);
+    budget.take_beyond(Kind::Tensors, 30);
+    budget.count_refusal(Reason::ModelBytes);
+    let text = render(&catalog(&ensemble), &metrics, 7, &budget).unwrap();
     for line in [
         r#"troupe_ensemble_step_queue_depth{ensemble="e",model="m",step="0"} 2"#,
         r#"troupe_ensemble_step_in_flight{ensemble="e",model="m",step="0"} 1"#,
         "troupe_python_shared_memory_bytes 7",
+        r#"troupe_inflight_bytes{kind="tensors"} 30"#,
+        r#"troupe_inflight_bytes{kind="received"} 0"#,
+        "troupe_inflight_bytes_limit 100",
+        r#"troupe_requests_refused_total{reason="model_bytes"} 1"#,
+        r#"troupe_requests_refused_total{reason="server_bytes"} 0"#,
     ] {
         assert!(text.lines().any(|it| it == line), "no `{line}` in\n{text}");
     }

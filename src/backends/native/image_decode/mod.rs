@@ -37,8 +37,8 @@ use troupe_base::{
     tensor::{DataType, Shape, Tensor},
 };
 
-/// Pictures of today's phones fit, and what a decoder needs for one stays below a GiB.
-const MAX_PIXELS: u32 = 1 << 26;
+/// 100 MB of RGB: pictures of most cameras fit, and few bytes of a file cannot become gigabytes.
+const MAX_PIXELS: u32 = 1 << 25;
 const MAX_BYTES: usize = 64 << 20;
 
 pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
