@@ -17,6 +17,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the address of a Unix socket begins with.
 const UNIX_SOCKET: &str = "unix:";
 
+/// What may be on its way to us unread, and in one frame: large tensors in few parts.
+const STREAM_WINDOW_BYTES: u32 = 8 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+const MAX_FRAME_BYTES: u32 = 1 << 20;
+
 /// Asks over one connection.
 pub(crate) type Client = GrpcInferenceServiceClient<Channel>;
 
@@ -72,7 +77,11 @@ pub(crate) fn endpoint(to: &ConnectionArguments) -> Result<Endpoint, String> {
         ));
     }
     let endpoint = Endpoint::from_shared(target).map_err(|_| wrong())?;
-    let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT);
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES);
     if !is_encrypted {
         return Ok(endpoint);
     }

@@ -1,5 +1,6 @@
 //! What anybody who reaches the ports can do, and what they cannot.
 
+mod grpc_messages;
 mod shared_memory;
 mod tls;
 mod tls_clients;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, BufStream, ReadBuf},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
 };
 use tonic::transport::server::Connected;
@@ -23,11 +23,12 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n`.
 const PREFACE_BYTES: usize = 24;
 
-/// A connection with buffers.
+/// A connection. It has no buffers: HTTP/2 has its own, reads whole frames, and writes large data
+/// from where it lies.
 pub(super) struct GrpcConnection {
     // Before the stream: it goes first.
     guard: ConnectionGuard,
-    stream: BufStream<Transport>,
+    stream: Transport,
     /// Until the preface has come: what is missing of it, and until when.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
     writing: WriteWatch,
@@ -38,7 +39,7 @@ impl GrpcConnection {
     /// `stalled`: how long a client may take nothing of what is sent; zero: for ever. The
     /// connection is one of its thread's as long as it has `of_thread`.
     pub(super) fn new(
-        stream: BufStream<Transport>,
+        stream: Transport,
         guard: ConnectionGuard,
         of_thread: Arc<()>,
         stalled: Duration,

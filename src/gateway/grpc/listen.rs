@@ -13,7 +13,6 @@ use std::{
 use futures_util::stream::{Stream, StreamExt};
 use rustls::ServerConfig;
 use tokio::{
-    io::BufStream,
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::{mpsc, watch},
 };
@@ -33,10 +32,6 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Connections of one thread that are being opened at a time.
 const MAX_OPENING: usize = 1024;
-
-/// HTTP/2 moves 16 KiB at a time: a buffer makes one system call of many frames.
-const READ_BUFFER_BYTES: usize = 128 << 10;
-const WRITE_BUFFER_BYTES: usize = 128 << 10;
 
 /// A bound socket that does not belong to a runtime yet.
 pub(super) struct Listener {
@@ -210,8 +205,7 @@ async fn open(accepted: Accepted, stalled: Duration) -> io::Result<GrpcConnectio
             Transport::tls(TcpStream::from_std(socket)?, config)
         }
     };
-    let stream = BufStream::with_capacity(READ_BUFFER_BYTES, WRITE_BUFFER_BYTES, socket);
-    Ok(GrpcConnection::new(stream, guard, of_thread, stalled))
+    Ok(GrpcConnection::new(socket, guard, of_thread, stalled))
 }
 
 #[cfg(test)]
