@@ -11,14 +11,13 @@ use std::{
     time::Duration,
 };
 
-use clap::Parser;
 use signals::Signals;
 use troupe::server::{Ending, Server};
 use troupe_backends::gpus;
 use troupe_base::config;
 use troupe_draw as draw;
 use troupe_observability::log;
-use troupe_options::{self as options, Command, GraphFormat, Options};
+use troupe_options::{self as options, Command, GraphFormat};
 use troupe_repository as repository;
 use troupe_tools as client;
 
@@ -33,22 +32,19 @@ const WORKERS_GRACE: Duration = Duration::from_millis(200);
 fn main() -> ExitCode {
     // The allocator would get huge pages: 25 MiB more at rest, and nothing the faster for it.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(flag) = options::not_yet(&arguments) {
-        return fail(&format!("`--{flag}` is not supported yet"));
-    }
-    let options = match Options::try_parse() {
+    let arguments = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned());
+    let arguments: Vec<String> = arguments.collect();
+    let options = match options::parse(&arguments) {
         Ok(options) => options,
-        Err(error) => {
-            // Help and version are no mistakes.
-            let code = match arguments.first() {
-                _ if !error.use_stderr() => ExitCode::SUCCESS,
-                Some(command) if command == "replay" => ExitCode::from(NOT_REPLAYED),
-                _ => ExitCode::FAILURE,
-            };
-            // Nothing can be done about a closed terminal.
-            let _ = error.print();
-            return code;
+        Err(none) if none.is_mistake => {
+            let code = fail(&none.text);
+            let is_replay = arguments.first().is_some_and(|it| it == "replay");
+            return if is_replay { ExitCode::from(NOT_REPLAYED) } else { code };
+        }
+        // Help or the version; nothing can be done about a closed terminal.
+        Err(none) => {
+            let _ = print(&none.text);
+            return ExitCode::SUCCESS;
         }
     };
     match options.command {

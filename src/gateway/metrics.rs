@@ -1,11 +1,12 @@
 //! The metrics gateway: `GET /metrics` in Prometheus's text format, counters under Triton's names.
 
+mod health;
 mod memory;
 mod models;
 mod render;
 mod steps;
 
-use std::io;
+use std::{io, sync::Arc};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_web::{
@@ -38,12 +39,14 @@ impl MetricsGateway {
     ) -> io::Result<(Addr<MetricsGateway>, Vec<ListenAddress>)> {
         let source = Data::new((state.clone(), metrics.clone()));
         let pages = state.clone();
+        let was_ready = Arc::default();
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
                 .wrap_fn(connections::mark_busy)
                 .app_data(source.clone())
                 .service(methods)
+                .configure(|app| health::configure(app, &pages, &was_ready))
                 .configure(|app| dashboard::configure(app, &pages))
         })
         .on_connect(connections::admit(state.settings.connections.clone()))
@@ -88,13 +91,18 @@ impl Handler<StopMetrics> for MetricsGateway {
 }
 
 async fn answer(source: Data<(ServerState, Metrics)>) -> HttpResponse {
-    let (state, metrics) = &**source;
-    let (memory, budget) = (state.settings.segments.bytes(), &state.settings.budget);
-    match render(&state.repository.catalog.load(), metrics, memory, budget) {
-        Ok(text) => HttpResponse::Ok()
+    // Of many models it takes a while, and this thread also says whether the server lives.
+    let rendered = web::block(move || {
+        let (state, metrics) = &**source;
+        let (memory, budget) = (state.settings.segments.bytes(), &state.settings.budget);
+        render(&state.repository.catalog.load(), metrics, memory, budget)
+    });
+    match rendered.await {
+        Ok(Ok(text)) => HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "text/plain; charset=utf-8"))
             .body(text),
-        Err(error) => HttpResponse::InternalServerError().body(error.to_string()),
+        Ok(Err(error)) => HttpResponse::InternalServerError().body(error.to_string()),
+        Err(_) => HttpResponse::ServiceUnavailable().body("no thread is left for the metrics"),
     }
 }
 

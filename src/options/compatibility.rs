@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::switch;
+
 /// Flags of tritonserver that troupe does not need: accepted, with a warning in the log.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Accepted without effect")]
@@ -84,12 +86,24 @@ pub const NOT_YET: &[&str] = &[
     "vertex-ai-thread-count",
 ];
 
-/// The first flag among `arguments` that is not supported yet.
-pub fn not_yet(arguments: &[String]) -> Option<&'static str> {
-    let named = |argument: &String| {
-        let flag = argument.strip_prefix("--")?;
-        let flag = flag.split('=').next().unwrap_or(flag);
-        NOT_YET.iter().find(|it| **it == flag).copied()
-    };
-    arguments.iter().find_map(named)
+/// Does this value of such a flag ask for nothing that is missing?
+pub(crate) fn is_harmless(flag: &str, value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    match flag {
+        "allow-client-shm" | "allow-sagemaker" | "allow-vertex-ai" | "model-namespacing" => {
+            switch(&value) == Ok(false)
+        }
+        "rate-limit" => value == "off",
+        "response-cache-byte-size" => value == "0",
+        // There is no mode that polls.
+        "repository-poll-secs" => value.parse::<u32>().is_ok(),
+        // Of services that are not allowed.
+        "sagemaker-port"
+        | "sagemaker-safe-port-range"
+        | "sagemaker-thread-count"
+        | "vertex-ai-default-model"
+        | "vertex-ai-port"
+        | "vertex-ai-thread-count" => !value.is_empty(),
+        _ => false,
+    }
 }

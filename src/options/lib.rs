@@ -1,5 +1,6 @@
 //! The command line: Triton's flags, and a few of ours.
 
+mod arguments;
 mod bench;
 mod compatibility;
 mod connection;
@@ -16,13 +17,14 @@ mod tap;
 mod tls;
 mod trace;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, num::ParseIntError, path::PathBuf};
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 pub use self::{
+    arguments::{NoOptions, parse},
     bench::{BenchArguments, Levels, MAX_IN_FLIGHT},
-    compatibility::{NOT_YET, WithoutEffect, not_yet},
+    compatibility::{NOT_YET, WithoutEffect},
     connection::ConnectionArguments,
     dashboard::Dashboard,
     infer::InferArguments,
@@ -37,6 +39,9 @@ pub use self::{
     tls::{PemFile, TlsArguments, TlsFiles},
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
 };
+
+/// Models that are loaded at the same time, at most.
+const MAX_LOAD_THREADS: u32 = 256;
 
 /// A model server for ensembles; takes the flags of tritonserver.
 #[derive(Debug, Parser)]
@@ -130,7 +135,7 @@ pub struct Serve {
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub exit_on_error: bool,
     /// Seconds that requests in flight may take at shutdown
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value = "30", value_parser = not_negative)]
     pub exit_timeout_secs: u64,
     /// Log a warning about a model whose oldest request made no progress for so many seconds; 0:
     /// never
@@ -140,7 +145,7 @@ pub struct Serve {
     #[arg(long, default_value = "triton")]
     pub id: String,
     /// Models loaded at the same time
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, default_value = "4", value_parser = load_threads)]
     pub model_load_thread_count: u32,
     /// Retries after a failed load
     #[arg(long, default_value_t = 0)]
@@ -229,8 +234,18 @@ fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(format!("expected true or false, got `{text}`")),
+        _ => Err(format!("invalid value for bool option: {text}")),
     }
+}
+
+/// Less than nothing is nothing, as in Triton.
+fn not_negative(text: &str) -> Result<u64, ParseIntError> {
+    text.parse::<i64>().map(|it| u64::try_from(it).unwrap_or(0))
+}
+
+/// At least one, as in Triton, and at most as many as are of use.
+fn load_threads(text: &str) -> Result<u32, ParseIntError> {
+    text.parse::<u32>().map(|it| it.clamp(1, MAX_LOAD_THREADS))
 }
 
 fn provision(text: &str) -> Result<bool, String> {
@@ -242,7 +257,7 @@ fn provision(text: &str) -> Result<bool, String> {
 }
 
 fn control_mode(text: &str) -> Result<ControlMode, String> {
-    match text {
+    match &*text.to_ascii_lowercase() {
         "none" => Ok(ControlMode::None),
         "explicit" => Ok(ControlMode::Explicit),
         "poll" => Err("`poll` is not supported yet; use `none` or `explicit`".to_owned()),
@@ -301,12 +316,5 @@ mod tests {
             let error = serve(&arguments).unwrap_err();
             assert!(error.contains(expected), "{arguments:?}: {error}");
         }
-    }
-
-    #[test]
-    fn flags_not_built_yet_are_known() {
-        let flags = |it: &str| not_yet(&[it.to_owned()]);
-        assert_eq!(flags("--cache-config=local,size=1"), Some("cache-config"));
-        assert_eq!(flags("--http-port=1"), None);
     }
 }

@@ -50,6 +50,10 @@ pub struct ListenerArguments {
     /// Which endpoints ask for a header.
     #[command(flatten)]
     pub restricted: Restricted,
+    /// Take files in load requests, which are code that runs here [default: true where a port
+    /// listens on loopback or a Unix socket only]
+    #[arg(long, value_parser = switch)]
+    pub allow_load_overrides: Option<bool>,
     /// Connections at a time, over all ports [default: three quarters of the descriptors that the
     /// process may have]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -124,8 +128,24 @@ fn input_size(text: &str) -> Result<usize, String> {
     }
 }
 
+impl ListenerArguments {
+    /// May loads that come to this address bring files?
+    pub fn takes_files(&self, address: &str) -> bool {
+        self.allow_load_overrides.unwrap_or_else(|| is_local(address))
+    }
+}
+
+/// Can nobody outside this machine reach it?
+fn is_local(address: &str) -> bool {
+    let is_loopback = |it: std::net::IpAddr| it.to_canonical().is_loopback();
+    address.starts_with(UNIX_SOCKET)
+        || address.eq_ignore_ascii_case("localhost")
+        || address.trim_matches(['[', ']']).parse().is_ok_and(is_loopback)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::is_local;
     use clap::Parser;
 
     use crate::Options;
@@ -168,5 +188,25 @@ mod tests {
         let missing = problem(&files[..1]).unwrap();
         assert_eq!(missing, "Error: --grpc-use-ssl requires --grpc-server-cert");
         assert_eq!(problem(&["--grpc-use-ssl=true", "--allow-grpc=false"]), None);
+    }
+
+    #[test]
+    fn only_who_is_on_this_machine_may_bring_files_unless_it_is_said() {
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("[::1]", true),
+            ("::ffff:127.0.0.1", true),
+            ("LocalHost", true),
+            ("unix:/tmp/a", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("10.0.0.1", false),
+            ("localhost.evil.example", false),
+            ("", false),
+        ] {
+            assert_eq!(is_local(address), expected, "{address}");
+        }
     }
 }

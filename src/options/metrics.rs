@@ -15,7 +15,7 @@ pub struct MetricsArguments {
     #[arg(long, value_parser = switch, default_value = "true", action = ArgAction::Set)]
     pub allow_cpu_metrics: bool,
     /// Milliseconds between samples of GPUs and CPU
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value = "2000", value_parser = interval)]
     pub metrics_interval_ms: u64,
     /// `<setting>=<value>`, may be given more than once: `counter_latencies` (true),
     /// `histogram_latencies` and `summary_latencies` (false), and
@@ -46,12 +46,25 @@ fn setting(text: &str) -> Result<MetricsSetting, String> {
         return Err(format());
     }
     Ok(match name {
-        "counter_latencies" => MetricsSetting::CounterLatencies(switch(value)?),
-        "histogram_latencies" => MetricsSetting::HistogramLatencies(switch(value)?),
-        "summary_latencies" => MetricsSetting::SummaryLatencies(switch(value)?),
+        "counter_latencies" => MetricsSetting::CounterLatencies(is_on(value)?),
+        "histogram_latencies" => MetricsSetting::HistogramLatencies(is_on(value)?),
+        "summary_latencies" => MetricsSetting::SummaryLatencies(is_on(value)?),
         "summary_quantiles" => MetricsSetting::SummaryQuantiles(value.to_owned()),
         _ => MetricsSetting::Other(text.to_owned()),
     })
+}
+
+fn is_on(value: &str) -> Result<bool, String> {
+    switch(value).map_err(|_| format!("expected true or false, got `{value}`"))
+}
+
+/// Milliseconds, which Triton takes with a fraction; at least one.
+fn interval(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(millis) if (1.0..=f64::from(u32::MAX)).contains(&millis) => Ok(millis as u64),
+        Ok(_) => Err(format!("Provided option value is out of bound. Got {text}")),
+        Err(_) => Err(format!("Invalid option value. Got {text}")),
+    }
 }
 
 #[cfg(test)]

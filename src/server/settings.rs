@@ -95,10 +95,17 @@ pub(super) fn stalled(options: &Serve) -> Duration {
 /// Who may ask for what, over HTTP and over gRPC.
 pub(super) fn access(options: &Serve) -> [Arc<Access>; 2] {
     let token = PageToken::default();
-    let restricted = &options.listeners.restricted;
-    [&restricted.http_restricted_api, &restricted.grpc_restricted_protocol].map(|groups| {
-        Arc::new(Access { restrictions: Restrictions::new(groups), token: token.clone() })
-    })
+    let listeners = &options.listeners;
+    let restricted = &listeners.restricted;
+    let access = |groups, address| {
+        let refuses_files = !listeners.takes_files(address);
+        let restrictions = Restrictions::new(groups);
+        Arc::new(Access { restrictions, token: token.clone(), refuses_files })
+    };
+    [
+        access(&restricted.http_restricted_api, &listeners.http_address),
+        access(&restricted.grpc_restricted_protocol, &listeners.grpc_address),
+    ]
 }
 
 /// For the gateways.

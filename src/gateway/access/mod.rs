@@ -1,14 +1,17 @@
 //! Who may ask for what: restricted APIs, and requests that web pages of other origins send.
 
+mod guard;
 mod origin;
 mod restrictions;
 
 use std::sync::Arc;
 
 pub use self::{
+    guard::guard,
     origin::{PAGE_TOKEN_HEADER, PageToken},
     restrictions::Restrictions,
 };
+use troupe_base::error::{Error, Result};
 use troupe_options::Api;
 
 /// What a request does, as far as access is concerned.
@@ -40,9 +43,22 @@ pub struct Access {
     pub restrictions: Restrictions,
     /// What our own page says.
     pub token: PageToken,
+    /// Requests of loads may bring no files: they would be code that runs here.
+    pub refuses_files: bool,
 }
 
 impl Access {
+    /// May a load bring so many files along?
+    pub fn check_files(&self, count: usize) -> Result<()> {
+        if count == 0 || !self.refuses_files {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "files in load requests ('file:' parameters) are refused: start the server with \
+             --allow-load-overrides=true to take them",
+        ))
+    }
+
     /// Is there anything to look at?
     pub fn is_guarded(&self, endpoint: Endpoint) -> bool {
         endpoint.changes || self.restrictions.of(endpoint.api).is_some()
@@ -53,7 +69,7 @@ impl Access {
         &self,
         endpoint: Endpoint,
         header: impl Fn(&str) -> Option<&'a [u8]>,
-    ) -> Result<(), Denied> {
+    ) -> std::result::Result<(), Denied> {
         self.restrictions.check(endpoint.api, &header)?;
         if endpoint.changes && self.token.is_foreign_page(header) {
             return Err(Denied::ForeignPage);

@@ -11,19 +11,24 @@ mod page;
 mod tests;
 
 use actix_web::{
-    HttpResponse,
+    HttpResponse, Route,
     http::{StatusCode, header},
     web::{self, Data},
 };
 use serde::Deserialize;
 
 use self::page::{Page, PageUpdate};
-use super::{ServerState, status::status};
+use super::{
+    ServerState,
+    access::{Endpoint, guard},
+    status::status,
+};
 use troupe_base::{
     error::{Error, Result},
     model::parse_version,
 };
 use troupe_draw as draw;
+use troupe_options::Api;
 
 /// Scripts and styles come from here, and what looks like one in a name is none.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; \
@@ -38,14 +43,24 @@ pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
     if !state.settings.allow_dashboard {
         return;
     }
-    app.app_data(Data::new(state.clone()))
-        .service(web::resource("/").get(index_page))
-        .service(web::resource("/changes").get(index_changes))
-        .service(web::resource("/dashboard.js").get(script))
-        .service(web::resource("/dashboard.css").get(style));
+    app.app_data(Data::new(state.clone()));
+    let access = &state.settings.http_access;
+    let endpoint = Endpoint { api: Api::Troupe, changes: false };
+    let mut on = |path: &str, route: Route| {
+        let resource = web::resource(path).route(route);
+        if access.is_guarded(endpoint) {
+            app.service(resource.wrap_fn(guard(access.clone(), endpoint)));
+        } else {
+            app.service(resource);
+        }
+    };
+    on("/", web::get().to(index_page));
+    on("/changes", web::get().to(index_changes));
+    on("/dashboard.js", web::get().to(script));
+    on("/dashboard.css", web::get().to(style));
     for kind in ["ensemble", "model"] {
-        app.service(web::resource(format!("/{kind}/{{name}}")).get(model_page))
-            .service(web::resource(format!("/{kind}/{{name}}/changes")).get(model_changes));
+        on(&format!("/{kind}/{{name}}"), web::get().to(model_page));
+        on(&format!("/{kind}/{{name}}/changes"), web::get().to(model_changes));
     }
 }
 
@@ -61,7 +76,7 @@ impl PageQuery {
 }
 
 async fn index_page(state: Data<ServerState>) -> HttpResponse {
-    html(StatusCode::OK, &index::page(&state))
+    html(&state, StatusCode::OK, &index::page(&state))
 }
 
 async fn index_changes(state: Data<ServerState>) -> HttpResponse {
@@ -75,8 +90,8 @@ async fn model_page(
 ) -> HttpResponse {
     let page = query.version().and_then(|version| model::page(&state, &name, version));
     match page {
-        Ok(page) => html(StatusCode::OK, &page),
-        Err(error) => html(code(&error), &model::missing(&state, &name, &error)),
+        Ok(page) => html(&state, StatusCode::OK, &page),
+        Err(error) => html(&state, code(&error), &model::missing(&state, &name, &error)),
     }
 }
 
@@ -99,8 +114,9 @@ async fn style() -> HttpResponse {
     response(StatusCode::OK, "text/css; charset=utf-8").body(draw::style() + STYLE)
 }
 
-fn html(code: StatusCode, page: &Page) -> HttpResponse {
-    response(code, "text/html; charset=utf-8").body(page.html())
+fn html(state: &ServerState, code: StatusCode, page: &Page) -> HttpResponse {
+    response(code, "text/html; charset=utf-8")
+        .body(page.html(state.settings.http_access.token.text()))
 }
 
 fn json(update: &PageUpdate) -> HttpResponse {

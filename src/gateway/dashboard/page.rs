@@ -34,7 +34,8 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
                     %3Ccircle cx='12' cy='8' r='2.5'/%3E%3Ccircle cx='4' cy='12' r='2.5'/%3E%3C/g%3E%3C/svg%3E";
 
 impl Page {
-    pub(super) fn html(&self) -> String {
+    /// `token` tells the server that it is this page which asks.
+    pub(super) fn html(&self, token: &str) -> String {
         let [title, server, changes] =
             [&self.title, &self.server, &self.changes].map(|it| escape_markup(it));
         let Page { structure, body, .. } = self;
@@ -48,7 +49,8 @@ impl Page {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <meta name=\"troupe-page-token\" content=\"{token}\">\n<title>{title}</title>\n\
              <link rel=\"icon\" href=\"{ICON}\">\n\
              <link rel=\"stylesheet\" href=\"/dashboard.css\">\n\
              <script src=\"/dashboard.js\" defer></script>\n{refresh}\n</head>\n\

@@ -67,7 +67,7 @@ fn holds(html: &str, parts: &[&str]) {
 
 #[test]
 fn the_first_page_lists_models_with_their_state() {
-    let html = index::page(&state(&model())).html();
+    let html = index::page(&state(&model())).html("");
     let name = "&lt;script&gt;alert(&#39;m&#39;)&lt;/script&gt;&quot;&amp;";
     let address = "/model/%3Cscript%3Ealert%28%27m%27%29%3C%2Fscript%3E%22%26?version=7";
     holds(
@@ -89,7 +89,7 @@ fn a_models_page_has_a_picture_numbers_and_the_last_error() {
     let state = state(&model);
     let error = troupe_base::error::Error::internal("<i>boom</i>\n  at \"line\" 2");
     model.stats.recent.ended(Some(&error), Duration::ZERO, Instant::now());
-    let html = model::page(&state, NAME, None).unwrap().html();
+    let html = model::page(&state, NAME, None).unwrap().html("");
     holds(
         &html,
         &[
@@ -119,12 +119,12 @@ fn a_models_page_has_a_picture_numbers_and_the_last_error() {
 fn a_model_that_is_not_ready_says_why() {
     let state = state(&model());
     let error = model::page(&state, "down", None).err().unwrap();
-    let html = model::missing(&state, "down", &error).html();
+    let html = model::missing(&state, "down", &error).html("");
     holds(&html, &["has no available versions", "&lt;u&gt;no weights&lt;/u&gt;"]);
     assert!(!html.contains("http-equiv"), "{html}");
     let error = model::page(&state, "<i>", Some(1)).err().unwrap();
     assert_eq!(error.to_string(), "Request for unknown model: '<i>' is not found");
-    holds(&model::missing(&state, "<i>", &error).html(), &["&#39;&lt;i&gt;&#39; is not found"]);
+    holds(&model::missing(&state, "<i>", &error).html(""), &["&#39;&lt;i&gt;&#39; is not found"]);
 }
 
 #[test]

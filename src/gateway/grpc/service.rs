@@ -82,6 +82,7 @@ impl Inference {
         repository::check_repository(&request.repository_name)?;
         state.lifecycle.check_serving()?;
         let overrides = repository::overrides(request.parameters)?;
+        state.settings.grpc_access.check_files(overrides.files.len())?;
         state.repository.control.load(request.model_name, overrides).await?;
         Ok(RepositoryModelLoadResponse {})
     }

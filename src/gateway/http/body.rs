@@ -9,12 +9,12 @@ use actix_web::{
     web,
 };
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 
 use super::{
     coding::{self, Coding},
     draining::Undrained,
     limits::SizeLimit,
+    pace::Pace,
     refusal::Refusal,
     server_state::charge,
 };
@@ -108,7 +108,8 @@ pub(super) async fn receive(
     let mut hold = plan.charge.hold(Kind::Received);
     let mut buffer = BodyBuffer::First;
     let mut chunks = 0;
-    while let Some(chunk) = payload.next().await {
+    let mut pace = Pace::of(http);
+    while let Some(chunk) = pace.next(payload).await? {
         let chunk = chunk.map_err(|error| truncated(&error, length, hold.bytes()))?;
         hold.grow(chunk.len())?;
         chunks += usize::from(is_chunked);
@@ -212,7 +213,7 @@ impl BodyBuffer {
 
 /// The refusal of a request, which reads the rest of its body.
 pub(super) fn refuse(payload: Payload, refusal: Refusal) -> Refusal {
-    if matches!(refusal, Refusal::Chunks) {
+    if matches!(refusal, Refusal::Chunks | Refusal::Slow) {
         return refusal;
     }
     match Undrained::of(payload) {

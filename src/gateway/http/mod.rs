@@ -1,7 +1,6 @@
 //! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's
 //! threads.
 
-pub(crate) mod access;
 mod body;
 #[doc(hidden)]
 pub mod codec;
@@ -22,6 +21,7 @@ mod limits;
 mod logging;
 mod metadata;
 mod observe;
+mod pace;
 mod refusal;
 mod repository;
 mod routes;

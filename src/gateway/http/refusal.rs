@@ -9,11 +9,7 @@ use actix_web::{
 };
 
 use super::draining::Undrained;
-use crate::{
-    access::{Denied, FOREIGN_PAGE},
-    error_details,
-    status::status,
-};
+use crate::{error_details, status::status};
 use troupe_base::error::{Error, ErrorKind};
 
 /// When a client may try again that was refused for want of memory.
@@ -30,8 +26,8 @@ pub(super) enum Refusal {
     Chunks,
     /// The process is about to end.
     Exiting,
-    /// The client may not ask for this.
-    Denied(Denied),
+    /// The body does not go on, or too slowly.
+    Slow,
     /// One of the others, of a request whose body has not come to its end.
     Undrained(Box<Refusal>, Undrained),
 }
@@ -51,10 +47,7 @@ impl Refusal {
                                 Send fewer or larger HTTP chunks."
                 .to_owned(),
             Refusal::Exiting => "Server exiting".to_owned(),
-            Refusal::Denied(Denied::Restricted(header)) => {
-                format!("This API is restricted, expecting header '{header}'")
-            }
-            Refusal::Denied(Denied::ForeignPage) => FOREIGN_PAGE.to_owned(),
+            Refusal::Slow => "the request's body came too slowly".to_owned(),
             Refusal::Undrained(refusal, _) => refusal.text(),
         }
     }
@@ -73,7 +66,7 @@ impl ResponseError for Refusal {
             Refusal::Coding => 501,
             Refusal::Chunks => 400,
             Refusal::Exiting => 503,
-            Refusal::Denied(_) => 403,
+            Refusal::Slow => 408,
             Refusal::Undrained(refusal, _) => return refusal.status_code(),
         };
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -90,7 +83,7 @@ impl ResponseError for Refusal {
         if matches!(self, Refusal::Error(error) if error.kind() == ErrorKind::ResourceExhausted) {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECS));
         }
-        if matches!(self, Refusal::Chunks) {
+        if matches!(self, Refusal::Chunks | Refusal::Slow) {
             response.force_close();
         }
         response.content_type("application/json").body(match self {

@@ -53,6 +53,7 @@ pub(super) async fn load(
     state.lifecycle.check_serving()?;
     // Files may be big, and decoding them is not what this thread is for.
     let overrides = limits::off_thread(text.len(), move || overrides(&text)).await?;
+    state.settings.http_access.check_files(overrides.files.len())?;
     let name = http.match_info().query("model").to_owned();
     finish(state.repository.control.load(name, overrides)).await
 }

@@ -9,10 +9,10 @@ use actix_web::{
 };
 
 use super::{
-    access, generate, graph, health, infer, logging, metadata, refusal, repository, shared_memory,
-    tap, trace,
+    generate, graph, health, infer, logging, metadata, refusal, repository, shared_memory, tap,
+    trace,
 };
-use crate::access::{Access, Endpoint};
+use crate::access::{Access, Endpoint, guard};
 use troupe_options::Api;
 
 /// Adds resources; each says to which group it belongs, and whether it changes anything.
@@ -36,7 +36,7 @@ impl Routes<'_> {
         let resource = routes.into_iter().fold(resource, |resource, it| resource.route(it));
         if self.access.is_guarded(endpoint) {
             // Also for methods that it does not have.
-            self.app.service(resource.wrap_fn(access::guard(self.access.clone(), endpoint)));
+            self.app.service(resource.wrap_fn(guard(self.access.clone(), endpoint)));
         } else {
             self.app.service(resource);
         }

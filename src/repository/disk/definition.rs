@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, hash_map::DefaultHasher},
     fs,
     hash::{Hash, Hasher},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
@@ -17,6 +17,11 @@ use troupe_base::config::{self, Draft, ModelConfig, Problem, SourceMap};
 use troupe_proto::inference::{
     ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
+
+/// The parameter of Python models that names their environment.
+const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
+/// What stands for the model's folder in it.
+const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 
 /// One model as it was found at one moment.
 pub(crate) struct Definition {
@@ -102,8 +107,12 @@ pub(crate) fn read(
             let mut hasher = DefaultHasher::new();
             (stamp, json).hash(&mut hasher);
             stamp = hasher.finish();
-            config::read_json(json, "config")
-                .map_err(|problems| LoadFailure::Refused(texts(&problems)))?
+            let draft = config::read_json(json, "config")
+                .map_err(|problems| LoadFailure::Refused(texts(&problems)))?;
+            if overrides.files.is_empty() {
+                check_environment(&draft, || read_config(settings, &model_dir, name))?;
+            }
+            draft
         }
         None => read_config(settings, &model_dir, name)?,
     };
@@ -122,6 +131,27 @@ pub(crate) fn read(
         content: content(settings, draft)?,
         _overlay: overlay,
     })
+}
+
+/// A client that only sends a config chooses no environment of this machine but the model's own.
+fn check_environment(
+    asked: &Draft,
+    on_disk: impl FnOnce() -> Result<Draft, LoadFailure>,
+) -> Result<(), LoadFailure> {
+    let environment =
+        |draft: &Draft| draft.proto.parameters.get(ENVIRONMENT).map(|it| it.string_value.clone());
+    let Some(path) = environment(asked) else { return Ok(()) };
+    let is_inside = path.strip_prefix(MODEL_DIRECTORY).is_some_and(|rest| {
+        let climbs = |it: Component<'_>| !matches!(it, Component::Normal(_) | Component::CurDir);
+        !Path::new(rest.trim_start_matches('/')).components().any(climbs)
+    });
+    if is_inside || on_disk().is_ok_and(|draft| environment(&draft).as_deref() == Some(&*path)) {
+        return Ok(());
+    }
+    Err(LoadFailure::Refused(format!(
+        "{ENVIRONMENT} '{path}' of the config in a load request is neither in the model's folder \
+         ({MODEL_DIRECTORY}/…) nor that of the config on disk"
+    )))
 }
 
 /// The config file of a model, if it has one.

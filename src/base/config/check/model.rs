@@ -28,6 +28,7 @@ pub(in crate::config) fn check(
     if proto.name.is_empty() {
         report.add("name", "model configuration must specify 'name'");
     }
+    model_file(&proto, &mut report);
     platform(&proto, &mut report);
     let max_batch_size = max_batch_size(&proto, &mut report);
     let version_policy = version_policy(&proto, &mut report);
@@ -71,6 +72,18 @@ pub(in crate::config) fn check(
         source_map,
         proto,
     })
+}
+
+/// Named from the folder of a version, which lies in the model's.
+fn model_file(proto: &inference::ModelConfig, report: &mut ConfigReport<'_>) {
+    let name = &proto.default_model_filename;
+    if name.starts_with('/') || !tensors::stays_inside(&format!("1/{name}")) {
+        let text = format!(
+            "default_model_filename '{name}' of model '{}' is outside model directory",
+            proto.name
+        );
+        report.add("default_model_filename", text);
+    }
 }
 
 fn platform(config: &inference::ModelConfig, report: &mut ConfigReport<'_>) {

@@ -1,20 +1,19 @@
-//! Lets requests pass that may ask for what they ask, before anything else looks at them.
+//! The guard in front of HTTP endpoints: refuses what `Access` does, before anything else looks.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use actix_web::{
-    Error,
+    Error, HttpResponse,
     body::{EitherBody, MessageBody},
     dev::{Service, ServiceRequest, ServiceResponse},
 };
 
-use super::refusal::Refusal;
-use crate::access::{Access, Endpoint};
+use super::{Access, Denied, Endpoint, FOREIGN_PAGE};
 
 type Answer<B> = Pin<Box<dyn Future<Output = Result<ServiceResponse<B>, Error>>>>;
 
 /// A middleware that refuses what `access` does.
-pub(crate) fn guard<S, B>(
+pub fn guard<S, B>(
     access: Arc<Access>,
     endpoint: Endpoint,
 ) -> impl Fn(ServiceRequest, &S) -> Answer<EitherBody<B>> + Clone
@@ -26,10 +25,20 @@ where
     move |request, service| {
         let header = |name: &str| request.headers().get(name).map(|it| it.as_bytes());
         if let Err(denied) = access.check(endpoint, header) {
-            let refused = request.error_response(Refusal::Denied(denied));
+            let refused = request.into_response(refusal(&denied));
             return Box::pin(async move { Ok(refused.map_into_right_body()) });
         }
         let call = service.call(request);
         Box::pin(async move { Ok(call.await?.map_into_left_body()) })
     }
+}
+
+fn refusal(denied: &Denied) -> HttpResponse {
+    let text = match denied {
+        Denied::Restricted(header) => {
+            format!("This API is restricted, expecting header '{header}'")
+        }
+        Denied::ForeignPage => FOREIGN_PAGE.to_owned(),
+    };
+    HttpResponse::Forbidden().json(serde_json::json!({ "error": text }))
 }

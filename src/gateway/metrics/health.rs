@@ -1,0 +1,74 @@
+//! Health on the metrics port, whose thread serves no inference: a busy server is not taken for dead.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use actix_web::{
+    HttpResponse, Route,
+    web::{self, Data},
+};
+use tokio::time::timeout;
+
+use crate::{
+    ServerState,
+    access::{Endpoint, guard},
+};
+use troupe_options::Api;
+
+/// Models whose own code says whether they are ready have so long; then the last answer stands.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What is asked, and what was answered last.
+struct HealthSource {
+    state: ServerState,
+    was_ready: Arc<AtomicBool>,
+}
+
+/// Adds `/v2/health/live` and `/v2/health/ready`, as the HTTP port has them.
+pub(super) fn configure(
+    app: &mut web::ServiceConfig,
+    state: &ServerState,
+    was_ready: &Arc<AtomicBool>,
+) {
+    app.app_data(Data::new(HealthSource { state: state.clone(), was_ready: was_ready.clone() }));
+    let access = &state.settings.http_access;
+    let endpoint = Endpoint { api: Api::Health, changes: false };
+    let mut on = |path: &str, route: Route| {
+        let resource = web::resource(path).route(route);
+        if access.is_guarded(endpoint) {
+            app.service(resource.wrap_fn(guard(access.clone(), endpoint)));
+        } else {
+            app.service(resource);
+        }
+    };
+    on("/v2/health/live", web::get().to(live));
+    on("/v2/health/ready", web::get().to(ready));
+}
+
+async fn live(health: Data<HealthSource>) -> HttpResponse {
+    answer(&health.state, health.state.is_live())
+}
+
+async fn ready(health: Data<HealthSource>) -> HttpResponse {
+    let is_ready = match timeout(READY_TIMEOUT, health.state.is_ready()).await {
+        Ok(is_ready) => {
+            health.was_ready.store(is_ready, Relaxed);
+            is_ready
+        }
+        Err(_) => health.was_ready.load(Relaxed),
+    };
+    answer(&health.state, is_ready)
+}
+
+fn answer(state: &ServerState, is_well: bool) -> HttpResponse {
+    if state.lifecycle.is_exiting() {
+        return HttpResponse::ServiceUnavailable()
+            .json(serde_json::json!({ "error": "Server exiting" }));
+    }
+    if is_well { HttpResponse::Ok().finish() } else { HttpResponse::BadRequest().finish() }
+}
