@@ -155,6 +155,21 @@ class SharedMemoryTest(unittest.TestCase):
             ):
                 status("one")
 
+    def test_names_may_hold_what_paths_do_not(self):
+        for triton, client in self.clients:
+            for name in ["a b", "a+b", "100%", "%2F", "h\u00e9"]:
+                with self.subTest(triton=triton.__name__, name=name):
+                    key = f"troupe_test_{os.getpid()}_odd"
+                    handle = shm.create_shared_memory_region(name, key, 8)
+                    client.register_system_shared_memory(name, key, 8)
+                    regions = self.clients[1][1].get_system_shared_memory_status().regions
+                    self.assertEqual(list(regions), [name])
+                    client.get_system_shared_memory_status(name)
+                    client.unregister_system_shared_memory(name)
+                    regions = self.clients[1][1].get_system_shared_memory_status().regions
+                    self.assertEqual(list(regions), [])
+                    shm.destroy_shared_memory_region(handle)
+
     def test_cuda_memory_is_refused_as_by_a_triton_without_gpus(self):
         for triton, client in self.clients:
             as_json = {} if triton is over_http else {"as_json": True}

@@ -11,20 +11,20 @@ use std::{
 use serde_json::json;
 use tonic::Code;
 use troupe_proto::inference::{
-    InferParameter, ModelInferRequest, SystemSharedMemoryRegisterRequest,
-    SystemSharedMemoryUnregisterRequest,
-    infer_parameter::ParameterChoice::{Int64Param, StringParam},
-    model_infer_request::{InferInputTensor, InferRequestedOutputTensor},
+    SystemSharedMemoryRegisterRequest, SystemSharedMemoryUnregisterRequest,
 };
 
-use crate::support::{
-    Model, Repository, Server, at_once,
-    gate::Gate,
-    grpc::Grpc,
-    http,
-    models::{ensemble, execute},
-    native, process,
-    regions::{Object, place, register, request, unregister},
+use crate::{
+    decoupled::models::decoupled,
+    support::{
+        Model, Repository, Server, at_once,
+        gate::Gate,
+        grpc::Grpc,
+        http,
+        models::{ensemble, execute},
+        native, process,
+        regions::{Object, over_grpc, place, register, request, unregister},
+    },
 };
 
 const FLAG: &[&str] = &["--allow-client-shm=true"];
@@ -42,17 +42,54 @@ fn same(signature: &str) -> Model {
     )
 }
 
+/// Decoupled; answers with its first byte alone.
+fn first() -> Model {
+    let body = "
+        get = pb_utils.get_input_tensor_by_name
+        for it in requests:
+            y = pb_utils.Tensor('y', get(it, 'x').as_numpy()[:1])
+            it.get_response_sender().send(pb_utils.InferenceResponse([y]), 1)";
+    decoupled(execute("x:UINT8[-1] -> y:UINT8[-1]", body))
+}
+
 fn models() -> Repository {
     let bytes = "x:UINT8[-1] -> y:UINT8[-1]";
     Repository::of([
         ("native", native("identity", bytes)),
         ("python", same(bytes)),
+        ("first", first()),
         ("chain", ensemble(bytes, &["python: x=x -> y=t", "native: x=t -> y=y"])),
         ("strings", native("identity", "x:BYTES[-1] -> y:BYTES[-1]")),
     ])
 }
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| Server::with(models(), FLAG));
+
+#[test]
+fn a_large_region_is_copied_once_on_its_way_to_a_worker() {
+    const SIZE: u64 = 4 << 20;
+    let server = Server::with(models(), FLAG);
+    let (input, output) = (Object::new(SIZE as usize, 7), Object::new(SIZE as usize, 0));
+    let (input, output) = (input.registered(&server), output.registered(&server));
+    let (from, to) = (place(&input.key, 0, SIZE), place(&output.key, 0, SIZE));
+    server.infer("python", &request(SIZE, from, to)).ok();
+    assert_eq!(output.bytes(), vec![7; SIZE as usize]);
+    // That copy was the kernel's: nobody had to copy it for the worker, or out of it.
+    for direction in ["to_worker", "from_worker"] {
+        let labels = [&*format!("direction=\"{direction}\""), "model=\"python\""];
+        let copied = server.metric("troupe_python_bytes_copied_total", &labels);
+        assert_eq!(copied, Some(0.), "{direction}");
+    }
+    let mut message = over_grpc(&input.key, [0, SIZE], [0, 1]);
+    message.model_name = "first".to_owned();
+    message.inputs[0].shape = vec![SIZE as i64];
+    let answers = Grpc::connect(server.grpc).stream(vec![message; 2]).unwrap();
+    let responses = answers.iter().map(|it| it.infer_response.as_ref().expect(&it.error_message));
+    let contents: Vec<_> = responses.map(|it| it.raw_output_contents.clone()).collect();
+    assert_eq!(contents, [[bytes::Bytes::new()], [bytes::Bytes::new()]]);
+    assert_eq!(input.bytes()[0], 7);
+    server.is_well();
+}
 
 #[test]
 fn without_the_flag_every_refusal_names_it() {
@@ -133,7 +170,7 @@ fn cve_2024_0088_nothing_reaches_behind_an_object_or_a_region() {
             SERVER.infer(model, &request(4, good(), wrong())).refuses(400, text);
         }
         let mut grpc = Grpc::connect(SERVER.grpc);
-        for (input, output) in [((offset, size), (0, 4)), ((0, 4), (offset, size))] {
+        for (input, output) in [([offset, size], [0, 4]), ([0, 4], [offset, size])] {
             let refused = grpc.infer(over_grpc("beyond", input, output)).unwrap_err();
             assert_eq!(refused.code(), Code::InvalidArgument);
             assert!(refused.message().contains(text), "{refused:?}");
@@ -147,33 +184,6 @@ fn cve_2024_0088_nothing_reaches_behind_an_object_or_a_region() {
     assert_eq!(object.bytes(), [1; 100]);
     unregister(&SERVER, "beyond");
     SERVER.is_well();
-}
-
-fn over_grpc(region: &str, input: (u64, u64), output: (u64, u64)) -> ModelInferRequest {
-    let parameters = |place: (u64, u64)| {
-        let values = [
-            ("shared_memory_region", StringParam(region.to_owned())),
-            ("shared_memory_offset", Int64Param(place.0 as i64)),
-            ("shared_memory_byte_size", Int64Param(place.1 as i64)),
-        ];
-        let value = |choice| InferParameter { parameter_choice: Some(choice) };
-        values.into_iter().map(|(name, choice)| (name.to_owned(), value(choice))).collect()
-    };
-    ModelInferRequest {
-        model_name: "native".to_owned(),
-        inputs: vec![InferInputTensor {
-            name: "x".to_owned(),
-            datatype: "UINT8".to_owned(),
-            shape: vec![4],
-            parameters: parameters(input),
-            contents: None,
-        }],
-        outputs: vec![InferRequestedOutputTensor {
-            name: "y".to_owned(),
-            parameters: parameters(output),
-        }],
-        ..ModelInferRequest::default()
-    }
 }
 
 #[test]

@@ -8,6 +8,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use troupe_proto::inference::{
+    InferParameter, ModelInferRequest,
+    infer_parameter::ParameterChoice::{Int64Param, StringParam},
+    model_infer_request::{InferInputTensor, InferRequestedOutputTensor},
+};
 
 use super::{Answer, Server};
 
@@ -83,4 +88,32 @@ pub(crate) fn request(shape: u64, input: Value, output: Value) -> Value {
         "inputs": [{"name": "x", "datatype": "UINT8", "shape": [shape], "parameters": input}],
         "outputs": [{"name": "y", "parameters": output}],
     })
+}
+
+/// The same over gRPC; places are an offset and a size.
+pub(crate) fn over_grpc(region: &str, input: [u64; 2], output: [u64; 2]) -> ModelInferRequest {
+    let parameters = |place: [u64; 2]| {
+        let values = [
+            ("shared_memory_region", StringParam(region.to_owned())),
+            ("shared_memory_offset", Int64Param(place[0] as i64)),
+            ("shared_memory_byte_size", Int64Param(place[1] as i64)),
+        ];
+        let value = |choice| InferParameter { parameter_choice: Some(choice) };
+        values.into_iter().map(|(name, choice)| (name.to_owned(), value(choice))).collect()
+    };
+    ModelInferRequest {
+        model_name: "native".to_owned(),
+        inputs: vec![InferInputTensor {
+            name: "x".to_owned(),
+            datatype: "UINT8".to_owned(),
+            shape: vec![4],
+            parameters: parameters(input),
+            contents: None,
+        }],
+        outputs: vec![InferRequestedOutputTensor {
+            name: "y".to_owned(),
+            parameters: parameters(output),
+        }],
+        ..ModelInferRequest::default()
+    }
 }

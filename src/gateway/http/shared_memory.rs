@@ -42,8 +42,18 @@ struct RegionJson<'a> {
     byte_size: u64,
 }
 
-fn region(http: &HttpRequest) -> &str {
-    http.match_info().query("region")
+/// The name in the path; empty without one.
+fn region(http: &HttpRequest) -> String {
+    let mut name = http.match_info().query("region").to_owned();
+    // The router decodes all but these; the last of them cannot make another.
+    for (encoded, letter) in
+        [("%2F", "/"), ("%2f", "/"), ("%2B", "+"), ("%2b", "+"), ("%25", "%")]
+    {
+        if name.contains(encoded) {
+            name = name.replace(encoded, letter);
+        }
+    }
+    name
 }
 
 fn regions(http: &HttpRequest) -> Result<&Arc<SharedMemory>> {
@@ -52,7 +62,7 @@ fn regions(http: &HttpRequest) -> Result<&Arc<SharedMemory>> {
 
 /// The region of a path, or all.
 pub(super) async fn status(http: HttpRequest) -> Result<HttpResponse, Refusal> {
-    let name = region(&http);
+    let name = &*region(&http);
     let found = match &state(&http)?.settings.shared_memory {
         Some(regions) => regions.status(name)?,
         None => SharedMemory::status_of_none(name)?,
@@ -77,7 +87,7 @@ pub(super) async fn register(
     let limit = state(&http)?.settings.max_input_size;
     let text = body::receive_all(&http, payload, limit).await?;
     let regions = regions(&http)?.clone();
-    let (name, size) = (region(&http).to_owned(), text.len());
+    let (name, size) = (region(&http), text.len());
     let work = move || {
         let body = parse(&text)?;
         let offset = match &body.offset {
@@ -94,13 +104,13 @@ pub(super) async fn register(
 
 /// Forgets the region of a path, or all.
 pub(super) async fn unregister(http: HttpRequest) -> Result<HttpResponse, Refusal> {
-    regions(&http)?.unregister(region(&http));
+    regions(&http)?.unregister(&region(&http));
     Ok(HttpResponse::Ok().finish())
 }
 
 /// A list of nothing, unless a region is named.
 pub(super) async fn cuda_status(http: HttpRequest) -> Result<HttpResponse, Refusal> {
-    cuda::status(state(&http)?.settings.shared_memory.as_ref(), region(&http))?;
+    cuda::status(state(&http)?.settings.shared_memory.as_ref(), &region(&http))?;
     json::respond(&[(); 0])
 }
 
@@ -112,7 +122,7 @@ pub(super) async fn cuda_register(
     let limit = state(&http)?.settings.max_input_size;
     let text = body::receive_all(&http, payload, limit).await?;
     regions(&http)?;
-    let name = region(&http).to_owned();
+    let name = region(&http);
     let size = text.len();
     Err(limits::off_thread(size, move || refuse_cuda(&name, &text)).await?.into())
 }
