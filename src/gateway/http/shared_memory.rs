@@ -46,8 +46,7 @@ struct RegionJson<'a> {
 fn region(http: &HttpRequest) -> String {
     let mut name = http.match_info().query("region").to_owned();
     // The router decodes all but these; the last of them cannot make another.
-    for (encoded, letter) in
-        [("%2F", "/"), ("%2f", "/"), ("%2B", "+"), ("%2b", "+"), ("%25", "%")]
+    for (encoded, letter) in [("%2F", "/"), ("%2f", "/"), ("%2B", "+"), ("%2b", "+"), ("%25", "%")]
     {
         if name.contains(encoded) {
             name = name.replace(encoded, letter);
