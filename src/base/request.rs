@@ -23,7 +23,12 @@ pub use call_chain::CallChain;
 pub use cancel_on_drop::CancelOnDrop;
 pub use reply::{Answer, Credit, Part, Reply, Response};
 
-use crate::{budget::Charge, error::Error, tensor::Tensor, trace::Span};
+use crate::{
+    budget::Charge,
+    error::Error,
+    tensor::{OwnerCell, Tensor},
+    trace::Span,
+};
 
 /// A value of `parameters` in a request or a response.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +84,8 @@ pub struct Context {
     pub charge: Charge,
     /// Shared with the contexts made from this one.
     pub scope: Arc<Scope>,
+    /// Whose shared memory its tensors may lie in.
+    pub owner: OwnerCell,
 }
 
 /// A cancellation scope: what is cancelled together.

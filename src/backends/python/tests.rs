@@ -21,7 +21,7 @@ use troupe_base::{
     error::{Error, ErrorKind, Result},
     model::Health,
     request::{Context, Parameter, Reply, Request, Response, Wanted},
-    tensor::{DataType, SegmentPool, Shape, Tensor},
+    tensor::{DataType, Owner, SegmentPool, Shape, Tensor},
 };
 
 mod answers;

@@ -28,6 +28,7 @@ use crate::{
     request::{Reply, Request},
     statistics::Statistics,
     tap::Taps,
+    tensor::Owner,
 };
 
 /// Anything that answers requests: a batcher in front of instances, or an ensemble of models.
@@ -106,6 +107,8 @@ pub struct Model {
     /// Worker processes read what clients send to it, or to a model it runs: large bodies are
     /// received in memory that those can map.
     pub shares_memory: bool,
+    /// Owns the shared memory of requests that are addressed to it.
+    pub owner: Owner,
     /// By output of the config; empty if none has labels.
     labels: OutputLabels,
     reshapes: bool,
@@ -146,6 +149,7 @@ impl Model {
         let labels = OutputLabels::new();
         let own = BackendTraits::of(&config.backend).shares_memory;
         let shares_memory = own || steps.iter().any(|step| step.shares_memory);
+        let owner = Owner::unique();
         Model {
             config,
             version,
@@ -153,6 +157,7 @@ impl Model {
             health,
             steps,
             shares_memory,
+            owner,
             labels,
             reshapes,
             answers,
@@ -218,6 +223,7 @@ impl Model {
     /// The same, but a request that does not fit is not answered: the reply comes back.
     #[allow(clippy::result_large_err, reason = "the reply comes back as it went in, and rarely")]
     pub fn admit(&self, mut request: Request, reply: Reply) -> Result<(), (Error, Reply)> {
+        request.context.owner.set_first(self.owner);
         let is_counted = !request.context.is_warmup;
         let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
         let reply = match request.context.span.clone() {

@@ -2,6 +2,7 @@
 
 mod batch_dim;
 mod dtype;
+mod owner;
 mod pool;
 mod segment;
 
@@ -14,6 +15,7 @@ use self::segment::Held;
 pub use self::{
     batch_dim::adapt_batch_dim,
     dtype::DataType,
+    owner::{Owner, OwnerCell},
     pool::{SegmentPool, SegmentSizes},
     segment::{Home, Lease, Segment, SegmentMut},
 };

@@ -1,6 +1,7 @@
 //! Pool of shared-memory segments: reused when free, with a limit on all bytes of one server.
 
 use std::{
+    collections::{HashMap, VecDeque},
     fmt,
     os::fd::OwnedFd,
     sync::Arc,
@@ -9,7 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::segment::{Home, Segment, SegmentMut};
+use super::{
+    owner::Owner,
+    segment::{Home, Segment, SegmentMut},
+};
 use crate::{
     budget::{Budget, Exceeded, Reserved},
     error::{Error, Result},
@@ -35,12 +39,50 @@ impl Default for SegmentSizes {
     }
 }
 
-/// Segments the server fills: kept for reuse by size class, up to `limit` idle bytes.
+/// Segments the server fills: kept for reuse by owner and size class, up to `limit` idle bytes.
 pub struct SegmentPool {
-    idle: Mutex<Vec<(Segment, Instant)>>,
+    idle: Mutex<IdleSegments>,
     limit: usize,
     sizes: SegmentSizes,
     budget: Arc<Budget>,
+}
+
+/// What nobody uses, since when: by owner and size, the oldest first.
+#[derive(Default)]
+struct IdleSegments {
+    buckets: HashMap<(Owner, usize), VecDeque<(Segment, Instant)>>,
+    bytes: usize,
+}
+
+impl IdleSegments {
+    fn take(&mut self, owner: Owner, size: usize) -> Option<Segment> {
+        // The newest: its pages are most likely in caches.
+        let (segment, _) = self.buckets.get_mut(&(owner, size))?.pop_back()?;
+        self.bytes -= size;
+        Some(segment)
+    }
+
+    fn put(&mut self, owner: Owner, segment: Segment) {
+        let size = segment.size();
+        self.bytes += size;
+        self.buckets.entry((owner, size)).or_default().push_back((segment, Instant::now()));
+    }
+
+    /// Takes out the one that was not used for longest, if that is at least `age`.
+    fn take_oldest(&mut self, age: Duration) -> Option<Segment> {
+        let fronts = self.buckets.iter().filter_map(|(key, all)| Some((*key, all.front()?.1)));
+        let (key, since) = fronts.min_by_key(|(_, since)| *since)?;
+        if since.elapsed() < age {
+            return None;
+        }
+        let all = self.buckets.get_mut(&key)?;
+        let (segment, _) = all.pop_front()?;
+        if all.is_empty() {
+            self.buckets.remove(&key);
+        }
+        self.bytes -= segment.size();
+        Some(segment)
+    }
 }
 
 impl fmt::Debug for SegmentPool {
@@ -77,17 +119,14 @@ impl SegmentPool {
         self.budget.in_use()
     }
 
-    /// A segment of at least `size` bytes, reused if there is one. UNAVAILABLE if there is no
-    /// memory, or as much as there may be.
-    pub fn take(self: &Arc<Self>, size: usize) -> Result<SegmentMut> {
+    /// A segment of at least `size` bytes for a request of `owner`, reused if the owner has one.
+    /// UNAVAILABLE if there is no memory, or as much as there may be.
+    pub fn take(self: &Arc<Self>, size: usize, owner: Owner) -> Result<SegmentMut> {
         let class = self.sizes.class(size);
-        let mut idle = self.idle.lock();
-        let found = idle.iter().rposition(|it| it.0.size() == class);
-        let reused = found.map(|index| idle.remove(index).0);
-        drop(idle);
+        let reused = self.idle.lock().take(owner, class);
         let segment = match reused {
             Some(segment) => segment,
-            None => Segment::create(class, self.reserve(class)?)?,
+            None => Segment::create(class, owner, self.reserve(class)?)?,
         };
         let pool: Arc<dyn Home> = self.clone();
         Ok(SegmentMut::new(segment, Arc::downgrade(&pool)))
@@ -112,7 +151,8 @@ impl SegmentPool {
     fn reserve(&self, size: usize) -> Result<Reserved> {
         // What is kept for reuse stands in the way only here.
         let reserved = self.budget.reserve(size).or_else(|_| {
-            drop(std::mem::take(&mut *self.idle.lock()));
+            let freed = std::mem::take(&mut *self.idle.lock());
+            drop(freed);
             self.budget.reserve(size)
         });
         reserved.map_err(|Exceeded { in_use, cap }| {
@@ -126,30 +166,29 @@ impl SegmentPool {
     /// Frees segments nobody has used for `age`, but for what is always kept.
     pub fn trim(&self, age: Duration) {
         let mut idle = self.idle.lock();
-        let mut left: usize = idle.iter().map(|it| it.0.size()).sum();
-        let surplus = idle.iter().take_while(|(segment, since)| {
-            let goes = age <= since.elapsed() && self.sizes.kept < left;
-            left -= segment.size();
-            goes
-        });
-        let surplus = surplus.count();
-        let freed: Vec<_> = idle.drain(..surplus).collect();
+        let mut freed = Vec::new();
+        while self.sizes.kept < idle.bytes
+            && let Some(segment) = idle.take_oldest(age)
+        {
+            freed.push(segment);
+        }
+        // Freed without the lock: unmapping takes time.
         drop(idle);
         drop(freed);
     }
 }
 
 impl Home for SegmentPool {
-    fn give_back(&self, segment: Segment) {
+    fn give_back(&self, segment: Segment, is_reusable: bool) {
+        let Some(owner) = segment.owner().filter(|_| is_reusable) else { return };
         let mut idle = self.idle.lock();
-        idle.push((segment, Instant::now()));
-        let mut total: usize = idle.iter().map(|it| it.0.size()).sum();
-        let mut surplus = 0;
-        while self.limit < total {
-            total -= idle[surplus].0.size();
-            surplus += 1;
+        idle.put(owner, segment);
+        let mut freed = Vec::new();
+        while self.limit < idle.bytes
+            && let Some(segment) = idle.take_oldest(Duration::ZERO)
+        {
+            freed.push(segment);
         }
-        let freed: Vec<_> = idle.drain(..surplus).collect();
         drop(idle);
         drop(freed);
     }
@@ -160,7 +199,9 @@ impl SegmentSizes {
     /// without wasting more than a fifth.
     fn class(self, size: usize) -> usize {
         let size = size.max(1 << 16);
-        let step = if self.growth == 0 { size.next_power_of_two() / 8 } else { self.growth };
+        // What is larger than half of all addresses is refused later, not here.
+        let power = || size.checked_next_power_of_two().unwrap_or(1 << (usize::BITS - 1));
+        let step = if self.growth == 0 { power() / 8 } else { self.growth };
         size.div_ceil(step).saturating_mul(step)
     }
 }
@@ -172,27 +213,33 @@ mod tests {
     const SIZES: SegmentSizes =
         SegmentSizes { growth: 100 << 10, kept: 100 << 10, most: 300 << 10 };
 
+    fn take(pool: &Arc<SegmentPool>, size: usize) -> Result<SegmentMut> {
+        pool.take(size, Owner::default())
+    }
+
     #[test]
     fn sizes_are_steps() {
         let class = |size| SegmentSizes::default().class(size);
         assert_eq!([1, 65_536, 65_537, 1 << 20].map(class), [65_536, 65_536, 81_920, 1 << 20]);
         assert_eq!([1, 102_400, 102_401].map(|it| SIZES.class(it)), [102_400, 102_400, 204_800]);
+        // No size ends in a division by zero.
+        assert_eq!([1 << 63, usize::MAX].map(class), [1 << 63, usize::MAX]);
     }
 
     #[test]
     fn there_is_no_more_than_there_may_be() {
         let pool = SegmentPool::with_sizes(1 << 30, SIZES);
-        let first = pool.take(200 << 10).unwrap();
-        let second = pool.take(100 << 10).unwrap();
-        let error = pool.take(1).err().unwrap();
+        let first = take(&pool, 200 << 10).unwrap();
+        let second = take(&pool, 100 << 10).unwrap();
+        let error = take(&pool, 1).err().unwrap();
         let text = "no shared memory for tensors: 307200 bytes are in use, and 102400 more would \
                     exceed shm-max-byte-size, which is 307200";
         assert_eq!(error, Error::unavailable(text));
-        assert!(pool.take(usize::MAX - 1).is_err());
+        assert!(take(&pool, usize::MAX - 1).is_err());
         // What is unused makes room for another size.
         drop((first.freeze(), second.freeze()));
         assert_eq!(pool.bytes(), 300 << 10);
-        let all = pool.take(300 << 10).unwrap();
+        let all = take(&pool, 300 << 10).unwrap();
         assert!(pool.check_room().is_ok());
         let fd = rustix::fs::memfd_create("a worker's", rustix::fs::MemfdFlags::ALLOW_SEALING);
         let fd = fd.unwrap();
@@ -208,15 +255,43 @@ mod tests {
     #[test]
     fn what_is_to_be_kept_is_not_trimmed() {
         let pool = SegmentPool::with_sizes(1 << 30, SegmentSizes { most: 1 << 30, ..SIZES });
-        let all = [1, 1, 200 << 10].map(|it| pool.take(it).unwrap().freeze());
+        let all = [1, 1, 200 << 10].map(|it| take(&pool, it).unwrap().freeze());
         drop(all);
         pool.trim(Duration::MAX);
         assert_eq!(pool.bytes(), 400 << 10);
         pool.trim(Duration::ZERO);
         assert_eq!(pool.bytes(), 0);
-        let all = [200 << 10, 1, 1].map(|it| pool.take(it).unwrap().freeze());
+        let all = [200 << 10, 1, 1].map(|it| take(&pool, it).unwrap().freeze());
         drop(all);
         pool.trim(Duration::ZERO);
         assert_eq!(pool.bytes(), 100 << 10);
+    }
+
+    #[test]
+    fn a_segment_is_reused_only_by_the_owner_it_was_filled_for() {
+        let pool = SegmentPool::new(1 << 30);
+        let (one, other) = (Owner::unique(), Owner::unique());
+        let id = |owner| pool.take(1, owner).unwrap().freeze().segment().id();
+        let first = id(one);
+        assert_ne!(id(other), first);
+        assert_eq!(id(one), first);
+        // Once a worker of another owner has seen it, nobody uses it again.
+        let lease = pool.take(1, one).unwrap().freeze();
+        lease.segment().show_to(one);
+        lease.segment().show_to(other);
+        drop(lease);
+        assert_ne!(id(one), first);
+    }
+
+    #[test]
+    fn the_oldest_goes_when_there_is_too_much() {
+        let pool = SegmentPool::new(3 << 16);
+        let owners = [(); 4].map(|()| Owner::unique());
+        let ids = owners.map(|owner| pool.take(1, owner).unwrap().freeze().segment().id());
+        assert_eq!(pool.bytes(), 3 << 16);
+        let again = owners.map(|owner| pool.take(1, owner).unwrap());
+        let again = again.map(|it| it.freeze());
+        let is_same = |index: usize| again[index].segment().id() == ids[index];
+        assert_eq!([0, 1, 2, 3].map(is_same), [false, true, true, true]);
     }
 }

@@ -1,4 +1,7 @@
 //! Memory that worker processes can map: anonymous `memfd` segments, recycled, never named.
+//!
+//! Only who makes a segment can write to it: the seal `F_SEAL_FUTURE_WRITE` refuses everybody else a
+//! writable mapping and `write`, whatever the descriptor allows. Others may map it privately.
 #![expect(unsafe_code, reason = "slices of a mapping that other processes can see")]
 
 use std::{
@@ -13,8 +16,12 @@ use std::{
 
 use bytes::Bytes;
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
+    io::Errno,
+};
 
+use super::owner::Owner;
 use crate::{
     budget::{Hold, Reserved},
     error::{Error, Result},
@@ -26,14 +33,18 @@ pub struct Segment {
     file: File,
     map: MmapRaw,
     alive: Arc<()>,
+    /// The number of the owner for whose requests it was filled or shown to workers, or one of the
+    /// two below.
+    owner: AtomicU64,
     /// Counted as long as it exists.
     _reserved: Reserved,
 }
 
 /// Takes a segment back when the last tensor in it is gone.
 pub trait Home: Send + Sync {
-    /// Called once per lease; dropping the segment frees it.
-    fn give_back(&self, segment: Segment);
+    /// Called once per lease; dropping the segment frees it, as must happen unless it is reusable:
+    /// a worker keeps arrays over it, or workers of several owners know it.
+    fn give_back(&self, segment: Segment, is_reusable: bool);
 }
 
 /// A segment in use. Dropping the last `Arc` gives it back to its home.
@@ -50,29 +61,45 @@ pub struct Lease {
 /// Ids are unique in the process, also among servers.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// Of segments that no owner has used yet.
+const NO_OWNER: u64 = u64::MAX;
+/// Of segments that workers of several owners know.
+const SEVERAL_OWNERS: u64 = u64::MAX - 1;
+
+/// A worker cannot make a larger one, of any machine's memory: 1 TiB.
+const MAX_ADOPTED_BYTES: u64 = 1 << 40;
+
 impl Segment {
     /// A new segment of `size` bytes.
-    pub(super) fn create(size: usize, reserved: Reserved) -> Result<Segment> {
+    pub(super) fn create(size: usize, owner: Owner, reserved: Reserved) -> Result<Segment> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("troupe", flags).map_err(no_memory)?;
         rustix::fs::ftruncate(&fd, size as u64).map_err(no_memory)?;
-        Segment::map(fd, size, reserved)
-    }
-
-    /// Maps a segment that a worker made and sent; it reserves the size it has.
-    pub(super) fn adopt(fd: OwnedFd, reserve: impl FnOnce(usize) -> Reserved) -> Result<Segment> {
-        let size = rustix::fs::fstat(&fd).map_err(no_memory)?.st_size;
-        let size = usize::try_from(size).unwrap_or(0);
-        Segment::map(fd, size, reserve(size))
-    }
-
-    fn map(fd: OwnedFd, size: usize, reserved: Reserved) -> Result<Segment> {
-        // A process that shrinks memory others have mapped would end them with SIGBUS.
-        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).map_err(no_memory)?;
         let file = File::from(fd);
         let map = MmapOptions::new().len(size.max(1)).map_raw(&file).map_err(no_memory)?;
+        // After the only mapping that can write was made.
+        seal(file.as_fd())?;
+        Ok(Segment::new(file, map, u64::from(owner.number()), reserved))
+    }
+
+    /// Maps a segment that a worker made and sent, to be read; it reserves the size it has.
+    pub(super) fn adopt(fd: OwnedFd, reserve: impl FnOnce(usize) -> Reserved) -> Result<Segment> {
+        // Before its size is read: until then the worker can change it.
+        seal(fd.as_fd())?;
+        let size = rustix::fs::fstat(&fd).map_err(no_memory)?.st_size;
+        let size = u64::try_from(size).ok().filter(|it| *it <= MAX_ADOPTED_BYTES);
+        let size = size.ok_or_else(|| no_memory("a worker's segment is too large"))? as usize;
+        let reserved = reserve(size);
+        let file = File::from(fd);
+        let mut options = MmapOptions::new();
+        let map = options.len(size.max(1)).map_raw_read_only(&file).map_err(no_memory)?;
+        Ok(Segment::new(file, map, NO_OWNER, reserved))
+    }
+
+    fn new(file: File, map: MmapRaw, owner: u64, reserved: Reserved) -> Segment {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(Segment { id, file, map, alive: Arc::default(), _reserved: reserved })
+        let (alive, owner) = (Arc::default(), AtomicU64::new(owner));
+        Segment { id, file, map, alive, owner, _reserved: reserved }
     }
 
     /// Unique in this process's life.
@@ -91,6 +118,20 @@ impl Segment {
     pub fn alive(&self) -> Weak<()> {
         Arc::downgrade(&self.alive)
     }
+    /// A worker is shown the segment for a request of `owner`. Once workers of several owners know
+    /// it, it is not used again: they could read what is written into it later.
+    pub fn show_to(&self, owner: Owner) {
+        let number = u64::from(owner.number());
+        let (order, load) = (Ordering::AcqRel, Ordering::Acquire);
+        let shown = self.owner.compare_exchange(NO_OWNER, number, order, load);
+        if shown.is_err_and(|found| found != number) {
+            self.owner.store(SEVERAL_OWNERS, Ordering::Release);
+        }
+    }
+    /// For whose requests it may be used again; `None` before the first use, or if for nobody's.
+    pub fn owner(&self) -> Option<Owner> {
+        Owner::of_number(self.owner.load(Ordering::Acquire))
+    }
     /// In use until the last `Arc` is dropped, then given back to `home`.
     pub fn lease(self, home: Weak<dyn Home>) -> Arc<Lease> {
         self.lease_counted(home, None)
@@ -99,6 +140,17 @@ impl Segment {
     fn lease_counted(self, home: Weak<dyn Home>, hold: Option<Hold>) -> Arc<Lease> {
         let (tensors, retained) = (AtomicUsize::new(0), AtomicBool::new(false));
         Arc::new(Lease { segment: Some(self), home, tensors, retained, _hold: hold })
+    }
+}
+
+/// Nobody can change its size, or write to it but through mappings that exist: a process that shrinks
+/// memory others have mapped would end them with SIGBUS.
+fn seal(fd: BorrowedFd<'_>) -> Result<()> {
+    let size = SealFlags::SHRINK | SealFlags::GROW;
+    match fcntl_add_seals(fd, size | SealFlags::FUTURE_WRITE) {
+        // Linux before 5.1 does not know the last one.
+        Err(Errno::INVAL) => fcntl_add_seals(fd, size).map_err(no_memory),
+        sealed => sealed.map_err(no_memory),
     }
 }
 
@@ -179,11 +231,10 @@ impl std::fmt::Debug for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.retained.load(Ordering::Acquire) {
-            return;
-        }
+        let is_retained = self.retained.load(Ordering::Acquire);
         if let (Some(segment), Some(home)) = (self.segment.take(), self.home.upgrade()) {
-            home.give_back(segment);
+            let is_shared = segment.owner.load(Ordering::Acquire) == SEVERAL_OWNERS;
+            home.give_back(segment, !is_retained && !is_shared);
         }
     }
 }
@@ -219,8 +270,75 @@ struct View(Arc<Lease>);
 impl AsRef<[u8]> for View {
     fn as_ref(&self) -> &[u8] {
         let map = &self.0.segment().map;
-        // SAFETY: the mapping lives as long as the lease. A worker process could write to it; it
-        // can then only spoil numbers, never lengths, which live on our side.
+        // SAFETY: the mapping lives as long as the lease. The worker process that made the segment
+        // could write to it; it can then only spoil numbers, never lengths, which live on our side.
         unsafe { std::slice::from_raw_parts(map.as_ptr(), map.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+
+    fn reserved() -> Reserved {
+        Budget::new(usize::MAX).reserve_beyond(0)
+    }
+
+    /// Can somebody who has the descriptor map it so that writes reach the others, write to it, or
+    /// change its size?
+    fn can_be_changed(fd: BorrowedFd<'_>) -> [bool; 3] {
+        let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+        let file = File::options().read(true).write(true).open(again).unwrap();
+        [
+            MmapOptions::new().len(4096).map_raw(&file).is_ok(),
+            rustix::io::pwrite(&file, b"x", 0).is_ok(),
+            rustix::fs::ftruncate(&file, 0).is_ok(),
+        ]
+    }
+
+    #[test]
+    fn only_who_made_a_segment_can_write_to_it() {
+        let mut made = SegmentMut {
+            segment: Segment::create(4096, Owner::default(), reserved()).unwrap(),
+            home: Weak::<crate::tensor::SegmentPool>::new(),
+        };
+        assert_eq!(can_be_changed(made.segment.fd()), [false; 3]);
+        made.bytes_mut()[0] = 7;
+        let lease = made.freeze();
+        assert_eq!(Lease::bytes(&lease, 0..1).unwrap()[..], [7]);
+        // A worker may map it to write for itself alone.
+        // SAFETY: nobody changes the bytes while they are compared.
+        let mut own = unsafe { MmapOptions::new().map_copy(&lease.segment().fd()).unwrap() };
+        own[0] = 9;
+        assert_eq!(Lease::bytes(&lease, 0..1).unwrap()[..], [7]);
+    }
+
+    #[test]
+    fn a_workers_segment_is_sealed_before_it_is_measured() {
+        let fd = memfd_create("a worker's", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 8192).unwrap();
+        // Its maker wrote through a mapping that it keeps.
+        let theirs = MmapOptions::new().map_raw(&File::from(fd.try_clone().unwrap())).unwrap();
+        let adopted = Segment::adopt(fd, |size| {
+            assert_eq!(size, 8192);
+            reserved()
+        });
+        let adopted = adopted.unwrap();
+        assert_eq!(can_be_changed(adopted.fd()), [false; 3]);
+        assert_eq!((adopted.size(), theirs.len()), (8192, 8192));
+    }
+
+    #[test]
+    fn what_cannot_be_sealed_or_is_too_large_is_refused() {
+        let adopt = |fd: OwnedFd| Segment::adopt(fd, |_| reserved()).err().map(|it| it.to_string());
+        let file = File::open("/proc/self/exe").unwrap();
+        assert!(adopt(file.into()).is_some());
+        let unsealable = memfd_create("a worker's", MemfdFlags::empty()).unwrap();
+        assert!(adopt(unsealable).is_some());
+        let huge = memfd_create("a worker's", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&huge, MAX_ADOPTED_BYTES + 1).unwrap();
+        let text = "no shared memory for tensors: a worker's segment is too large";
+        assert_eq!(adopt(huge).as_deref(), Some(text));
     }
 }

@@ -21,7 +21,7 @@ use super::{
 use troupe_base::{
     budget::{Charge, Hold, Kind},
     error::{Error, Result},
-    tensor::{DataType, Lease, SegmentMut, SegmentPool, Shape, Tensor},
+    tensor::{DataType, Lease, Owner, SegmentMut, SegmentPool, Shape, Tensor},
 };
 
 const MAX_CHUNKS: usize = 65_536;
@@ -84,12 +84,22 @@ impl Body {
     }
 }
 
+/// Shared memory for a big body.
+#[derive(Clone, Copy)]
+pub(super) struct SharedBody<'a> {
+    pub(super) pool: &'a Arc<SegmentPool>,
+    /// Whose request it is.
+    pub(super) owner: Owner,
+    /// So many bytes come before its tensors.
+    pub(super) header: usize,
+}
+
 /// How a body is to be received.
 pub(super) struct ReceivePlan<'a> {
     /// Most bytes it may have.
     pub(super) limit: SizeLimit,
-    /// A big body goes here, its tensors beginning after so many bytes.
-    pub(super) shared: Option<(&'a Arc<SegmentPool>, usize)>,
+    /// Where a big body goes.
+    pub(super) shared: Option<SharedBody<'a>>,
     /// What its bytes are counted by as they arrive.
     pub(super) charge: Charge,
 }
@@ -151,7 +161,7 @@ impl BodyBuffer {
         chunk: Bytes,
         length: usize,
         arrived: usize,
-        shared: Option<(&Arc<SegmentPool>, usize)>,
+        shared: Option<SharedBody<'_>>,
     ) -> BodyBuffer {
         let mut all = match self {
             BodyBuffer::First if shared.is_some() => BytesMut::new(),
@@ -169,8 +179,8 @@ impl BodyBuffer {
         };
         let is_due = length / MIN_ARRIVED_PART <= arrived;
         if is_due
-            && let Some((pool, header)) = shared
-            && let Some(taken) = BodyBuffer::in_segment(&all, length, pool, header)
+            && let Some(place) = shared
+            && let Some(taken) = BodyBuffer::in_segment(&all, length, place)
         {
             return taken.push(chunk, length, arrived, None);
         }
@@ -183,14 +193,9 @@ impl BodyBuffer {
 
     /// What came so far, in a segment for all of it; `None` without shared memory: ordinary memory
     /// will do, though a worker gets a copy then.
-    fn in_segment(
-        came: &[u8],
-        length: usize,
-        pool: &Arc<SegmentPool>,
-        header: usize,
-    ) -> Option<BodyBuffer> {
-        let start = header.next_multiple_of(ALIGNMENT) - header;
-        let mut segment = pool.take(start + length).ok()?;
+    fn in_segment(came: &[u8], length: usize, place: SharedBody<'_>) -> Option<BodyBuffer> {
+        let start = place.header.next_multiple_of(ALIGNMENT) - place.header;
+        let mut segment = place.pool.take(start + length, place.owner).ok()?;
         let end = start + came.len();
         segment.bytes_mut().get_mut(start..end)?.copy_from_slice(came);
         Some(BodyBuffer::Shared(segment, start..end))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, dev::Payload, http::header::HeaderMap, web};
 
 use super::{
-    body::{self, Body, ReceivePlan},
+    body::{self, Body, ReceivePlan, SharedBody},
     coding::{self, Coding},
     decode::{self, BodyLayout},
     encode::InferAnswer,
@@ -118,7 +118,8 @@ async fn receive(
         BodyLayout::Mixed(_) => SizeLimit::of_mixed(most),
         BodyLayout::Raw => SizeLimit::of_raw(most),
     };
-    let shared = header.map(|length| (&state.settings.segments, length));
+    let (pool, owner) = (&state.settings.segments, model.owner);
+    let shared = header.map(|header| SharedBody { pool, owner, header });
     let charge = charge(http)?;
     model.check_room()?;
     let body = body::receive(http, payload, ReceivePlan { limit, shared, charge }).await?;

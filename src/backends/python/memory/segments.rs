@@ -11,11 +11,14 @@ use parking_lot::Mutex;
 use super::fd_passing::{receive_descriptor, send_descriptor};
 use troupe_base::{
     metrics::CopiedBytes,
-    tensor::{Home, Lease, Segment, SegmentPool, Tensor},
+    tensor::{Home, Lease, Owner, Segment, SegmentPool, Tensor},
 };
 
 /// Freed segments are looked for once so many are known.
 const MIN_SWEEP_SEGMENTS: usize = 64;
+/// Beside the number of a worker's segment that came back: it is not used again, others know it.
+/// `segments.py` has the same.
+const FREED: u64 = 1 << 63;
 
 /// Segments by the worker's names and by ours.
 pub(crate) struct Segments {
@@ -52,11 +55,15 @@ struct OwnSegmentsState {
 }
 
 impl Home for OwnSegments {
-    fn give_back(&self, segment: Segment) {
+    fn give_back(&self, segment: Segment, is_reusable: bool) {
         let mut own = self.0.lock();
-        if let Some(number) = own.numbers.get(&segment.id()).copied() {
+        let Some(number) = own.numbers.get(&segment.id()).copied() else { return };
+        if is_reusable {
             own.released.push(number);
             own.parked.insert(number, segment);
+        } else {
+            own.released.push(number | FREED);
+            own.numbers.remove(&segment.id());
         }
     }
 }
@@ -82,8 +89,10 @@ impl Segments {
         }
     }
 
-    /// Shows the worker a segment unless it knows it; false if that is not possible now.
-    pub(crate) fn show(&mut self, segment: &Segment) -> bool {
+    /// Shows the worker a segment unless it knows it, for a request of `owner`; false if that is
+    /// not possible now.
+    pub(crate) fn show(&mut self, segment: &Segment, owner: Owner) -> bool {
+        segment.show_to(owner);
         if self.known.contains_key(&segment.id()) {
             return true;
         }
@@ -154,9 +163,15 @@ impl Segments {
         self.holds.get(&number)
     }
 
-    /// The worker does not look at it any more.
+    /// The worker does not look at it any more. If it has written to its view of the memory, it
+    /// would not see what is put there later.
     pub(crate) fn let_go(&mut self, number: u64) {
-        self.holds.remove(&number);
+        let held = self.holds.remove(&(number & !FREED));
+        if number & FREED != 0
+            && let Some((lease, _)) = held.as_ref().and_then(Tensor::segment)
+        {
+            lease.retain();
+        }
     }
 
     /// The worker freed its segment `number`.

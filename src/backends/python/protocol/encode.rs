@@ -9,7 +9,7 @@ use crate::python::memory::segments::Segments;
 use troupe_base::{
     error::{Error, Result},
     request::{Correlation, Parameter, Parameters, Request, Wanted},
-    tensor::{DataType, Lease, SegmentPool, Tensor, element_count},
+    tensor::{DataType, Lease, Owner, SegmentPool, Tensor, element_count},
 };
 
 /// Larger tensors travel in shared segments. `encode.py` has the same number for outputs.
@@ -112,12 +112,13 @@ fn put_request(
     frame.extend_from_slice(&(inputs as u16).to_le_bytes());
     frame.extend_from_slice(&(wanted.len() as u16).to_le_bytes());
     frame.extend_from_slice(&flags.to_le_bytes());
-    put_u32(frame, 0);
+    let owner = request.context.owner.get();
+    put_u32(frame, owner.number() as usize);
     frame.extend(wanted.iter().flat_map(|it| it.to_le_bytes()));
     pad(frame);
     for (index, tensor) in request.inputs.iter_mut().enumerate() {
         if let Some(tensor) = tensor {
-            place(tensor, segments)?;
+            place(tensor, segments, owner)?;
             put_head(frame, index, tensor, is_placed(tensor));
         }
     }
@@ -239,14 +240,14 @@ pub(crate) fn is_placed(tensor: &Tensor) -> bool {
     INLINE_LIMIT < tensor.data().len() && tensor.segment().is_some()
 }
 
-/// Sees to it that a large tensor lies in a segment the worker knows; else it stays in the frame,
-/// unless the user limited the memory.
-pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> {
+/// Sees to it that a large tensor of a request of `owner` lies in a segment the worker knows; else it
+/// stays in the frame, unless the user limited the memory.
+pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments, owner: Owner) -> Result<()> {
     if tensor.data().len() <= INLINE_LIMIT {
         return Ok(());
     }
     if tensor.segment().is_none() {
-        match into_segment(tensor, &segments.pool) {
+        match into_segment(tensor, &segments.pool, owner) {
             Ok(moved) => {
                 segments.copied.to_worker(moved.data().len());
                 *tensor = moved;
@@ -255,7 +256,7 @@ pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> 
             Err(_) => (),
         }
     }
-    let is_shown = tensor.segment().is_none_or(|(lease, _)| segments.show(lease.segment()));
+    let is_shown = tensor.segment().is_none_or(|(lease, _)| segments.show(lease.segment(), owner));
     if !is_shown
         && let Ok(plain) = Tensor::new(tensor.dtype(), tensor.shape().into(), tensor.data().clone())
     {
@@ -264,10 +265,14 @@ pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments) -> Result<()> 
     Ok(())
 }
 
-/// A copy in a segment of the pool.
-pub(crate) fn into_segment(tensor: &Tensor, pool: &Arc<SegmentPool>) -> Result<Tensor> {
+/// A copy in a segment of the pool, for a request of `owner`.
+pub(crate) fn into_segment(
+    tensor: &Tensor,
+    pool: &Arc<SegmentPool>,
+    owner: Owner,
+) -> Result<Tensor> {
     let size = tensor.data().len();
-    let mut segment = pool.take(size)?;
+    let mut segment = pool.take(size, owner)?;
     segment.bytes_mut()[..size].copy_from_slice(tensor.data());
     Tensor::in_segment(tensor.dtype(), tensor.shape().into(), &segment.freeze(), 0..size)
 }

@@ -15,7 +15,7 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     request::{Credit, Part, Response},
-    tensor::Tensor,
+    tensor::{Owner, Tensor},
 };
 
 /// Flags of a reply; `replies.py` has the same.
@@ -57,15 +57,23 @@ impl CallReply {
     }
 }
 
-/// Appends the frame of a reply, given the config of the model that was called. Answers how many
-/// bytes it makes the worker hold.
+/// The call that a reply is for.
+pub(crate) struct Replied<'a> {
+    /// Its number.
+    pub(crate) call: u64,
+    /// The config of the model that was called, if it was found.
+    pub(crate) config: Option<&'a ModelConfig>,
+    /// Of the shared memory that the reply may lie in.
+    pub(crate) owner: Owner,
+}
+
+/// Appends the frame of a reply. Answers how many bytes it makes the worker hold.
 ///
 /// Tensors may move into segments that the worker has to be told of first.
 pub(crate) fn encode_reply(
     frame: &mut Vec<u8>,
-    call: u64,
+    replied: &Replied<'_>,
     reply: CallReply,
-    config: Option<&ModelConfig>,
     segments: &mut Segments,
 ) -> u64 {
     let start = frame.len();
@@ -76,12 +84,12 @@ pub(crate) fn encode_reply(
         CallReply::End => None,
     };
     frame.resize(start + HEAD, 0);
-    let written = match (result, config) {
+    let written = match (result, replied.config) {
         (None, _) => Ok(WrittenReply::default()),
         (Some(Err(error)), _) => Err(error),
         (Some(Ok(response)), Some(config)) => {
             flags |= GIVEN;
-            put_response(frame, start, response, config, segments)
+            put_response(frame, response, config, ReplyMemory { owner: replied.owner, segments })
         }
         (Some(Ok(_)), None) => Err(Error::internal("a response whose model is unknown")),
     };
@@ -99,7 +107,7 @@ pub(crate) fn encode_reply(
     let head = &mut frame[start..start + HEAD];
     head[..4].copy_from_slice(&size.to_le_bytes());
     head[4] = kinds::RESPONSE;
-    head[8..16].copy_from_slice(&call.to_le_bytes());
+    head[8..16].copy_from_slice(&replied.call.to_le_bytes());
     head[16..18].copy_from_slice(&[flags, code]);
     head[18..20].copy_from_slice(&written.outputs.to_le_bytes());
     head[20..24].copy_from_slice(&written.head.to_le_bytes());
@@ -116,20 +124,28 @@ struct WrittenReply {
     large: u64,
 }
 
+/// Where large tensors go.
+struct ReplyMemory<'a> {
+    owner: Owner,
+    segments: &'a mut Segments,
+}
+
 /// An error means that what could not be placed is too much for a frame.
 fn put_response(
     frame: &mut Vec<u8>,
-    start: usize,
     mut response: Response,
     config: &ModelConfig,
-    segments: &mut Segments,
+    destination: ReplyMemory<'_>,
 ) -> Result<WrittenReply> {
+    let ReplyMemory { owner, segments } = destination;
+    // After the head, which is there already.
+    let start = frame.len() - HEAD;
     let mut written = WrittenReply::default();
     let outputs = || config.outputs.iter().map(|it| &*it.name);
     for (name, tensor) in outputs().zip(&mut response.outputs) {
         if let Some(tensor) = tensor {
             // Without room in shared memory it stays in the frame.
-            let _ = place(tensor, segments);
+            let _ = place(tensor, segments, owner);
             put_head(frame, name, tensor);
             written.outputs += 1;
         }

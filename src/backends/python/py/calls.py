@@ -79,7 +79,7 @@ class Calls:
         if request._extra:
             flags |= EXTRA
             text = extra_text(request._more())
-        heads, bodies, taken = self.packer.tensors(request._inputs, shares)
+        heads, bodies, taken = self.packer.tensors(request._inputs, shares, key[1:])
         if text:
             bodies += (NUMBER.pack(len(text)), padded(text))
         head, body = b"".join((model, *heads)), b"".join(bodies)

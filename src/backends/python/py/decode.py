@@ -17,11 +17,14 @@ CACHE_LIMIT = 1024
 class Used(dict):
     """The segments that the inputs of a group lie in, by number: their addresses."""
 
-    __slots__ = ("texts",)
+    __slots__ = ("texts", "made", "verdicts")
 
     def __init__(self):
         # Inputs that are strings in them: elements, segment, offset, bytes.
         self.texts = []
+        # Those over which the model was given arrays, and whether it has written to them.
+        self.made = set()
+        self.verdicts = {}
 
 
 # Those of a group without large inputs.
@@ -58,7 +61,7 @@ class Decoder:
             head = heads.get(key)
             if head is None:
                 head = self.learn(key)
-            specs, _, _, is_plain, extra_at = head
+            specs, _, _, is_plain, extra_at, _ = head
             if is_plain:
                 inputs = [Input(spec, data, start + spec[4]) for spec in specs]
             else:
@@ -83,7 +86,7 @@ class Decoder:
         tensor._size = size
         tensor._number = number
         tensor._shared = self.segments
-        tensor._texts = used.texts
+        tensor._used = used
         tensor._is_ours = is_ours
         # For strings: where their lengths are, if they are told.
         tensor._lengths = (data, start + spec[4] + PLACE.size) if spec[5] else None
@@ -91,7 +94,7 @@ class Decoder:
 
     def learn(self, key):
         """Decodes the head of a request; heads repeat, so it is kept."""
-        batch, inputs, wanted, flags, _ = REQUEST_HEAD.unpack_from(key, 0)
+        batch, inputs, wanted, flags, owner = REQUEST_HEAD.unpack_from(key, 0)
         at = 16
         names = None
         if flags & WANTED:
@@ -114,7 +117,8 @@ class Decoder:
             # In a segment: how many lengths of strings are told.
             size_here = PLACE.size + 4 * size if in_segment else size
             offset += (size_here + 7) // 8 * 8
-        head = (tuple(specs), names, batch, is_plain, offset if flags & EXTRA else None)
+        extra_at = offset if flags & EXTRA else None
+        head = (tuple(specs), names, batch, is_plain, extra_at, owner)
         if CACHE_LIMIT < len(self.heads):
             self.heads.clear()
         self.heads[key] = head

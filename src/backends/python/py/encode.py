@@ -47,6 +47,8 @@ class Encoder:
         self.taken = []
         # Bytes in them.
         self.large_bytes = 0
+        # Whose request is answered.
+        self.owner = 0
 
     def responses(self, requests, responses, used=NOTHING):
         """What `execute` returned, as bytes; `used` are the segments of the requests' inputs."""
@@ -90,7 +92,7 @@ class Encoder:
                             parts += (shape[0], array.tobytes(), shape[1])
                             count += 1
                             continue
-                    count += self.output(parts, tensor, wanted)
+                    count += self.output(parts, tensor, request._head)
             except ResponseError as error:
                 self.undo(place)
                 parts[place:] = (result(1, error.args[0]._code, 0, error.args[0]._message),)
@@ -119,8 +121,9 @@ class Encoder:
                 self.segments.release(number)
         self.taken = [it for it in self.taken if it[0] < place]
 
-    def output(self, parts, tensor, wanted):
+    def output(self, parts, tensor, head):
         """Appends a tensor unless nobody asked for it; says how many it appended."""
+        wanted, self.owner = head[1], head[5]
         is_plain = type(tensor) is Tensor
         name = tensor._name if is_plain else tensor.name()
         if wanted is not None and name not in wanted:
@@ -185,7 +188,7 @@ class Encoder:
         """By reference if the memory is an input's, else copied once into a segment of ours."""
         size = array.nbytes
         hold = hold_of(array) if INLINE_LIMIT < size else None
-        found = hold is None and self.used and self.segments.find(self.used, array)
+        found = hold is None and self.used and self.segments.find(self.used, array, True)
         if hold is not None:
             place, number, offset = HELD, self.keep(hold), hold.offset(array)
         elif found:
@@ -220,7 +223,7 @@ class Encoder:
         return hold.number
 
     def take(self, parts, size):
-        number, mapping = self.segments.take(size)
+        number, mapping = self.segments.take(size, self.owner)
         self.taken.append((len(parts), number))
         self.large_bytes += size
         return number, mapping

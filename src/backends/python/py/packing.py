@@ -26,8 +26,9 @@ class Packer:
         # By name, dtype, shape and type of a small tensor: its head and padding.
         self.plain = {}
 
-    def tensors(self, tensors, shares):
-        """All heads, all bodies, and the segments taken for them."""
+    def tensors(self, tensors, shares, called):
+        """All heads, all bodies, and the segments taken for them, which the model that is called
+        will know."""
         heads, bodies, taken = [], [], []
         plain = self.plain
         try:
@@ -39,7 +40,7 @@ class Packer:
                         heads.append(found[0])
                         bodies += (array.tobytes(), found[1])
                         continue
-                self.tensor((heads, bodies, taken), tensor, shares)
+                self.tensor((heads, bodies, taken, called), tensor, shares)
         except BaseException:
             self.undo(taken)
             raise
@@ -73,7 +74,7 @@ class Packer:
         if hold is not None:
             return self.place(parts, what, (HELD, size), (hold.number, hold.offset(array)))
         if shares == INPUTS:
-            found = self.segments.find(self.segments.used, array)
+            found = self.segments.find(self.segments.used, array, False)
             if found is not None:
                 return self.place(parts, what, (THEIRS, size), found)
         number, mapping = self.take(parts, size)
@@ -113,7 +114,7 @@ class Packer:
         parts[1].append(NUMBERS.pack(*where))
 
     def take(self, parts, size):
-        number, mapping = self.segments.take(size)
+        number, mapping = self.segments.take(size, parts[3])
         parts[2].append(number)
         return number, mapping
 

@@ -14,6 +14,8 @@ REPLY_HEAD = struct.Struct("<BBHIQ")
 OUTPUT_HEAD = struct.Struct("<HBBI")
 PLACE = struct.Struct("<QQQQQ")
 FREED = b"F"
+# Beside the number of a hold: the model has written to its view of the memory.
+SPOILED = 1 << 63
 # Flags of a reply; `replies.rs` has the same.
 LAST, FAILED, GIVEN = 1, 2, 4
 # How many heads are kept.
@@ -24,12 +26,15 @@ class Hold:
     """Memory of the server that an output lies in. Arrays over it keep it alive, and when the last
     of them has gone, the server may use the memory anew."""
 
-    __slots__ = ("number", "address", "mapping", "__array_interface__")
+    __slots__ = ("number", "address", "mapping", "size", "is_open", "__array_interface__")
 
-    def __init__(self, number, place, spec):
+    def __init__(self, number, place, spec, size):
         (self.mapping, base), offset = place
         self.number = number
         self.address = base + offset
+        self.size = size
+        # The model was given an array over it.
+        self.is_open = False
         self.__array_interface__ = {
             "shape": spec[3],
             "typestr": spec[2].str,
@@ -41,18 +46,27 @@ class Hold:
         """Where in it the array begins."""
         return array.__array_interface__["data"][0] - self.address
 
+    def is_written(self):
+        """Has the model written to it? That is to its own view, which nobody else can see."""
+        segments = troupe_requests.worker.segments
+        return self.is_open and segments.is_written(self.address, self.size)
+
     def __del__(self):
         frames = troupe_requests.worker.frames
-        frames.orphans.append(FRAME.pack(16, FREED) + NUMBER.pack(self.number))
+        number = self.number | SPOILED if self.is_written() else self.number
+        frames.orphans.append(FRAME.pack(16, FREED) + NUMBER.pack(number))
         frames.send_orphans()
 
 
 def hold_of(array):
-    """What keeps the memory of an array, if a reply brought it; `None` unless it is in C order."""
+    """What keeps the memory of an array, if a reply brought it; `None` unless it is in C order and
+    others see in that memory what the model sees."""
     base = array
     while isinstance(base, np.ndarray):
         base = base.base
-    return base if type(base) is Hold and array.flags.c_contiguous else None
+    if type(base) is not Hold or not array.flags.c_contiguous or base.is_written():
+        return None
+    return base
 
 
 class Output(Input):
@@ -70,6 +84,7 @@ class Output(Input):
                 # Others read this memory, and a model may write to what it is given.
                 array = self._shared.copy(np.asarray(self._hold))
             else:
+                self._hold.is_open = True
                 array = np.asarray(self._hold)
             # From now on only the array keeps that memory alive.
             self._hold = None
@@ -133,7 +148,7 @@ class Replies:
         output._size = size
         output._shared = self.segments
         output._is_ours = is_ours
-        output._hold = Hold(hold, (place, offset), spec)
+        output._hold = Hold(hold, (place, offset), spec, size)
         return output
 
     def learn(self, key, count):

@@ -82,11 +82,11 @@ class Input(Tensor):
     """
 
     # Those in the second line are set for tensors in segments only: bytes, the segment's number,
-    # all segments, strings of the group, whether the model alone reads the memory, and where the
+    # all segments, those of the group, whether the model alone reads the memory, and where the
     # lengths of strings are.
     __slots__ = (
         *("_spec", "_data", "_at"),
-        *("_size", "_number", "_shared", "_texts", "_is_ours", "_lengths"),
+        *("_size", "_number", "_shared", "_used", "_is_ours", "_lengths"),
     )
 
     def __init__(self, spec, data, at):
@@ -107,7 +107,7 @@ class Input(Tensor):
                     lengths = self._lengths and np.ndarray((size,), "<u4", *self._lengths)
                     size = self._size
                     elements = unpack_strings(self._data, self._at, size, lengths)
-                    self._texts.append((elements, self._number, self._at, size))
+                    self._used.texts.append((elements, self._number, self._at, size))
                 else:
                     elements = unpack_strings(self._data, self._at, size)
                 array = object_array(elements).reshape(shape)
@@ -115,6 +115,8 @@ class Input(Tensor):
                 array = np.ndarray(shape, dtype, self._data, self._at)
                 if in_segment and not self._is_ours:
                     array = self._shared.copy(array)
+                elif in_segment:
+                    self._used.made.add(self._number)
             self._array = array
         return array
 

@@ -117,6 +117,7 @@ class Worker:
         if self.is_async:
             # Before the model makes its locks and clients: some of them ask which loop there is.
             self.make_loop()
+            self.segments.drops_written = False
         self.model = model()
         if hasattr(self.model, "initialize"):
             self.awaited(self.model.initialize(args["args"]))

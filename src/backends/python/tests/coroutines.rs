@@ -15,7 +15,7 @@ fn filled(value: f32) -> Tensor {
 /// In a segment, where its bytes can be told from copies.
 fn placed(value: f32) -> Tensor {
     let tensor = filled(value);
-    let mut segment = SegmentPool::new(0).take(tensor.data().len()).unwrap();
+    let mut segment = SegmentPool::new(0).take(tensor.data().len(), Owner::default()).unwrap();
     segment.bytes_mut()[..tensor.data().len()].copy_from_slice(tensor.data());
     let range = 0..tensor.data().len();
     Tensor::in_segment(FP32, tensor.shape().into(), &segment.freeze(), range).unwrap()

@@ -12,7 +12,7 @@ const SIZE: usize = 16 << 20;
 
 /// As a gateway makes it: read straight into shared memory.
 fn large(fill: u8) -> Tensor {
-    let mut segment = SegmentPool::new(0).take(SIZE).unwrap();
+    let mut segment = SegmentPool::new(0).take(SIZE, Owner::default()).unwrap();
     segment.bytes_mut()[..SIZE].fill(fill);
     let lease = segment.freeze();
     Tensor::in_segment(FP32, Shape::from_slice(&[(SIZE / 4) as i64]), &lease, 0..SIZE).unwrap()
@@ -145,7 +145,7 @@ async fn without_shared_memory_tensors_travel_in_the_frame_as_far_as_it_goes() {
     let mut frame = Vec::new();
     let mut encoded = |sizes: &[usize]| {
         let tensor = |size: usize| {
-            let lease = SegmentPool::new(0).take(size).unwrap().freeze();
+            let lease = SegmentPool::new(0).take(size, Owner::default()).unwrap().freeze();
             let shape = Shape::from_slice(&[size as i64]);
             Tensor::in_segment(DataType::Uint8, shape, &lease, 0..size).unwrap()
         };

@@ -14,7 +14,11 @@ use troupe_base::{
     model::Model,
     request::{Answer, CallChain, Context, Credit, Part, Response},
     statistics::Timing,
+    tensor::Owner,
 };
+
+/// Called models that are remembered: more than most models call.
+const MAX_OWNERS: usize = 1024;
 
 /// Calls of one worker that have not ended.
 pub(crate) struct Calls {
@@ -25,6 +29,8 @@ pub(crate) struct Calls {
     pub(super) sender: mpsc::UnboundedSender<CallEvent>,
     /// Replies to be written together.
     pub(super) frames: Vec<u8>,
+    /// Of the shared memory of these calls, by the owner that the called model is.
+    owners: HashMap<Owner, Owner>,
 }
 
 pub(super) struct Call {
@@ -97,7 +103,18 @@ impl Calls {
     /// The other end hears what models answer.
     pub(crate) fn new() -> (Calls, mpsc::UnboundedReceiver<CallEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Calls { open: HashMap::new(), worker: 0, sender, frames: Vec::new() }, receiver)
+        let (open, owners) = Default::default();
+        (Calls { open, worker: 0, sender, frames: Vec::new(), owners }, receiver)
+    }
+
+    /// Who owns the shared memory of calls of the model that is `called`: what others send to that
+    /// model, or to this one, is none of theirs.
+    pub(super) fn owner_of_calls(&mut self, called: Owner) -> Owner {
+        if MAX_OWNERS <= self.owners.len() {
+            // Most of them were unloaded.
+            self.owners.clear();
+        }
+        *self.owners.entry(called).or_insert_with(Owner::unique)
     }
 
     /// The worker has gone, and what it asked for is of no use any more.

@@ -17,13 +17,14 @@ use crate::python::{
         decode::Cursor,
         encode,
         model_call::{ModelCall, ModelCallHead, call_head, read_model_call},
-        replies::{self, CallReply},
+        replies::{self, CallReply, Replied},
     },
 };
 use troupe_base::{
     error::{Error, Result},
     model::Model,
     request::{CallChain, Reply, Request},
+    tensor::Owner,
     trace::Span,
 };
 
@@ -65,6 +66,7 @@ impl WorkerLink {
         let found = found.and_then(|model| {
             let caller = caller(&model);
             let request = call.resolve(&model, caller).map_err(|it| refused(&model, &it))?;
+            request.context.owner.set_first(self.calls.owner_of_calls(model.owner));
             Ok((model, request))
         });
         self.ask(&head, found);
@@ -172,7 +174,7 @@ impl WorkerLink {
     /// Sends the replies of a call as far as its window goes.
     fn send_on(&mut self, number: u64) {
         let WorkerState::Up(connection) = &mut self.state else { return };
-        let Calls { open, frames, sender, worker } = &mut self.calls;
+        let Calls { open, frames, sender, worker, .. } = &mut self.calls;
         while let Some(call) = open.get_mut(&number) {
             if call.copying == Copying::Running || CALL_WINDOW <= call.on_the_way {
                 return;
@@ -182,15 +184,16 @@ impl WorkerLink {
                 call.copying = Copying::Running;
                 let spec = self.setup.spec.clone();
                 let event = CallEvent { worker: *worker, call: number, reply, is_copied: true };
-                return copy_then_send(sender.clone(), spec, event);
+                let owner = call.context.owner.get();
+                return copy_then_send(sender.clone(), LargeReply { owner, spec, event });
             }
             call.copying = Copying::No;
             let credit = reply.take_credit();
             let is_last = reply.is_last();
             let config = call.model.as_ref().map(|it| &*it.config);
+            let replied = Replied { call: number, config, owner: call.context.owner.get() };
             let start = frames.len();
-            let size =
-                replies::encode_reply(frames, number, reply, config, &mut connection.segments);
+            let size = replies::encode_reply(frames, &replied, reply, &mut connection.segments);
             if connection.segments.has_updates() {
                 // Before the reply: it may lie in a segment the worker has not seen.
                 let mut updates = Vec::new();
@@ -231,16 +234,20 @@ fn is_large(reply: &mut CallReply) -> bool {
     reply.response().is_some_and(|it| it.outputs.iter().flatten().any(needs_copy))
 }
 
-/// Copies large tensors of a reply on another thread, then sends it again.
-fn copy_then_send(
-    sender: mpsc::UnboundedSender<CallEvent>,
+/// A reply with large tensors that are to be copied for calls of `owner`.
+struct LargeReply {
+    owner: Owner,
     spec: Arc<LaunchSpec>,
-    mut event: CallEvent,
-) {
+    event: CallEvent,
+}
+
+/// Copies large tensors of a reply on another thread, then sends it again.
+fn copy_then_send(sender: mpsc::UnboundedSender<CallEvent>, large: LargeReply) {
+    let LargeReply { owner, spec, mut event } = large;
     let reaper = spec.reaper.clone();
     reaper.spawn_blocking(move || {
         if let Some(response) = event.reply.response() {
-            copy(response.outputs.iter_mut().flatten(), &spec);
+            copy(response.outputs.iter_mut().flatten(), owner, &spec);
         }
         // The instance may have gone.
         let _ = sender.send(event);

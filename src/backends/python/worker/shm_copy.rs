@@ -1,7 +1,7 @@
 //! Copies large tensors into shared memory.
 
 use crate::python::{process::launch_spec::LaunchSpec, protocol::encode};
-use troupe_base::tensor::Tensor;
+use troupe_base::tensor::{Owner, Tensor};
 
 /// Larger tensors, in bytes, are copied on another thread.
 pub(crate) const MAX_COPY_HERE: usize = 1 << 20;
@@ -11,12 +11,16 @@ pub(crate) fn needs_copy(tensor: &Tensor) -> bool {
     MAX_COPY_HERE < tensor.data().len() && tensor.segment().is_none()
 }
 
-/// Moves large ones into segments.
-pub(crate) fn copy<'a>(tensors: impl Iterator<Item = &'a mut Tensor>, spec: &LaunchSpec) {
+/// Moves large ones of a request of `owner` into segments.
+pub(crate) fn copy<'a>(
+    tensors: impl Iterator<Item = &'a mut Tensor>,
+    owner: Owner,
+    spec: &LaunchSpec,
+) {
     for tensor in tensors {
         // Without memory the tensor stays as it is and travels in the frame.
         if needs_copy(tensor)
-            && let Ok(moved) = encode::into_segment(tensor, &spec.pool)
+            && let Ok(moved) = encode::into_segment(tensor, &spec.pool, owner)
         {
             spec.copied.to_worker(moved.data().len());
             *tensor = moved;

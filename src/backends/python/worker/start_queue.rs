@@ -43,6 +43,8 @@ pub(crate) async fn copy_then_send(link: Weak<RefCell<WorkerLink>>) {
 }
 
 fn copy_groups(mut groups: Vec<Vec<Request>>, spec: &LaunchSpec) -> Vec<Vec<Request>> {
-    copy(groups.iter_mut().flatten().flat_map(|it| &mut it.inputs).flatten(), spec);
+    for request in groups.iter_mut().flatten() {
+        copy(request.inputs.iter_mut().flatten(), request.context.owner.get(), spec);
+    }
     groups
 }

@@ -150,7 +150,9 @@ async fn big_bodies_for_worker_processes_lie_aligned_in_a_segment() {
     let answer = binary(&bench, "shared", (&json.len().to_string(), &body)).await;
     let header = answer.header(LENGTH).unwrap().parse::<usize>().unwrap();
     assert!(answer.body[header..] == bytes);
-    let segment = bench.state.settings.segments.take(100_000).unwrap().freeze();
+    let model = bench.state.repository.catalog.load().get("shared", None).unwrap();
+    let pool = &bench.state.settings.segments;
+    let segment = pool.take(100_000, model.owner).unwrap().freeze();
     let view = troupe_base::tensor::Lease::bytes(&segment, 0..segment.segment().size()).unwrap();
     let at = view.windows(64).position(|it| it == &bytes[..64]).unwrap();
     assert_eq!(at % 64, 0);
