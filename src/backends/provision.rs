@@ -2,8 +2,9 @@
 
 use std::{
     fmt::Display,
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io::{BufRead, BufReader},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
@@ -60,11 +61,17 @@ pub(super) fn key(parts: &[&dyn Display]) -> String {
 pub(super) fn once(folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<()> {
     let complete = folder.join(COMPLETE);
     if complete.exists() {
-        return Ok(());
+        folder.parent().map_or(Ok(()), check_ours)?;
+        return check_ours(folder);
     }
     let what = format!("cannot make '{}'", folder.display());
     let parent = folder.parent().unwrap_or(folder);
-    fs::create_dir_all(parent).map_err(|error| failed(&what, &error))?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(parent)
+        .map_err(|error| failed(&what, &error))?;
+    check_ours(parent)?;
     let lock =
         File::create(folder.with_extension("lock")).map_err(|error| failed(&what, &error))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
@@ -83,6 +90,25 @@ pub(super) fn once(folder: &Path, make: impl FnOnce() -> Result<()>) -> Result<(
     }
     File::create(&complete).map_err(|error| failed(&what, &error))?;
     Ok(())
+}
+
+/// Code that models run lies in the folder: nobody else may have put it there, or be able to.
+fn check_ours(folder: &Path) -> Result<()> {
+    let about = fs::metadata(folder);
+    let about = about.map_err(|error| failed(&format!("no '{}'", folder.display()), &error))?;
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    let is_others = about.uid() != user.as_raw();
+    let group_is_ours = about.gid() == group.as_raw();
+    let is_writable = about.mode() & 0o002 != 0 || about.mode() & 0o020 != 0 && !group_is_ours;
+    if !is_others && !is_writable {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "the cache folder '{}' {}: other users could have models run their code; set TROUPE_CACHE to \
+         a folder of this user's own",
+        folder.display(),
+        if is_others { "belongs to another user" } else { "can be written to by other users" }
+    )))
 }
 
 /// Makes something between two lines of the log: `what` it is, then where and for whom.

@@ -58,6 +58,12 @@ pub enum Backend {
 pub trait OpenLocal: Send + Sync {
     /// Which kind of thread its executors need.
     fn placement(&self) -> Placement;
+    /// Do the sizes of an execution's inputs say about how long it takes? Then those that took
+    /// microseconds may run on a thread that serves others. Not if a few bytes can make much work:
+    /// compressed pictures, loops over data.
+    fn is_predictable(&self) -> bool {
+        true
+    }
     /// Called on the instance's own thread; may block unless the placement is `Shared`.
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>>;
 }
@@ -123,6 +129,17 @@ pub trait Remote {
 
     /// Has its model called others? Then any execution may take long.
     fn calls_others(&self) -> bool {
+        false
+    }
+
+    /// Gives what its process has not begun back to those who started it, if the process has been
+    /// busy with one execution for a while. Says whether it may have something to give back later.
+    fn give_back(&mut self) -> bool {
+        false
+    }
+
+    /// Has it given work back, and not got on since? Then it can take more, but not soon.
+    fn is_behind(&self) -> bool {
         false
     }
 
@@ -219,7 +236,7 @@ impl Default for Settings {
             lookup: None,
             metrics: Metrics::default(),
             budget: ByteBudget::unlimited(),
-            segments: SegmentPool::of_server(SegmentSizes::default()),
+            segments: SegmentPool::of_server(SegmentSizes::default(), 0),
         }
     }
 }

@@ -143,6 +143,13 @@ impl Context {
         Context { is_iteration: true, scope: scope.into(), ..self.clone() }
     }
 
+    /// The same request, made for another one: cancelled with it and as urgent, but not the other
+    /// way round.
+    pub fn on_behalf_of(self, other: &Context) -> Context {
+        let scope = Scope { above: Some(other.scope.clone()), ..Scope::default() };
+        Context { scope: scope.into(), deadline: other.deadline, ..self }
+    }
+
     /// The same request noted under `span`; cancelling one cancels both.
     pub fn under(&self, span: Span) -> Context {
         Context { span: Some(span), ..self.clone() }

@@ -19,3 +19,25 @@ pub(super) enum Action {
         dependents: bool,
     },
 }
+
+impl Action {
+    /// Would both come to the same, if nothing happened in between? Loads that bring files or
+    /// configs never do.
+    pub(super) fn is_same(&self, other: &Action) -> bool {
+        match (self, other) {
+            (Action::Load(mine), Action::Load(theirs)) => {
+                let is_plain =
+                    |(_, it): &(Arc<str>, Overrides)| it.config.is_none() && it.files.is_empty();
+                let is_like = |(mine, theirs): (&(Arc<str>, Overrides), &(Arc<str>, Overrides))| {
+                    mine.0 == theirs.0 && is_plain(mine) && is_plain(theirs)
+                };
+                mine.len() == theirs.len() && mine.iter().zip(theirs).all(is_like)
+            }
+            (
+                Action::Unload { name, dependents },
+                Action::Unload { name: other, dependents: with },
+            ) => (name, dependents) == (other, with),
+            _ => false,
+        }
+    }
+}

@@ -26,6 +26,12 @@ use super::{
 };
 use troupe_base::error::{Error, Result};
 
+/// Loads and unloads that may wait: more are refused.
+const MAX_QUEUED: usize = 1024;
+
+/// Told how an operation ended, as all who asked for the same are.
+pub(super) type OperationReply = oneshot::Sender<Result<Arc<OperationOutcome>>>;
+
 /// Asks for an operation.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -33,7 +39,7 @@ pub(super) struct RunOperation {
     /// What to do.
     pub(super) action: Action,
     /// Answered at the end, even if it failed in part.
-    pub(super) reply: oneshot::Sender<Result<OperationOutcome>>,
+    pub(super) reply: OperationReply,
     /// The model that asks and waits, if it may itself be loading.
     pub(super) within: Option<Arc<str>>,
 }
@@ -67,7 +73,13 @@ pub(super) struct RepositoryActor {
 
 struct QueuedOperation {
     action: Action,
-    reply: oneshot::Sender<Result<OperationOutcome>>,
+    /// Of all who asked for the same before it began.
+    replies: Vec<OperationReply>,
+    /// It has looked at the disk, waits for its locks, and will look again before it begins: those
+    /// who ask for the same can join it.
+    is_open: bool,
+    /// A model that may itself be loading waits for it.
+    is_within: bool,
 }
 
 impl RepositoryActor {
@@ -83,8 +95,9 @@ impl RepositoryActor {
     }
 
     /// Reads the disk on a blocking thread; [`Self::scanned`] goes on from there.
-    fn scan(&self, id: OperationId, ctx: &mut Context<Self>) {
-        let Some(queued) = self.queued.get(&id) else { return };
+    fn scan(&mut self, id: OperationId, ctx: &mut Context<Self>) {
+        let Some(queued) = self.queued.get_mut(&id) else { return };
+        queued.is_open = false;
         let (settings, action) = (self.context.settings.clone(), queued.action.clone());
         let overrides: OverrideDefinitions = self
             .records
@@ -103,7 +116,8 @@ impl RepositoryActor {
         ctx: &mut Context<Self>,
     ) {
         let Ok(snapshot) = snapshot else {
-            return self.refuse(id, Error::internal("reading the model repository panicked"));
+            let text = "reading the model repository panicked";
+            return self.refuse(id, Error::internal(text), ctx);
         };
         if !self.queued.contains_key(&id) {
             return;
@@ -113,44 +127,76 @@ impl RepositoryActor {
         if self.locks.is_deadlocked(id) {
             let text = "a model that is being loaded cannot wait for a model that is loaded with \
                         it or waits for it";
-            return self.refuse(id, Error::unavailable(text));
+            return self.refuse(id, Error::unavailable(text), ctx);
         }
         if self.locks.is_blocked(id) {
-            return;
+            return self.wait(id, ctx);
         }
-        let Some(QueuedOperation { action, reply }) = self.queued.remove(&id) else { return };
+        let Some(QueuedOperation { action, replies, .. }) = self.queued.remove(&id) else { return };
         self.locks.lock(id);
         let records = scope.iter().filter_map(|name| self.records.remove_entry(name)).collect();
         let context = self.context.clone();
         let run = async move {
             let (problems, targets) = (snapshot.problems.clone(), snapshot.targets.clone());
             let (records, results) = run::run(&context, records, snapshot, &action).await;
-            (records, OperationOutcome { results, problems, targets }, reply)
+            (records, OperationOutcome { results, problems, targets }, replies)
         };
         let run =
-            run.into_actor(self).map(move |(records, outcome, reply), actor: &mut Self, ctx| {
+            run.into_actor(self).map(move |(records, outcome, replies), actor: &mut Self, ctx| {
                 actor.records.extend(records);
                 actor.locks.release(id);
-                // A client that has gone needs no answer.
-                let _ = reply.send(Ok(outcome));
+                let outcome = Arc::new(outcome);
+                for reply in replies {
+                    // A client that has gone needs no answer.
+                    let _ = reply.send(Ok(outcome.clone()));
+                }
                 actor.scan_again(ctx);
             });
         ctx.spawn(run);
     }
 
-    /// The disk may have changed while operations waited for their locks.
+    /// Operations that wait no longer for others: the disk may have changed meanwhile.
     fn scan_again(&mut self, ctx: &mut Context<Self>) {
         for id in self.locks.waiting() {
-            self.scan(id, ctx);
+            let is_open = self.queued.get(&id).is_some_and(|queued| queued.is_open);
+            if is_open && !self.locks.is_blocked(id) {
+                self.scan(id, ctx);
+            }
         }
     }
 
-    fn refuse(&mut self, id: OperationId, error: Error) {
-        self.locks.release(id);
-        if let Some(queued) = self.queued.remove(&id) {
-            // A client that has gone needs no answer.
-            let _ = queued.reply.send(Err(error));
+    /// Leaves the operation to wait for its locks, or has those who asked for it wait for one that
+    /// does the same.
+    fn wait(&mut self, id: OperationId, ctx: &mut Context<Self>) {
+        let Some(mut queued) = self.queued.remove(&id) else { return };
+        match self.joinable(&queued.action, queued.is_within) {
+            Some(same) => {
+                same.replies.append(&mut queued.replies);
+                self.locks.release(id);
+                self.scan_again(ctx);
+            }
+            None => {
+                queued.is_open = true;
+                self.queued.insert(id, queued);
+            }
         }
+    }
+
+    /// An operation that does the same, and has not begun.
+    fn joinable(&mut self, action: &Action, is_within: bool) -> Option<&mut QueuedOperation> {
+        // What a loading model waits for is related to its load, which others are not.
+        let is_same =
+            |it: &&mut QueuedOperation| it.is_open && !it.is_within && it.action.is_same(action);
+        self.queued.values_mut().filter(|_| !is_within).find(is_same)
+    }
+
+    fn refuse(&mut self, id: OperationId, error: Error, ctx: &mut Context<Self>) {
+        self.locks.release(id);
+        for reply in self.queued.remove(&id).into_iter().flat_map(|queued| queued.replies) {
+            // A client that has gone needs no answer.
+            let _ = reply.send(Err(error.clone()));
+        }
+        self.scan_again(ctx);
     }
 }
 
@@ -173,12 +219,22 @@ impl Handler<RunOperation> for RepositoryActor {
 
     fn handle(&mut self, message: RunOperation, ctx: &mut Context<Self>) {
         let RunOperation { action, reply, within } = message;
+        if let Some(same) = self.joinable(&action, within.is_some()) {
+            return same.replies.push(reply);
+        }
+        if MAX_QUEUED <= self.queued.len() {
+            let text = format!("{MAX_QUEUED} loads and unloads wait already, try again later");
+            // A client that has gone needs no answer.
+            let _ = reply.send(Err(Error::unavailable(text)));
+            return;
+        }
         let id = self.next;
         self.next += 1;
-        if let Some(model) = within {
-            self.locks.asked_by(id, &model);
+        if let Some(model) = &within {
+            self.locks.asked_by(id, model);
         }
-        self.queued.insert(id, QueuedOperation { action, reply });
+        let (replies, is_within) = (vec![reply], within.is_some());
+        self.queued.insert(id, QueuedOperation { action, replies, is_open: false, is_within });
         self.scan(id, ctx);
     }
 }

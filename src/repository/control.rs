@@ -28,7 +28,7 @@ pub(super) struct RepositoryClient {
 
 impl RepositoryClient {
     /// Runs one operation to its end.
-    pub(super) async fn run(&self, action: Action) -> Result<OperationOutcome> {
+    pub(super) async fn run(&self, action: Action) -> Result<Arc<OperationOutcome>> {
         let (reply, answer) = oneshot::channel();
         self.actor.do_send(RunOperation { action, reply, within: self.within.clone() });
         let stopping = |_| Error::unavailable("Server is stopping, models are not loaded any more");

@@ -17,7 +17,7 @@ use super::{
     drain::drain,
     ending::Ending,
     listeners::{Addresses, Listeners},
-    machine, settings,
+    machine, memory_limit, settings,
     summary::log_summary,
 };
 use troupe_backends::{Backends, python};
@@ -133,7 +133,8 @@ async fn abort(state: &ServerState, backends: Backends, workers_grace: Duration)
 async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     settings::warn_without_effect(options);
     let mut settings_of_models = settings::of_models(options);
-    let segments = SegmentPool::of_server(python::sizes(&settings_of_models.backend)?);
+    let sizes = python::sizes(&settings_of_models.backend)?;
+    let segments = SegmentPool::of_server(sizes, memory_limit::idle_shared_bytes());
     actix_rt::spawn(trim(Arc::downgrade(&segments)));
     let backends = settings_of_models.backends.clone();
     let metrics = machine::metrics(options);

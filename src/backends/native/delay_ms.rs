@@ -21,5 +21,6 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         std::thread::sleep(delay);
         Ok(inputs)
     })
+    .with_any_effort()
     .with_batch_io())
 }

@@ -12,6 +12,8 @@ use troupe_base::{
 pub(super) struct Op {
     pub(super) placement: Placement,
     pub(super) open: Box<dyn Fn() -> Box<Run> + Send + Sync>,
+    /// The sizes of its inputs say about how long it takes.
+    pub(super) is_predictable: bool,
     /// It knows of batch inputs, and of inputs and outputs without their requests' shapes.
     pub(super) takes_batch_io: bool,
 }
@@ -31,6 +33,11 @@ impl Op {
         Op { takes_batch_io: true, ..self }
     }
 
+    /// A few bytes of input can make much work.
+    pub(super) fn with_any_effort(self) -> Op {
+        Op { is_predictable: false, ..self }
+    }
+
     /// An op whose instances each keep something from one run to the next.
     pub(super) fn with_scratch<S: Default + Send + 'static>(
         placement: Placement,
@@ -41,13 +48,16 @@ impl Op {
             let (run, mut scratch) = (run.clone(), S::default());
             Box::new(move |inputs, rows| run(&mut scratch, inputs, rows))
         };
-        Op { placement, open: Box::new(open), takes_batch_io: false }
+        Op { placement, open: Box::new(open), is_predictable: true, takes_batch_io: false }
     }
 }
 
 impl OpenLocal for Op {
     fn placement(&self) -> Placement {
         self.placement
+    }
+    fn is_predictable(&self) -> bool {
+        self.is_predictable
     }
     fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
         Ok(Box::new(NativeRunner((self.open)())))

@@ -49,7 +49,9 @@ pub fn prepare(
         options::read(&config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let file = session::find(files, &config.default_model_filename)?;
     library::environment(settings, &files.name)?;
-    Ok(Backend::Local(Arc::new(OnnxOpener { settings: settings.clone(), config, options, file })))
+    let is_predictable = !file.has_loops()?;
+    let settings = settings.clone();
+    Ok(Backend::Local(Arc::new(OnnxOpener { settings, config, options, file, is_predictable })))
 }
 
 fn refuse_global_threadpool(settings: &Settings) -> Result<()> {
@@ -68,11 +70,16 @@ struct OnnxOpener {
     config: Arc<ModelConfig>,
     options: OnnxOptions,
     file: ModelFile,
+    is_predictable: bool,
 }
 
 impl OpenLocal for OnnxOpener {
     fn placement(&self) -> Placement {
         Placement::Own
+    }
+
+    fn is_predictable(&self) -> bool {
+        self.is_predictable
     }
 
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>> {

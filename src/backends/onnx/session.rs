@@ -1,6 +1,10 @@
 //! Makes sessions: the threads, memory and hardware that execute a model.
 
-use std::path::PathBuf;
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+};
 
 use ort::{
     environment::Environment,
@@ -20,6 +24,12 @@ use troupe_base::{
 
 /// The file of a model that names none, and of one that is a folder.
 const MODEL_FILE: &str = "model.onnx";
+
+/// Fields 4 of nodes: the kinds of those that loop.
+const LOOPS: [&[u8]; 2] = [b"\x22\x04Loop", b"\x22\x04Scan"];
+const MAX_LOOP_BYTES: usize = 6;
+/// A file is looked through in pieces of this size.
+const LOOK_BYTES: usize = 1 << 20;
 
 /// A model's file, which is there.
 pub(super) struct ModelFile {
@@ -67,6 +77,33 @@ impl ModelFile {
         let mut builder = builder.map_err(|error| self.failed(&error))?;
         options.accelerators.register(&mut builder, instance, &self.model)?;
         builder.commit_from_file(&self.path).map_err(|error| self.failed(&error))
+    }
+
+    /// Has it nodes that loop over data? The sizes of inputs do not say how often. Found by how
+    /// their kinds are written in the file, without reading the graph: a text that happens to look
+    /// the same costs a model some microseconds.
+    pub(super) fn has_loops(&self) -> Result<bool> {
+        let unreadable = |error: io::Error| {
+            Error::unavailable(format!("unable to read '{}': {error}", self.path.display()))
+        };
+        let mut file = File::open(&self.path).map_err(unreadable)?;
+        let mut buffer = vec![0; LOOK_BYTES];
+        let mut kept = 0;
+        loop {
+            let read = file.read(&mut buffer[kept..]).map_err(unreadable)?;
+            if read == 0 {
+                return Ok(false);
+            }
+            let seen = &buffer[..kept + read];
+            let has = |kind: &&[u8]| memchr::memmem::find(seen, kind).is_some();
+            if LOOPS.iter().any(|kind| has(kind)) {
+                return Ok(true);
+            }
+            // One of them may lie on the border.
+            let rest = seen.len().saturating_sub(MAX_LOOP_BYTES)..seen.len();
+            kept = rest.len();
+            buffer.copy_within(rest, 0);
+        }
     }
 
     fn failed(&self, error: &ort::Error) -> Error {

@@ -66,7 +66,7 @@ fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<u
         if group.kind() == Kind::Gpu && group.gpus.is_empty() {
             group.gpus = gpus().to_vec();
         }
-        if group.count < 1 {
+        if group.count == 0 {
             let is_on_cpu = group.kind() == Kind::Cpu;
             group.count = if is_on_cpu { traits.default_cpu_count } else { 1 };
         }

@@ -20,6 +20,9 @@ use crate::error::{Error, Result};
 /// Metrics of one family at most: labels taken from what clients send must not fill the memory.
 const MAX_SERIES: usize = 10_000;
 
+/// Families of one server at most.
+const MAX_FAMILIES: usize = 1_000;
+
 /// All custom families of a server; clones share them.
 #[derive(Clone, Default)]
 pub(super) struct CustomFamilies(Arc<Mutex<BTreeMap<Arc<str>, FamilyEntry>>>);
@@ -59,6 +62,12 @@ impl CustomFamilies {
         let mut families = self.0.lock();
         check::name(name)?;
         check::clash(|name| families.get(name).map(|entry| entry.kind), name, kind)?;
+        if MAX_FAMILIES <= families.len() && !families.contains_key(name) {
+            return Err(Error::unavailable(format!(
+                "there are {} families of metrics already, more are not kept",
+                families.len()
+            )));
+        }
         let name: Arc<str> = name.into();
         let new = || FamilyEntry { kind, help: help.to_owned(), users: 0, series: BTreeMap::new() };
         let entry = families.entry(name.clone()).or_insert_with(new);

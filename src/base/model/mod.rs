@@ -10,7 +10,7 @@ pub mod warmup;
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use futures_util::future::{BoxFuture, join_all};
@@ -66,6 +66,8 @@ pub type Readiness = BoxFuture<'static, Result<()>>;
 pub struct Health {
     total: AtomicUsize,
     up: AtomicUsize,
+    /// Nobody gives the instances work any more.
+    is_broken: AtomicBool,
 }
 
 impl Health {
@@ -82,13 +84,19 @@ impl Health {
     pub fn up(&self) {
         self.up.fetch_add(1, Ordering::Relaxed);
     }
+    /// Nobody will ever give the instances work again: the model has to be loaded anew.
+    pub fn break_down(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+    }
     /// Instances that are up, and all there are; none of an ensemble.
     pub fn instances(&self) -> (usize, usize) {
         (self.up.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
     /// At least one instance can run, or the model has none by nature (an ensemble).
     pub fn is_ready(&self) -> bool {
-        self.total.load(Ordering::Relaxed) == 0 || 0 < self.up.load(Ordering::Relaxed)
+        let is_up =
+            || self.total.load(Ordering::Relaxed) == 0 || 0 < self.up.load(Ordering::Relaxed);
+        !self.is_broken.load(Ordering::Relaxed) && is_up()
     }
 }
 

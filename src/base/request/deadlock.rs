@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
@@ -41,7 +41,17 @@ pub struct ModelWaits {
 pub struct WaitGraph {
     models: Mutex<HashMap<usize, ModelWaits>>,
     next_id: AtomicUsize,
+    /// When it was last searched, and what was found.
+    searched: Mutex<Option<(Instant, Option<Victim>)>>,
 }
+
+/// A call that has to fail so that others go on, and why.
+type Victim = (Arc<CallChain>, String);
+
+/// With more models than this that wait, the graph is not searched at every report.
+const MAX_SEARCHED_AT_ONCE: usize = 32;
+/// But so often, for all of them.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
 
 impl WaitGraph {
     /// A place for the reports of one model.
@@ -52,9 +62,24 @@ impl WaitGraph {
 
     /// A call that has to fail so that others go on, and why. All who ask get the same one until
     /// what the models report has changed.
-    fn victim(&self) -> Option<(Arc<CallChain>, String)> {
-        let all: Vec<ModelWaits> = self.models.lock().values().cloned().collect();
-        let cycle = find_cycle(&all)?;
+    fn victim(&self) -> Option<Victim> {
+        let mut searched = self.searched.lock();
+        let models = self.models.lock();
+        if MAX_SEARCHED_AT_ONCE < models.len()
+            && let Some((since, found)) = &*searched
+            && since.elapsed() < SEARCH_INTERVAL
+        {
+            return found.clone();
+        }
+        let all: Vec<ModelWaits> = models.values().cloned().collect();
+        drop(models);
+        let found = WaitGraph::search(&all);
+        *searched = Some((Instant::now(), found.clone()));
+        found
+    }
+
+    fn search(all: &[ModelWaits]) -> Option<Victim> {
+        let cycle = find_cycle(all)?;
         let youngest = (0..cycle.len()).max_by_key(|index| cycle[*index].since)?;
         let (after, before) = (&cycle[youngest + 1..], &cycle[..=youngest]);
         // The call that fails is named last: it closes the cycle.

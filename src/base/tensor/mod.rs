@@ -16,7 +16,7 @@ pub use self::{
     batch_dim::adapt_batch_dim,
     dtype::DataType,
     owner::{Owner, OwnerCell},
-    pool::{SegmentPool, SegmentSizes},
+    pool::{OwnedPool, SegmentPool, SegmentSizes},
     segment::{Home, Lease, Segment, SegmentMut},
 };
 use crate::{

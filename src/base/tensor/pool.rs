@@ -19,8 +19,8 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Unused bytes kept at most: enough for a few large requests in flight.
-const IDLE_LIMIT: usize = 256 << 20;
+/// Unused bytes that may always be kept: enough for a few large requests in flight.
+const MIN_IDLE_LIMIT: usize = 256 << 20;
 
 /// How shared memory grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,22 @@ pub struct SegmentPool {
     limit: usize,
     sizes: SegmentSizes,
     budget: Arc<Budget>,
+}
+
+/// A pool as the requests of one owner use it.
+#[derive(Clone, Debug)]
+pub struct OwnedPool {
+    /// The pool.
+    pub pool: Arc<SegmentPool>,
+    /// Whose requests they are.
+    pub owner: Owner,
+}
+
+impl OwnedPool {
+    /// A segment of at least `size` bytes, as [`SegmentPool::take`].
+    pub fn take(&self, size: usize) -> Result<SegmentMut> {
+        self.pool.take(size, self.owner)
+    }
 }
 
 /// What nobody uses, since when: by owner and size, the oldest first.
@@ -104,9 +120,9 @@ impl SegmentPool {
     }
 
     /// The pool of one server: for gateways that read large bodies and for backends. Whoever serves
-    /// trims what stays unused.
-    pub fn of_server(sizes: SegmentSizes) -> Arc<SegmentPool> {
-        SegmentPool::with_sizes(IDLE_LIMIT, sizes)
+    /// trims what stays unused. Until then it keeps up to `idle_limit` bytes of it, or a little.
+    pub fn of_server(sizes: SegmentSizes, idle_limit: usize) -> Arc<SegmentPool> {
+        SegmentPool::with_sizes(idle_limit.max(MIN_IDLE_LIMIT), sizes)
     }
 
     /// How it grows and shrinks.

@@ -17,10 +17,14 @@ use super::{
 use crate::instance::{FreeSlots, InstancePool, InstanceWork, Requeue, SlotOwner, SlotReleased};
 use troupe_base::{
     config::ModelConfig,
+    model::Health,
     request::{Pending, deadlock::WaitReporter},
     statistics::Statistics,
 };
 
+/// How long an instance may be busy with one execution before others that rest get what it was
+/// handed beside it.
+const REBALANCE_INTERVAL: Duration = Duration::from_millis(2);
 /// How often the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -40,7 +44,16 @@ pub(super) struct Batcher {
     /// Where the scheduler is timed.
     pub(super) timer: Option<Rc<Timer>>,
     pub(super) waits: WaitReporter,
+    /// Of the model, which is not ready any more once its batcher has panicked.
+    pub(super) health: Arc<Health>,
+    /// A `Rebalance` is on its way.
+    pub(super) is_rebalancing: bool,
 }
+
+/// Looks whether an instance that rests could have what others have not begun.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Rebalance;
 
 /// Asks the scheduler what can run now.
 #[derive(Message)]
@@ -127,6 +140,20 @@ impl Batcher {
         Gathered { slot, work: InstanceWork(batches), delayed_until }
     }
 
+    /// Has a look soon whether work can move to an instance that rests.
+    fn rebalance_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.is_rebalancing && self.scheduler.len() == 0 && self.pool.may_rebalance() {
+            self.is_rebalancing = true;
+            let this = ctx.address().downgrade();
+            actix_rt::spawn(async move {
+                tokio::time::sleep(REBALANCE_INTERVAL).await;
+                if let Some(batcher) = this.upgrade() {
+                    batcher.do_send(Rebalance);
+                }
+            });
+        }
+    }
+
     fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
         match self.scheduler.push(pending) {
             Ok(()) => self.flush_soon(ctx),
@@ -183,6 +210,23 @@ impl Actor for Batcher {
     }
 }
 
+/// Its model was unloaded, or it panicked, and nobody will ever take from its queue again.
+impl Drop for Batcher {
+    fn drop(&mut self) {
+        // Rings for the last time: whoever listens holds the timer, and then lets go of it.
+        if let Some(timer) = &self.timer
+            && let Err(error) = timer.set(Instant::now())
+        {
+            tracing::error!("the timer of '{}' stays: {error}", self.config.name);
+        }
+        self.stats.pending.store(0, Ordering::Relaxed);
+        if std::thread::panicking() {
+            self.health.break_down();
+            tracing::error!("the batcher of '{}' panicked: load it again", self.config.name);
+        }
+    }
+}
+
 /// Wakes the batcher now and then, for as long as somebody holds it.
 async fn sweep(batcher: WeakAddr<Batcher>) {
     loop {
@@ -227,18 +271,50 @@ impl Handler<Requeue> for Batcher {
 impl Handler<SlotReleased> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, released: SlotReleased, _: &mut Self::Context) {
+    fn handle(&mut self, released: SlotReleased, ctx: &mut Self::Context) {
         self.pool.release(released);
         self.dispatch();
+        self.rebalance_soon(ctx);
     }
 }
 
 impl Handler<Flush> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, _: Flush, _: &mut Self::Context) {
+    fn handle(&mut self, _: Flush, ctx: &mut Self::Context) {
         self.is_flushing = false;
         self.dispatch();
+        self.rebalance_soon(ctx);
+    }
+}
+
+impl Handler<Rebalance> for Batcher {
+    type Result = ();
+
+    /// What is given back comes as `Requeue`.
+    fn handle(&mut self, _: Rebalance, ctx: &mut Self::Context) {
+        self.is_rebalancing = false;
+        if self.pool.rebalance() {
+            self.rebalance_soon(ctx);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// Makes the batcher panic.
+    #[derive(Message)]
+    #[rtype(result = "()")]
+    pub(crate) struct Break;
+
+    impl Handler<Break> for Batcher {
+        type Result = ();
+
+        fn handle(&mut self, _: Break, _: &mut Self::Context) {
+            panic!("on purpose");
+        }
     }
 }
 

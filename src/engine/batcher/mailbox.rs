@@ -52,6 +52,10 @@ impl Mailbox {
 
 impl Infer for Mailbox {
     fn infer(&self, request: Request, reply: Reply) {
+        if !self.batcher.connected() {
+            // It has panicked: dropping the reply answers it, and nobody would ever count down.
+            return drop(reply);
+        }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         self.batcher.do_send(Pending { request, reply });
     }

@@ -41,6 +41,14 @@ pub struct BatcherSetup {
     pub engines: Engines,
 }
 
+/// What a batcher shares with others.
+struct SharedParts {
+    config: Arc<ModelConfig>,
+    stats: Arc<Statistics>,
+    health: Arc<Health>,
+    waits: WaitReporter,
+}
+
 /// Actors that were started on an engine's thread.
 struct StartedActors {
     batcher: Addr<Batcher>,
@@ -67,11 +75,11 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     // Before an instance can go down.
     labels.iter().for_each(|_| health.join());
     let (started, made) = oneshot::channel();
-    let parts = (config.clone(), stats.clone(), engines.wait_graph().join());
+    let waits = engines.wait_graph().join();
+    let shared = SharedParts { config: config.clone(), stats: stats.clone(), health, waits };
     engines.pick().spawn_fn(move || {
-        let (config, stats, waits) = parts;
         // Nobody waits any more when the load was given up.
-        let _ = started.send(start_here(config, stats, waits, opened));
+        let _ = started.send(start_here(shared, opened));
     });
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
     let StartedActors { batcher, instances, has_check } = made.await.map_err(gone)??;
@@ -83,11 +91,10 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
 
 /// Called on the engine's thread.
 fn start_here(
-    config: Arc<ModelConfig>,
-    stats: Arc<Statistics>,
-    waits: WaitReporter,
+    shared: SharedParts,
     opened: Vec<(InstanceOpener, OpenedModel)>,
 ) -> Result<StartedActors> {
+    let SharedParts { config, stats, health, waits } = shared;
     let Scheduling { scheduler, preserves_order, is_immediate } = scheduler::for_config(&config);
     let pool = InstancePool::attach(opened, is_immediate)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
@@ -104,6 +111,8 @@ fn start_here(
         scheduler,
         pool,
         waits,
+        health,
+        is_rebalancing: false,
     });
     Ok(StartedActors { batcher, instances, has_check })
 }

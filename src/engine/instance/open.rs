@@ -81,7 +81,11 @@ impl InstanceOpener {
                 Attached { engine: Box::new(Inline(self.open_here()?)), ended: None }
             }
             OpenedModel::Threaded(opened) => {
-                let is_pinned = self.config.parameters.contains_key(PLACEMENT);
+                let is_predictable = match &self.backend {
+                    Backend::Local(local) => local.is_predictable(),
+                    Backend::Remote(_) => false,
+                };
+                let is_pinned = !is_predictable || self.config.parameters.contains_key(PLACEMENT);
                 let (engine, ended) = opened.attach(is_pinned);
                 Attached { engine: Box::new(engine), ended: Some(ended) }
             }

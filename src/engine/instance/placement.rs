@@ -75,6 +75,12 @@ impl PlacementPolicy {
         self.slots.get(slot).is_some_and(SlotLoad::has_room)
     }
 
+    /// Does a slot rest while another has work?
+    pub(super) fn is_uneven(&self) -> bool {
+        let is_busy = |slot: &SlotLoad| slot.in_work != 0;
+        self.slots.iter().any(is_busy) && !self.slots.iter().all(is_busy)
+    }
+
     /// The slot was given work.
     pub(super) fn begin(&mut self, slot: usize) {
         self.clock += 1;

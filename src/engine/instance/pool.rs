@@ -36,6 +36,8 @@ pub struct InstancePool {
     placement: PlacementPolicy,
     /// Moving average of one execution, from its handover on.
     cost: Duration,
+    /// Work is handed to other processes, which begin it by and by.
+    has_queue: bool,
     /// The instances do other things while an execution waits: its time says little.
     is_concurrent: bool,
 }
@@ -60,6 +62,7 @@ impl InstancePool {
         };
         Ok(InstancePool {
             placement: PlacementPolicy::new(capacities.iter().map(size)),
+            has_queue: capacities.iter().any(|capacity| capacity.has_queue),
             is_concurrent: capacities.iter().any(|capacity| capacity.concurrency.is_some()),
             // A first guess; one execution at a time until it is known better.
             cost: TARGET_HANDOVER,
@@ -116,8 +119,25 @@ impl InstancePool {
 
     /// True unless another instance could take the work while this one blocks in a call of a model.
     fn gets_on(&self, slot: usize) -> bool {
-        let calls_others = || self.instances[slot].with_worker(|worker| worker.calls_others());
-        self.instances.len() == 1 || !calls_others().unwrap_or(false)
+        let is_held_up = || {
+            self.instances[slot].with_worker(|worker| worker.calls_others() || worker.is_behind())
+        };
+        self.instances.len() == 1 || !is_held_up().unwrap_or(false)
+    }
+
+    /// Does an instance rest while others, in processes, have work that they may not have begun?
+    pub fn may_rebalance(&self) -> bool {
+        self.has_queue && !self.is_concurrent && self.placement.is_uneven()
+    }
+
+    /// If an instance rests, takes back what those that are busy for long have not begun: it is
+    /// queued anew. Says whether to try again.
+    pub fn rebalance(&self) -> bool {
+        let give_back = |instance: &InstanceHandle| {
+            instance.with_worker(|worker| worker.give_back()).unwrap_or(false)
+        };
+        // All of them are asked.
+        self.may_rebalance() && self.instances.iter().filter(|it| give_back(it)).count() != 0
     }
 
     /// Hands work to a slot that has room. `owner` is told when the slot has room again, if it

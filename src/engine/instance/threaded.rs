@@ -29,8 +29,10 @@ pub(super) struct Threaded {
     /// `None` while it is lent to its thread, and for ever if that has ended meanwhile.
     model: Option<Box<LocalModel>>,
     thread: Addr<ModelThread>,
-    /// `None` if the config says where it is to run.
+    /// `None` if the config says where it is to run, or nothing says how long it takes.
     lightness: Option<Lightness>,
+    /// Bytes of the work it was last lent with.
+    lent_for: usize,
 }
 
 /// An open model and the thread it was opened on.
@@ -48,7 +50,7 @@ impl OpenedThread {
     pub(super) fn attach(self, is_pinned: bool) -> (Threaded, oneshot::Receiver<()>) {
         let OpenedThread { model, thread, ended } = self;
         let lightness = (!is_pinned).then(Lightness::unknown);
-        (Threaded { model: Some(model), thread, lightness }, ended)
+        (Threaded { model: Some(model), thread, lightness, lent_for: 0 }, ended)
     }
 }
 
@@ -73,13 +75,13 @@ struct Execute {
 struct Close(#[expect(dead_code, reason = "held for its drop")] Box<LocalModel>);
 
 impl Threaded {
-    fn is_light(&self, work: &InstanceWork) -> bool {
-        self.lightness.as_ref().is_some_and(|lightness| lightness.covers(work))
+    fn is_light(&self, bytes: usize) -> bool {
+        self.lightness.as_ref().is_some_and(|lightness| lightness.covers(bytes))
     }
 
-    fn count(&mut self, execution: Duration) {
+    fn count(&mut self, bytes: usize, execution: Duration) {
         if let Some(lightness) = &mut self.lightness {
-            lightness.add(execution);
+            lightness.add(bytes, execution);
         }
     }
 }
@@ -90,20 +92,21 @@ impl Engine for Threaded {
             return EngineProgress::Ended(work);
         }
         let Some(mut model) = self.model.take() else { return EngineProgress::Ended(work) };
-        let executions = work.executions();
-        if self.is_light(&work) {
+        let (executions, bytes) = (work.executions(), work.bytes());
+        if self.is_light(bytes) {
             model.run(work, slot.begun);
             self.model = Some(model);
             let took = slot.begun.elapsed() / executions;
-            self.count(took);
+            self.count(bytes, took);
             return EngineProgress::Finished(Some(took));
         }
+        self.lent_for = bytes;
         self.thread.do_send(Execute { model, work, guard: slot.guard(executions) });
         EngineProgress::Later
     }
 
     fn take_back(&mut self, returned: ReturnedModel) {
-        self.count(returned.execution);
+        self.count(self.lent_for, returned.execution);
         // One of an earlier engine is of no more use.
         self.model.get_or_insert(returned.model);
     }
@@ -169,25 +172,38 @@ impl Handler<Close> for ModelThread {
     fn handle(&mut self, _: Close, _: &mut Self::Context) {}
 }
 
-/// A moving average of a model's executions: are they short enough to run in the batcher's thread?
+/// Moving averages of a model's executions: are they short enough to run in the batcher's thread?
+///
+/// One for the sizes of inputs from each power of two to the next: what was light with a few bytes
+/// says nothing of what comes with many.
 #[derive(Debug)]
 struct Lightness {
-    average: Duration,
+    averages: [Duration; SIZE_CLASSES],
 }
+
+/// The last one is of `MAX_LIGHT_BYTES`.
+const SIZE_CLASSES: usize = MAX_LIGHT_BYTES.ilog2() as usize + 1;
 
 impl Lightness {
     /// Of a model that has to show that it is light.
     fn unknown() -> Lightness {
-        Lightness { average: MAX_COUNTED_EXECUTION }
+        Lightness { averages: [MAX_COUNTED_EXECUTION; SIZE_CLASSES] }
     }
 
-    fn add(&mut self, execution: Duration) {
-        self.average = (self.average * 7 + execution.min(MAX_COUNTED_EXECUTION)) / 8;
+    fn class(bytes: usize) -> usize {
+        bytes.max(1).ilog2() as usize
+    }
+
+    fn add(&mut self, bytes: usize, execution: Duration) {
+        if let Some(average) = self.averages.get_mut(Lightness::class(bytes)) {
+            *average = (*average * 7 + execution.min(MAX_COUNTED_EXECUTION)) / 8;
+        }
     }
 
     /// Will this work most likely not keep others waiting?
-    fn covers(&self, work: &InstanceWork) -> bool {
-        self.average < MAX_LIGHT_EXECUTION && work.bytes() <= MAX_LIGHT_BYTES
+    fn covers(&self, bytes: usize) -> bool {
+        let average = self.averages.get(Lightness::class(bytes));
+        bytes <= MAX_LIGHT_BYTES && average.is_some_and(|it| *it < MAX_LIGHT_EXECUTION)
     }
 }
 
@@ -198,16 +214,28 @@ mod tests {
     #[test]
     fn a_model_is_light_once_it_was_for_a_while_and_until_it_is_not() {
         let mut lightness = Lightness::unknown();
-        let nothing = InstanceWork(Vec::new());
-        let light = |lightness: &Lightness| lightness.covers(&nothing);
-        lightness.add(Duration::from_micros(5));
+        let light = |lightness: &Lightness| lightness.covers(100);
+        lightness.add(100, Duration::from_micros(5));
         assert!(!light(&lightness));
-        (0..30).for_each(|_| lightness.add(Duration::from_micros(5)));
+        (0..30).for_each(|_| lightness.add(100, Duration::from_micros(5)));
         assert!(light(&lightness));
         // Once may be an accident, and twice is none.
-        lightness.add(Duration::from_millis(5));
+        lightness.add(100, Duration::from_millis(5));
         assert!(light(&lightness));
-        lightness.add(Duration::from_millis(5));
+        lightness.add(100, Duration::from_millis(5));
         assert!(!light(&lightness));
+    }
+
+    #[test]
+    fn what_was_light_with_few_bytes_is_not_with_many() {
+        let mut lightness = Lightness::unknown();
+        for _ in 0..30 {
+            lightness.add(100, Duration::from_micros(5));
+            lightness.add(MAX_LIGHT_BYTES, Duration::from_micros(5));
+            lightness.add(usize::MAX, Duration::from_micros(5));
+        }
+        let bytes = [100, 64, 127, 0, 63, 128, MAX_LIGHT_BYTES, MAX_LIGHT_BYTES + 1, usize::MAX];
+        let expected = [true, true, true, false, false, false, true, false, false];
+        assert_eq!(bytes.map(|it| lightness.covers(it)), expected);
     }
 }

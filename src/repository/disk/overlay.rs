@@ -3,13 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder, File, OpenOptions},
     io,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Component, Path, PathBuf},
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use troupe_base::error::{Error, Result};
 
@@ -82,11 +82,17 @@ pub(crate) fn sweep(parent: &Path) {
         let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(OVERLAY_PREFIX)) else {
             continue;
         };
-        if is_abandoned(&entry.path(), owner) {
-            // Another user's folder cannot be removed, and need not be.
+        if is_ours(&entry.path()) && is_abandoned(&entry.path(), owner) {
+            // What cannot be removed stays.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
+}
+
+/// A folder of this user: in a temporary folder that all share, others may have put anything.
+fn is_ours(folder: &Path) -> bool {
+    let about = fs::symlink_metadata(folder);
+    about.is_ok_and(|it| it.is_dir() && it.uid() == rustix::process::geteuid().as_raw())
 }
 
 /// The lock tells, also across containers; the process only matters before it took its lock.
@@ -96,7 +102,9 @@ fn is_abandoned(folder: &Path, owner: &str) -> bool {
     if !is_ours && Path::new("/proc").join(process).exists() {
         return false;
     }
-    match File::open(folder.join(LOCK_FILE)) {
+    // Opened so that whatever stands there, a pipe for instance, is not waited for.
+    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32;
+    match OpenOptions::new().read(true).custom_flags(flags).open(folder.join(LOCK_FILE)) {
         Ok(lock) => flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok(),
         Err(problem) => !is_ours && problem.kind() == io::ErrorKind::NotFound,
     }
@@ -182,6 +190,19 @@ mod tests {
         assert!(used.model_dir().exists() && !dead.exists());
         drop(used);
         assert_eq!(count(&parent), 1);
+        fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_lock_does_not_keep_the_server_from_starting() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let parent = parent("pipe");
+        let folder = parent.join(format!("{OVERLAY_PREFIX}4000000000-0"));
+        fs::create_dir(&folder).unwrap();
+        mknodat(CWD, folder.join(LOCK_FILE), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        std::os::unix::fs::symlink("/etc", parent.join(format!("{OVERLAY_PREFIX}4000000000-1")))
+            .unwrap();
+        sweep(&parent);
         fs::remove_dir_all(parent).unwrap();
     }
 }

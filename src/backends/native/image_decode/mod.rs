@@ -50,7 +50,8 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
     check_tensors(config, format)?;
     let input = config.inputs[0].name.clone();
     let limits = PictureLimits { pixels, bytes };
-    Ok(Op::new(Placement::Own, move |inputs, _| run(&input, &limits, format, inputs)))
+    let run = move |inputs, _| run(&input, &limits, format, inputs);
+    Ok(Op::new(Placement::Own, run).with_any_effort())
 }
 
 fn check_tensors(config: &ModelConfig, format: Format) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Progress of a worker: a shared counter of the groups it has begun, read when it is late or dead.
+//! Progress of a worker: a shared counter of the groups it has begun, and which of them it is not to
+//! begin any more.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,7 +8,13 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 /// The worker maps so many bytes.
 const PAGE_BYTES: u64 = 4096;
 
-/// A page with one count, of the groups the worker has begun to execute, in the order they came.
+/// Where the page says from which group on they are taken back, and up to which one. `worker.py` has
+/// the same.
+const TAKEN_FROM_AT: u64 = 8;
+const TAKEN_TO_AT: u64 = 16;
+
+/// A page that the worker writes one number to, how many groups it has begun to execute, in the
+/// order they came; and we two.
 pub(crate) struct Progress(OwnedFd);
 
 impl Progress {
@@ -22,6 +29,21 @@ impl Progress {
     /// To be sent to the worker.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+
+    /// The worker is not to begin the groups `from..to`, counted from its first one. It answers
+    /// those that it had not begun as if they were to be executed anew. Whoever asks what was begun
+    /// after this knows what will not be.
+    pub(crate) fn take_back(&self, from: u64, to: u64) -> rustix::io::Result<()> {
+        let write = |at, number: u64| match rustix::io::pwrite(&self.0, &number.to_le_bytes(), at) {
+            Ok(8) => Ok(()),
+            Ok(_) => Err(rustix::io::Errno::IO),
+            Err(error) => Err(error),
+        };
+        // No group is in between.
+        write(TAKEN_FROM_AT, u64::MAX)?;
+        write(TAKEN_TO_AT, to)?;
+        write(TAKEN_FROM_AT, from)
     }
 
     /// How many groups were begun. Read, not mapped: it is asked for seldom.

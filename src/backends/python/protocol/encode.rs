@@ -17,6 +17,10 @@ pub(crate) const INLINE_LIMIT: usize = 16 << 10;
 /// Asks the worker to free what it does not use.
 pub(crate) const TRIM: u16 = 1;
 
+/// Beside the size of a group: it is empty because it was answered already. `decode.py` has the
+/// same.
+const LEFT_OUT: usize = 1;
+
 const WANTED: u32 = 1;
 const EXTRA: u32 = 2;
 const IN_SEGMENT: u8 = 128;
@@ -31,27 +35,38 @@ pub(crate) struct PlacedTensor {
     tensors: usize,
 }
 
-/// The `EXECUTE` frame of `groups`, written over `frame`. Tensors may move into segments; an error
-/// means that those that could not are too much for a frame.
+/// The `EXECUTE` frame of `groups`, written over `frame`. Tensors may move into segments.
+///
+/// A group whose tensors could not and are too much for a frame is left out, and the worker passes
+/// over it: answers those, and why.
 pub(crate) fn execute(
     frame: &mut Vec<u8>,
     sequence: u32,
     groups: &mut [Vec<Request>],
     segments: &mut Segments,
-) -> Result<()> {
+) -> Vec<(usize, Error)> {
     frame.clear();
     frame.resize(24, 0);
     let mut placed = Vec::new();
-    for group in groups.iter_mut() {
+    let mut failures = Vec::new();
+    for (index, group) in groups.iter_mut().enumerate() {
+        let (start, placed_before) = (frame.len(), placed.len());
         put_u32(frame, group.len());
         put_u32(frame, 0);
-        for request in group {
-            put_request(frame, request, segments, &mut placed)?;
+        let mut requests = group.iter_mut();
+        if let Err(error) =
+            requests.try_for_each(|it| put_request(frame, it, segments, &mut placed))
+        {
+            frame.truncate(start);
+            put_u32(frame, 0);
+            put_u32(frame, LEFT_OUT);
+            placed.truncate(placed_before);
+            failures.push((index, error));
         }
     }
     mark_sole_readers(frame, &placed);
     finish(frame, sequence, groups.len(), segments, 0);
-    Ok(())
+    failures
 }
 
 /// A frame without requests, which only says what happened to segments.

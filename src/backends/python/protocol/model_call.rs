@@ -154,12 +154,22 @@ impl ModelCall<'_> {
     }
 
     /// The same in the model's positions.
-    pub(crate) fn resolve(self, model: &Model, caller: CallChain) -> Result<Request> {
+    ///
+    /// `asks`: the request that it is asked for, if that is one: with it the call is cancelled.
+    pub(crate) fn resolve(
+        self,
+        model: &Model,
+        caller: CallChain,
+        asks: Option<&Context>,
+    ) -> Result<Request> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
         }
         let mut context = context(self.extra.unwrap_or_default())?;
         context.call_chain = Some(caller.into());
+        if let Some(asks) = asks {
+            context = context.on_behalf_of(asks);
+        }
         context.span = self.span;
         let inputs = place_inputs(&model.config, self.inputs, &context)?;
         let wanted = pick_outputs(&model.config, &self.wanted, &context)?;

@@ -3,6 +3,7 @@ import asyncio
 from contextvars import ContextVar
 from time import perf_counter_ns as now
 
+from troupe_decode import is_left_out
 from troupe_failures import describe
 from troupe_frames import CHECK, ServerGone
 from troupe_reader import Reader
@@ -82,8 +83,10 @@ class Coroutines:
             time = now()
             group = (sequence, number)
             worker.count()
+            start = at
             requests, used, at = worker.decode(raw, data, at, group)
-            self.start(self.execute(group, requests, used, time))
+            if requests or not is_left_out(raw, start):
+                self.start(self.execute(group, requests, used, time))
 
     def start(self, coroutine):
         task = self.loop.create_task(coroutine)

@@ -14,6 +14,21 @@ WANTED, EXTRA = 1, 2
 CACHE_LIMIT = 1024
 
 
+def is_left_out(raw, at):
+    """Has the server answered a group itself, which is empty therefore?"""
+    return raw[at + 4] != 0
+
+
+def skip(raw, at):
+    """How many requests a group has, and where the next one starts."""
+    (count, _) = PAIR.unpack_from(raw, at)
+    at += 8
+    for _ in range(count):
+        head_size, data_size = PAIR.unpack_from(raw, at)
+        at += 8 + head_size + data_size
+    return count, at
+
+
 class Used(dict):
     """The segments that the inputs of a group lie in, by number: their addresses."""
 

@@ -15,8 +15,8 @@ from troupe_frames import DROPPED, FRAME, NUMBER, NUMBERS, SEGMENT
 
 # A flag of a frame of executions: free what is unused.
 TRIM = 1
-# Unused segments kept for reuse.
-IDLE_LIMIT = 256 << 20
+# Bytes of unused segments kept for reuse, until the server has us trim.
+IDLE_LIMIT = 512 << 20
 # Beside the number of a segment of ours that came back: others know it, so it is not used again.
 # `segments.rs` has the same.
 FREED = 1 << 63

@@ -5,6 +5,7 @@ import mmap
 import os
 import struct
 import sys
+from _thread import allocate_lock
 from inspect import iscoroutinefunction
 from time import perf_counter_ns as now
 
@@ -12,8 +13,8 @@ import troupe_forked
 import troupe_preload
 import troupe_requests
 from troupe_calls import Calls
-from troupe_decode import NOTHING, Decoder
-from troupe_encode import Encoder, PartEncoder
+from troupe_decode import NOTHING, Decoder, is_left_out, skip
+from troupe_encode import AGAIN, Encoder, PartEncoder
 from troupe_failures import PlainError, describe
 from troupe_frames import (
     ANSWER, CHECK, CHECKED, FAILED, FRAME, NUMBER, NUMBERS, READY, Frames, ServerGone, padded
@@ -48,6 +49,7 @@ class Worker:
         self.progress = memoryview(mmap.mmap(progress, mmap.PAGESIZE)).cast("Q")
         os.close(progress)
         self.begun = 0
+        self.barrier = allocate_lock()
         self.hold_ns = HOLD_NS
         # Only for models that have coroutines.
         self.loop = None
@@ -158,9 +160,14 @@ class Worker:
         return sequence, groups, 24 + 16 * new + 8 * (forgotten + released)
 
     def count(self):
-        """Counts a group as begun, before anything in it can end this process."""
-        self.begun += 1
-        self.progress[0] = self.begun
+        """Counts a group as begun, before anything in it can end this process; False if the server
+        has taken it back."""
+        number = self.begun
+        self.begun = self.progress[0] = number + 1
+        # Either the server sees the count, or we see what it wrote before it looked.
+        with self.barrier:
+            taken_from = self.progress[1]
+        return not taken_from <= number < self.progress[2]
 
     def run(self, raw):
         """All groups of a frame, each one call of `execute` and one frame of answers."""
@@ -174,8 +181,14 @@ class Worker:
         for number in range(groups):
             if frames.is_gone:
                 raise ServerGone
-            self.count()
+            if not self.count():
+                count, at = skip(raw, at)
+                frames.out += answer((sequence, number), (0, 0, 0), count, (b"", AGAIN * count))
+                continue
+            start = at
             requests, used, at = decode(raw, data, at, (sequence, number))
+            if not requests and is_left_out(raw, start):
+                continue
             count = len(requests)
             self.group, self.segments.used = (sequence, number), used
             started = now()

@@ -31,6 +31,8 @@ use troupe_base::{
 /// Bytes of a call's responses that its worker has not taken yet; what comes meanwhile waits here,
 /// and its maker for credit.
 const CALL_WINDOW: u64 = 1 << 20;
+/// Calls that one worker may have open: more are refused.
+const MAX_OPEN_CALLS: usize = 10_000;
 
 impl WorkerLink {
     /// A model asks another. An error is the worker's, and its end.
@@ -62,15 +64,34 @@ impl WorkerLink {
             caller.concurrency = room;
             caller.on_behalf_of(group.unwrap_or_default())
         };
-        let found = self.find(&call, head.takes_many);
+        // What is asked for one request is of no use once its client has gone.
+        let asks = group.and_then(|requests| match requests {
+            [alone] => Some(&alone.context),
+            _ => None,
+        });
+        let found = self.check_open_calls().and_then(|()| self.find(&call, head.takes_many));
         let found = found.and_then(|model| {
             let caller = caller(&model);
-            let request = call.resolve(&model, caller).map_err(|it| refused(&model, &it))?;
+            let request = call
+                .resolve(&model, caller, asks.map(|it| &**it))
+                .map_err(|it| refused(&model, &it))?;
             request.context.owner.set_first(self.calls.owner_of_calls(model.owner));
             Ok((model, request))
         });
         self.ask(&head, found);
         Ok(())
+    }
+
+    fn check_open_calls(&self) -> Result<()> {
+        let open = self.calls.open.len();
+        if open < MAX_OPEN_CALLS {
+            return Ok(());
+        }
+        let name = &self.setup.config.name;
+        Err(Error::unavailable(format!(
+            "model '{name}' has {open} calls of other models that are not answered, at most \
+             {MAX_OPEN_CALLS} are allowed for each instance"
+        )))
     }
 
     /// The span of a request the worker has not ended.

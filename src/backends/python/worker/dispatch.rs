@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    in_flight::{GroupEvent, GroupEvents, InFlightBatch, InFlightGroup, RequestKey, all_failed},
+    in_flight::{GroupEvent, GroupEvents, InFlightBatch, InFlightGroup, RequestKey, failed},
     link::{WorkerLink, WorkerState, failure},
     shm_copy::MAX_COPY_HERE,
 };
@@ -39,25 +39,29 @@ impl WorkerLink {
         let begun = Instant::now();
         self.sequence = self.sequence.wrapping_add(1);
         let frame = &mut self.frame;
-        if let Err(error) =
-            encode::execute(frame, self.sequence, &mut groups, &mut connection.segments)
-        {
+        let failures = encode::execute(frame, self.sequence, &mut groups, &mut connection.segments);
+        if !failures.is_empty() && failures.len() == groups.len() {
             self.frame = Vec::new();
-            return all_failed(&groups, &done, &error);
+            let fail = |(group, error): &(usize, Error)| failed(&done, *group, error);
+            return failures.iter().map(fail).collect();
         }
         connection.write(&self.frame);
         self.spin.on_dispatch(begun);
         let (left, before) = (groups.len(), connection.given);
         connection.given += left as u64;
-        let group = |requests| InFlightGroup { requests: Some(requests), seen: None };
+        let are_failed: Vec<usize> = failures.iter().map(|(group, _)| *group).collect();
+        let group = |(index, requests)| {
+            let requests = (!are_failed.contains(&index)).then_some(requests);
+            InFlightGroup { requests, is_given_back: false, seen: None }
+        };
         self.in_flight.push_back(InFlightBatch {
             sequence: self.sequence,
             before,
-            groups: groups.into_iter().map(group).collect(),
-            left,
+            groups: groups.into_iter().enumerate().map(group).collect(),
+            left: left - failures.len(),
             begun,
             encode: begun.elapsed() / left.max(1) as u32,
-            done,
+            done: done.clone(),
         });
         if MAX_COPY_HERE < self.frame.capacity() {
             self.frame = Vec::new();
@@ -65,7 +69,7 @@ impl WorkerLink {
         if let Some(busy) = &self.busy {
             busy.notify_one();
         }
-        Vec::new()
+        failures.iter().map(|(group, error)| failed(&done, *group, error)).collect()
     }
 
     /// Handles one frame of the worker. An error is the worker's, and its end.
@@ -138,6 +142,14 @@ impl WorkerLink {
         let position = self.in_flight.iter().position(|it| it.sequence == head.sequence);
         let position = position.ok_or_else(unknown)?;
         let flight = &mut self.in_flight[position];
+        self.is_behind = false;
+        if flight.groups.get(head.group).is_some_and(|it| it.is_given_back) {
+            flight.left -= 1;
+            if flight.left == 0 {
+                self.in_flight.remove(position);
+            }
+            return Ok(None);
+        }
         let requests = flight
             .groups
             .get(head.group)

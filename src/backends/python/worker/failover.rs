@@ -18,6 +18,7 @@ impl WorkerLink {
     pub(crate) fn give_up(&mut self, error: &Error, begun: u64) -> GroupEvents {
         self.detached.fail_all(error);
         self.calls.end();
+        (self.seen_begun, self.is_behind) = (None, false);
         self.checks.answer(&Err(error.clone()));
         let mut events = GroupEvents::new();
         let mut is_first = true;

@@ -47,8 +47,10 @@ pub(crate) struct InFlightBatch {
 
 /// The requests of one execution.
 pub(crate) struct InFlightGroup {
-    /// `None` once answered.
+    /// `None` once answered, or given back.
     pub(crate) requests: Option<Vec<Request>>,
+    /// They run elsewhere: what the worker says of them is of no use.
+    pub(crate) is_given_back: bool,
     /// When it was first seen that the worker had begun it; kept only if there is a time limit.
     pub(crate) seen: Option<Instant>,
 }

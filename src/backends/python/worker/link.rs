@@ -56,6 +56,10 @@ pub(crate) struct WorkerLink {
     pub(crate) is_idle: bool,
     /// Notified when something is started, if there is a time limit.
     pub(crate) busy: Option<Rc<Notify>>,
+    /// What the worker had begun when it was looked at last, and since when.
+    pub(crate) seen_begun: Option<(u64, Instant)>,
+    /// It has given work back, and not answered since.
+    pub(crate) is_behind: bool,
     /// Why the worker is being ended.
     pub(crate) overrun: Option<Overrun>,
     /// The worker has answered something.

@@ -9,6 +9,7 @@ mod detached;
 mod dispatch;
 mod execute_deadline;
 mod failover;
+mod give_back;
 mod housekeeping;
 mod in_flight;
 mod link;

@@ -1,7 +1,12 @@
 //! A worker as its instance sees it: the handle, and the tasks that serve the worker.
 
 use std::{
-    cell::RefCell, collections::VecDeque, num::NonZeroUsize, rc::Rc, sync::Arc, time::Duration,
+    cell::RefCell,
+    collections::VecDeque,
+    num::NonZeroUsize,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{Notify, oneshot};
@@ -12,7 +17,9 @@ use super::{
     checks::ReadyChecks,
     connection::connect,
     detached::DetachedRequests,
-    execute_deadline, housekeeping,
+    execute_deadline,
+    give_back::GiveBack,
+    housekeeping,
     in_flight::deliver,
     link::{InstanceSetup, Start, WorkerLink, WorkerState},
     responses, restart,
@@ -48,6 +55,8 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
         frame: Vec::new(),
         is_idle: false,
         busy: None,
+        seen_begun: None,
+        is_behind: false,
         overrun: None,
         is_proven: false,
         held: Vec::new(),
@@ -89,6 +98,16 @@ impl Remote for RemoteWorker {
 
     fn calls_others(&self) -> bool {
         self.0.borrow().calls.have_begun()
+    }
+
+    fn give_back(&mut self) -> bool {
+        let GiveBack { events, may_have_more } = self.0.borrow_mut().give_back(Instant::now());
+        deliver(events);
+        may_have_more
+    }
+
+    fn is_behind(&self) -> bool {
+        self.0.borrow().is_behind
     }
 
     fn has_check(&self) -> bool {

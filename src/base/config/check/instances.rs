@@ -8,6 +8,9 @@ use crate::config::{
 };
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
 
+/// Instances of a model at most: each is a process, a thread or a copy of the weights.
+const MAX_INSTANCES: u64 = 1024;
+
 /// The checked groups; `KIND_AUTO` has been resolved before.
 pub(super) fn groups(
     config: &ModelConfig,
@@ -16,10 +19,21 @@ pub(super) fn groups(
     report: &mut ConfigReport<'_>,
 ) -> Vec<InstanceGroup> {
     let mut groups = Vec::new();
+    let mut instances = 0;
     for (index, group) in config.instance_group.iter().enumerate() {
         for (field, text) in problems(group, &config.backend, features) {
             let text = format!("instance group {} of model {} {text}", group.name, report.model);
             report.add(&format!("instance_group[{index}].{field}"), text);
+        }
+        let devices = group.gpus.len().max(1) as u64;
+        instances += u64::from(group.count.unsigned_abs()) * devices;
+        if group.count < 1 || MAX_INSTANCES < instances {
+            let text = format!(
+                "instance group {} of model {} has count {}, expected a number from 1 on and at \
+                 most {MAX_INSTANCES} instances of a model in all",
+                group.name, report.model, group.count
+            );
+            report.add(&format!("instance_group[{index}].count"), text);
         }
         groups.push(InstanceGroup {
             name: group.name.clone(),

@@ -13,8 +13,10 @@ use troupe_base::{
     tensor::{Shape, Tensor, shape_text},
 };
 
-/// The most parts of one batch: a tensor without elements may claim any number of rows.
+/// The most parts of one batch.
 const MAX_PARTS: usize = 1 << 14;
+/// The same of a batch without a byte: it may claim any number of rows.
+const MAX_EMPTY_PARTS: usize = 16;
 
 /// What a batching model would say to no rows; where a dimension varies it is 0.
 pub(super) fn empty(config: &ModelConfig) -> Result<Response> {
@@ -33,10 +35,12 @@ pub(super) fn infer(model: &Arc<Model>, request: Request, reply: Reply) {
     let most = model.config.max_batch_size as usize;
     let rows = rest.iter().flatten().next().map_or(0, Tensor::rows);
     let count = rows.div_ceil(most);
-    if MAX_PARTS < count {
+    let has_bytes = rest.iter().flatten().any(|tensor| !tensor.data().is_empty());
+    let most_parts = if has_bytes { MAX_PARTS } else { MAX_EMPTY_PARTS };
+    if most_parts < count {
         return reply.answer(Err(Error::invalid(format!(
             "a batch of {rows} rows would take {count} executions of model '{}', which takes up to \
-             {most} rows at once; at most {MAX_PARTS} are allowed",
+             {most} rows at once; at most {most_parts} are allowed",
             model.name()
         ))));
     }

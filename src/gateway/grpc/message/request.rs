@@ -19,7 +19,7 @@ use troupe_base::{
     budget::{Charge, Hold, Kind},
     error::{Error, Result},
     model::parse_version,
-    tensor::{DataType, Lease, SegmentPool, Shape, Tensor},
+    tensor::{DataType, Lease, OwnedPool, Shape, Tensor},
 };
 use troupe_proto::inference::InferParameter;
 
@@ -101,16 +101,17 @@ impl RawContent {
 pub(crate) trait TensorPlace {
     /// Where large ones go that worker processes read; `None`: anywhere. RESOURCE_EXHAUSTED if the
     /// model has no room for any.
-    fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<Arc<SegmentPool>>>;
+    fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<OwnedPool>>;
 }
 
 impl TensorPlace for Arc<ServerState> {
-    fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<Arc<SegmentPool>>> {
+    fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<OwnedPool>> {
         let version = parse_version(model_version);
         // Whoever decodes the request says what is wrong with its name.
         let Ok(model) = version.and_then(|it| self.model(model_name, it)) else { return Ok(None) };
         model.check_room()?;
-        Ok(model.shares_memory.then(|| self.settings.segments.clone()))
+        let (pool, owner) = (&self.settings.segments, model.owner);
+        Ok(model.shares_memory.then(|| OwnedPool { pool: pool.clone(), owner }))
     }
 }
 
@@ -271,7 +272,7 @@ impl<P: TensorPlace> FieldReader<'_, P> {
 
     async fn shared(
         &mut self,
-        pool: &Arc<SegmentPool>,
+        pool: &OwnedPool,
         length: usize,
         mut hold: Hold,
     ) -> Result<RawContent, Status> {

@@ -19,7 +19,7 @@ use super::{
 };
 use troupe_base::{
     error::Error,
-    tensor::{DataType, SegmentPool},
+    tensor::{DataType, OwnedPool, Owner, SegmentPool},
 };
 use troupe_proto::inference::{
     InferParameter, InferTensorContents, ModelInferRequest,
@@ -48,8 +48,9 @@ impl http_body::Body for Chunks {
 struct Place(Arc<SegmentPool>);
 
 impl TensorPlace for Place {
-    fn pool(&self, model_name: &str, _: &str) -> Result<Option<Arc<SegmentPool>>, Error> {
-        Ok((model_name == "shared").then(|| self.0.clone()))
+    fn pool(&self, model_name: &str, _: &str) -> Result<Option<OwnedPool>, Error> {
+        Ok((model_name == "shared")
+            .then(|| OwnedPool { pool: self.0.clone(), owner: Owner::default() }))
     }
 }
 
