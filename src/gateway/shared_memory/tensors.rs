@@ -17,7 +17,7 @@ use troupe_base::{
     budget::{Charge, Kind},
     error::{Error, Result},
     model::Model,
-    tensor::{DataType, Lease, Shape, Tensor, element_count},
+    tensor::{DataType, Lease, Owner, Shape, Tensor, element_count},
 };
 
 /// Smaller tensors are cheaper to copy to a worker process than to map there.
@@ -30,18 +30,21 @@ pub(crate) struct RegionAccess {
     shared_memory: Option<Arc<SharedMemory>>,
     /// Worker processes will read the inputs.
     is_for_workers: bool,
+    /// Whose request it is.
+    owner: Owner,
 }
 
 impl RegionAccess {
     /// For a request to this model.
     pub(crate) fn new(settings: &Settings, model: &Model) -> RegionAccess {
         let shared_memory = settings.shared_memory.clone();
-        RegionAccess { shared_memory, is_for_workers: model.shares_memory }
+        RegionAccess { shared_memory, is_for_workers: model.shares_memory, owner: model.owner }
     }
 
     #[cfg(test)]
     pub(super) fn of(regions: Arc<SharedMemory>, is_for_workers: bool) -> RegionAccess {
-        RegionAccess { shared_memory: Some(regions), is_for_workers }
+        let owner = Owner::default();
+        RegionAccess { shared_memory: Some(regions), is_for_workers, owner }
     }
 
     /// Are there none for sure?
@@ -81,7 +84,7 @@ impl RegionAccess {
         charge.add(Kind::Tensors, size)?;
         let wrong = |data: &[u8]| explain(dtype, &shape, data, about);
         if self.is_for_workers && MIN_SEGMENT_BYTES <= size {
-            let mut segment = slice.segments().take(size)?;
+            let mut segment = slice.segments().take(size, self.owner)?;
             slice.read_into(&mut segment.bytes_mut()[..size])?;
             let lease = segment.freeze();
             let tensor = Tensor::in_segment(dtype, shape.clone(), &lease, 0..size);
