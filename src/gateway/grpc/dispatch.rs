@@ -83,19 +83,21 @@ impl Service<Request<Body>> for Dispatcher {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let path = request.uri().path().to_owned();
-        let method = path.strip_prefix("/inference.GRPCInferenceService/");
-        let deadline = method.and_then(|_| deadline::of(request.headers()));
+        let method = Method::of(request.uri().path());
+        let deadline = match method {
+            Method::Other => None,
+            _ => deadline::of(request.headers()),
+        };
         let call: Self::Future = match method {
-            Some("ModelInfer") => {
+            Method::Infer => {
                 let arrived = self.tracer.is_on().then(Instant::now);
                 let times = CallTimes { arrived, deadline: deadline.map(|it| it.into_std()) };
                 let call = self.infer.clone().unary(request, times);
                 Box::pin(async { Ok(call.await) })
             }
-            Some("ModelStreamInfer") => Box::pin(ready(Ok(self.infer.clone().streaming(request)))),
-            method => match guarded(request, self.infer.limit) {
-                Ok(request) if method.is_some() => self.inference.call(request),
+            Method::StreamInfer => Box::pin(ready(Ok(self.infer.clone().streaming(request)))),
+            Method::Inference | Method::Other => match guarded(request, self.infer.limit) {
+                Ok(request) if method == Method::Inference => self.inference.call(request),
                 Ok(request) => Box::pin(self.others.call(request)),
                 Err(status) => Box::pin(ready(Ok(status.into_http()))),
             },
@@ -103,6 +105,28 @@ impl Service<Request<Body>> for Dispatcher {
         match deadline {
             Some(deadline) => deadline::limit(deadline, call),
             None => call,
+        }
+    }
+}
+
+/// Who answers a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Infer,
+    StreamInfer,
+    /// Any other of the inference service.
+    Inference,
+    /// Of another service.
+    Other,
+}
+
+impl Method {
+    fn of(path: &str) -> Method {
+        match path.strip_prefix("/inference.GRPCInferenceService/") {
+            Some("ModelInfer") => Method::Infer,
+            Some("ModelStreamInfer") => Method::StreamInfer,
+            Some(_) => Method::Inference,
+            None => Method::Other,
         }
     }
 }

@@ -46,12 +46,13 @@ use crate::{
 };
 
 /// Flow control of a stream and of a connection: what may be on its way unread, and so what a client
-/// can park here beside the budget. It does for 400 MB/s over 10 ms; the window of a connection is
+/// can park here beside the budget. It does for 200 MB/s over 10 ms; the window of a connection is
 /// twice that of a stream, so that one which is not read holds up no other.
-const STREAM_WINDOW_BYTES: u32 = 4 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// Clients send large tensors in frames of up to this; a frame is received whole.
-const MAX_FRAME_BYTES: u32 = 1 << 20;
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// Clients send large tensors in frames of up to this. A frame is received whole before anybody can
+/// count it.
+const MAX_FRAME_BYTES: u32 = 256 << 10;
 
 /// Calls of one connection at a time; gRPC clients put all of theirs on one.
 const MAX_CALLS_PER_CONNECTION: u32 = 1 << 10;

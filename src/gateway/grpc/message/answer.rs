@@ -1,7 +1,6 @@
 //! Answers as frames of a body: the head is encoded, large tensors follow it without a copy.
 
 use std::{
-    collections::VecDeque,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -10,6 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream::{BoxStream, StreamExt};
 use http_body::Frame;
 use prost::{Message, encode_length_delimiter, length_delimiter_len};
+use smallvec::{IntoIter, SmallVec};
 use tonic::{
     Status,
     body::Body,
@@ -58,7 +58,12 @@ pub(crate) fn unary(
 pub(crate) fn streaming(
     answers: BoxStream<'static, Result<ModelStreamInferResponse, Status>>,
 ) -> Response<Body> {
-    response(StreamBody { answers, ready: VecDeque::new(), trailers: None, is_ended: false })
+    response(StreamBody {
+        answers,
+        ready: SmallVec::new().into_iter(),
+        trailers: None,
+        is_ended: false,
+    })
 }
 
 fn response<B>(body: B) -> Response<Body>
@@ -71,10 +76,13 @@ where
     response
 }
 
+/// Parts that are still to be sent; most answers are one.
+type PartQueue = IntoIter<[Bytes; 4]>;
+
 /// Messages with their prefixes, as parts that are sent one after the other.
 #[derive(Default)]
 struct Parts {
-    done: VecDeque<Bytes>,
+    done: SmallVec<[Bytes; 4]>,
     /// What the next part is made of.
     open: BytesMut,
     /// Counts what is copied into parts; large tensors are counted by whoever made them.
@@ -126,7 +134,7 @@ impl Parts {
                 self.open.put_slice(&content);
             } else {
                 self.close();
-                self.done.push_back(content);
+                self.done.push(content);
             }
         }
         Ok(())
@@ -145,13 +153,13 @@ impl Parts {
     fn close(&mut self) {
         if !self.open.is_empty() {
             let part = self.open.split().freeze();
-            self.done.push_back(self.charge.over(Kind::Responses, part));
+            self.done.push(self.charge.over(Kind::Responses, part));
         }
     }
 
-    fn finish(mut self) -> VecDeque<Bytes> {
+    fn finish(mut self) -> PartQueue {
         self.close();
-        self.done
+        self.done.into_iter()
     }
 }
 
@@ -181,7 +189,7 @@ fn delimited_len(length: usize) -> usize {
 }
 
 struct UnaryBody {
-    parts: VecDeque<Bytes>,
+    parts: PartQueue,
     is_ended: bool,
     _charge: Charge,
     _sending: Option<Sending>,
@@ -195,7 +203,7 @@ impl http_body::Body for UnaryBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if let Some(part) = self.parts.pop_front() {
+        if let Some(part) = self.parts.next() {
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
         if std::mem::replace(&mut self.is_ended, true) {
@@ -212,7 +220,7 @@ impl http_body::Body for UnaryBody {
 
 struct StreamBody {
     answers: BoxStream<'static, Result<ModelStreamInferResponse, Status>>,
-    ready: VecDeque<Bytes>,
+    ready: PartQueue,
     /// How the call ends, once it is known.
     trailers: Option<HeaderMap>,
     is_ended: bool,
@@ -259,7 +267,7 @@ impl http_body::Body for StreamBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let body = self.get_mut();
         loop {
-            if let Some(part) = body.ready.pop_front() {
+            if let Some(part) = body.ready.next() {
                 return Poll::Ready(Some(Ok(Frame::data(part))));
             }
             if let Some(trailers) = body.trailers.take() {
@@ -311,13 +319,13 @@ mod tests {
         {
             let mut parts = Parts::default();
             parts.answer(answer(lengths)).unwrap();
-            assert_eq!(parts.finish().make_contiguous().concat(), prefixed(&answer(lengths)));
+            assert_eq!(parts.finish().collect::<Vec<_>>().concat(), prefixed(&answer(lengths)));
             for error_message in [String::new(), "it broke".to_owned()] {
                 let infer_response = Some(answer(lengths));
                 let it = ModelStreamInferResponse { error_message, infer_response };
                 let mut parts = Parts::default();
                 parts.stream_answer(it.clone()).unwrap();
-                assert_eq!(parts.finish().make_contiguous().concat(), prefixed(&it));
+                assert_eq!(parts.finish().collect::<Vec<_>>().concat(), prefixed(&it));
             }
         }
     }
@@ -328,7 +336,7 @@ mod tests {
         let tensor = answer.raw_output_contents[1].as_ptr();
         let mut parts = Parts::default();
         parts.answer(answer).unwrap();
-        let parts = parts.finish();
+        let parts: Vec<_> = parts.finish().collect();
         assert_eq!(
             parts.iter().map(|it| 1000 < it.len()).collect::<Vec<_>>(),
             [false, true, false]

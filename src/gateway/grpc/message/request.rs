@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{ServerState, connections::Connection, grpc::refusal::refuse};
 use troupe_base::{
-    budget::{Charge, Hold, Kind},
+    budget::{Charge, Hold, Kind, Reason},
     error::{Error, Result},
     model::parse_version,
     tensor::{DataType, Lease, OwnedPool, Shape, Tensor},
@@ -102,6 +102,9 @@ pub(crate) trait TensorPlace {
     /// Where large ones go that worker processes read; `None`: anywhere. RESOURCE_EXHAUSTED if the
     /// model has no room for any.
     fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<OwnedPool>>;
+
+    /// A message was refused because it is larger than any may be.
+    fn refused_size(&self);
 }
 
 impl TensorPlace for Arc<ServerState> {
@@ -112,6 +115,10 @@ impl TensorPlace for Arc<ServerState> {
         model.check_room()?;
         let (pool, owner) = (&self.settings.segments, model.owner);
         Ok(model.shares_memory.then(|| OwnedPool { pool: pool.clone(), owner }))
+    }
+
+    fn refused_size(&self) {
+        self.settings.budget.count_refusal(Reason::Size);
     }
 }
 
@@ -130,7 +137,7 @@ impl<P: TensorPlace> InferMessages<P> {
     /// The only request of a call.
     pub(crate) async fn only(mut self) -> Result<InferMessage, Status> {
         let missing = || Status::internal("Missing request message.");
-        let header = self.arriving.header(self.limit).await?.ok_or_else(missing)?;
+        let header = self.header().await?.ok_or_else(missing)?;
         let mut message = InferMessage::default();
         self.read(&mut message, header).await?;
         let mut ignored = 0;
@@ -146,7 +153,7 @@ impl<P: TensorPlace> InferMessages<P> {
     /// The next request; `None` after the last one. One that there is no room for is left out, but
     /// for its names: others may follow.
     pub(crate) async fn next(&mut self) -> Result<Option<InferMessage>, Status> {
-        let Some(header) = self.arriving.header(self.limit).await? else { return Ok(None) };
+        let Some(header) = self.header().await? else { return Ok(None) };
         let start = self.arriving.taken();
         let mut message = InferMessage::default();
         match self.read(&mut message, header).await {
@@ -161,6 +168,15 @@ impl<P: TensorPlace> InferMessages<P> {
             }
             Err(status) => Err(status),
         }
+    }
+
+    async fn header(&mut self) -> Result<Option<Header>, Status> {
+        let header = self.arriving.header(self.limit).await;
+        header.inspect_err(|status| {
+            if status.code() == Code::ResourceExhausted {
+                self.place.refused_size();
+            }
+        })
     }
 
     async fn read(&mut self, message: &mut InferMessage, header: Header) -> Result<(), Status> {
