@@ -8,6 +8,42 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 use troupe_observability::log::Log;
+use troupe_options::GrpcCompression;
+
+/// How connections of gRPC are kept, and how its answers are written.
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcTuning {
+    /// A client from which nothing came for so long is pinged.
+    pub keep_alive: Duration,
+    /// And its connection is closed if it does not answer in this time.
+    pub keep_alive_timeout: Duration,
+    /// A connection this old is closed once its calls have ended; `None`: never.
+    pub max_age: Option<Duration>,
+    /// What its calls have then; `None`: any time.
+    pub max_age_grace: Option<Duration>,
+    /// How well answers are compressed for clients that take gzip.
+    pub compression: GrpcCompression,
+}
+
+impl GrpcTuning {
+    /// How long after it was accepted a connection is closed, whatever goes on over it.
+    pub(crate) fn end(&self) -> Option<Duration> {
+        Some(self.max_age?.saturating_add(self.max_age_grace?))
+    }
+}
+
+impl Default for GrpcTuning {
+    /// Triton's.
+    fn default() -> GrpcTuning {
+        GrpcTuning {
+            keep_alive: Duration::from_secs(7200),
+            keep_alive_timeout: Duration::from_secs(20),
+            max_age: None,
+            max_age_grace: None,
+            compression: GrpcCompression::None,
+        }
+    }
+}
 
 /// What the command line says about the gateways.
 #[derive(Clone)]
@@ -24,6 +60,8 @@ pub struct Settings {
     pub http_access: Arc<Access>,
     /// The same over gRPC.
     pub grpc_access: Arc<Access>,
+    /// `--grpc-keepalive-time` and its like.
+    pub grpc: GrpcTuning,
     /// The connections of all gateways.
     pub connections: Arc<Connections>,
     /// `--stalled-connection-secs`: how long a client may send nothing of a request, or take

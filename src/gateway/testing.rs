@@ -48,6 +48,7 @@ pub(super) fn settings(server_id: &str) -> Settings {
         allow_dashboard: true,
         http_access: Default::default(),
         grpc_access: Default::default(),
+        grpc: Default::default(),
         connections: Connections::new(ConnectionLimits::of_process(None), &ByteBudget::unlimited()),
         stalled: Duration::from_secs(30),
         budget: ByteBudget::unlimited(),

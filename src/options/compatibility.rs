@@ -24,12 +24,6 @@ pub struct WithoutEffect {
     #[arg(long, hide = true)]
     pub buffer_manager_thread_count: Option<String>,
     #[arg(long, hide = true)]
-    pub grpc_infer_thread_count: Option<String>,
-    #[arg(long, hide = true)]
-    pub grpc_infer_allocation_pool_size: Option<String>,
-    #[arg(long, hide = true)]
-    pub grpc_max_response_pool_size: Option<String>,
-    #[arg(long, hide = true)]
     pub enable_peer_access: Option<String>,
 }
 
@@ -44,9 +38,6 @@ impl WithoutEffect {
             ("--cuda-memory-pool-byte-size", !self.cuda_memory_pool_byte_size.is_empty()),
             ("--min-supported-compute-capability", self.min_supported_compute_capability.is_some()),
             ("--buffer-manager-thread-count", self.buffer_manager_thread_count.is_some()),
-            ("--grpc-infer-thread-count", self.grpc_infer_thread_count.is_some()),
-            ("--grpc-infer-allocation-pool-size", self.grpc_infer_allocation_pool_size.is_some()),
-            ("--grpc-max-response-pool-size", self.grpc_max_response_pool_size.is_some()),
             ("--enable-peer-access", self.enable_peer_access.is_some()),
         ];
         all.into_iter().filter(|(_, given)| *given).map(|(name, _)| name).collect()
@@ -60,15 +51,6 @@ pub const NOT_YET: &[&str] = &[
     "cache-config",
     "cuda-virtual-address-size",
     "grpc-header-forward-pattern",
-    "grpc-http2-max-ping-strikes",
-    "grpc-http2-max-pings-without-data",
-    "grpc-http2-min-recv-ping-interval-without-data",
-    "grpc-infer-response-compression-level",
-    "grpc-keepalive-permit-without-calls",
-    "grpc-keepalive-time",
-    "grpc-keepalive-timeout",
-    "grpc-max-connection-age",
-    "grpc-max-connection-age-grace",
     "host-policy",
     "http-header-forward-pattern",
     "model-config-name",

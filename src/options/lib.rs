@@ -5,6 +5,7 @@ mod bench;
 mod compatibility;
 mod connection;
 mod dashboard;
+mod grpc;
 mod infer;
 mod listeners;
 mod log;
@@ -27,6 +28,7 @@ pub use self::{
     compatibility::{NOT_YET, WithoutEffect},
     connection::ConnectionArguments,
     dashboard::Dashboard,
+    grpc::{GrpcArguments, GrpcCompression},
     infer::InferArguments,
     listeners::{ListenerArguments, UNIX_SOCKET},
     log::{LogArguments, LogFormat},
@@ -164,6 +166,9 @@ pub struct Serve {
     /// What requests in flight may hold.
     #[command(flatten)]
     pub memory: MemoryArguments,
+    /// How gRPC connections are kept, and how answers are written.
+    #[command(flatten)]
+    pub grpc: GrpcArguments,
     /// Which ports are encrypted.
     #[command(flatten)]
     pub tls: TlsArguments,

@@ -13,11 +13,11 @@ use troupe_base::{
 use troupe_gateway::{
     access::{Access, PageToken, Restrictions},
     connections::{ConnectionLimits, Connections},
-    settings::Settings,
+    settings::{GrpcTuning, Settings},
     shared_memory::SharedMemory,
 };
 use troupe_observability::log::Log;
-use troupe_options::Serve;
+use troupe_options::{GrpcArguments, Serve};
 use troupe_repository as repository;
 
 /// Where models are looked for, unless the command line says.
@@ -25,7 +25,8 @@ const DEFAULT_REPOSITORY: &str = "model_repository";
 
 /// A line in the log about each flag and each backend setting that nothing looks at.
 pub(super) fn warn_without_effect(options: &Serve) {
-    for flag in options.without_effect.given() {
+    let flags = [options.without_effect.given(), options.grpc.without_effect()].concat();
+    for flag in flags {
         tracing::warn!("{flag} has no effect here");
     }
     for flag in options.tls.without_effect() {
@@ -108,6 +109,17 @@ pub(super) fn access(options: &Serve) -> [Arc<Access>; 2] {
     ]
 }
 
+fn tuning(options: &GrpcArguments) -> GrpcTuning {
+    let (max_age, max_age_grace) = options.max_age();
+    GrpcTuning {
+        keep_alive: Duration::from_millis(options.grpc_keepalive_time.into()),
+        keep_alive_timeout: Duration::from_millis(options.grpc_keepalive_timeout.into()),
+        max_age,
+        max_age_grace,
+        compression: options.grpc_infer_response_compression_level,
+    }
+}
+
 /// For the gateways.
 pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
     let Shared { budget, segments, connections, access: [http_access, grpc_access] } = shared;
@@ -116,6 +128,7 @@ pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Setting
     Settings {
         http_access,
         grpc_access,
+        grpc: tuning(&options.grpc),
         connections,
         stalled: stalled(options),
         shared_memory: allows_regions.then(|| SharedMemory::new(segments.clone())),

@@ -1,6 +1,7 @@
 //! What anybody who reaches the ports can do, and what they cannot.
 
 mod grpc_messages;
+mod grpc_tuning;
 mod models_apart;
 mod shared_memory;
 mod tls;

@@ -6,7 +6,13 @@ use std::{
 };
 
 use super::tls::Encrypted;
-use crate::support::{troupe, venv};
+use crate::support::{
+    Repository, Server,
+    certificates::{Authority, tls_proxy},
+    collector::{Collector, new_trace},
+    http::floats,
+    native, troupe, venv,
+};
 
 /// Runs a program to its end; `None`: there is no such program here.
 #[track_caller]
@@ -107,4 +113,41 @@ fn our_commands_speak_tls_and_show_a_certificate() {
     let ended =
         troupe(&["infer", "identity", "-i", "1", "--url", &encrypted.server.grpc.to_string()]);
     assert!(ended.output.contains("if it is encrypted"), "{}", ended.output);
+}
+
+#[test]
+fn spans_are_sent_by_tls_with_the_certificates_of_the_standard_variables() {
+    let collector = Collector::start();
+    let authority = Authority::new("of the collector");
+    for (protocol, alpn, to, path) in [
+        ("http/protobuf", "http/1.1", collector.http, "/v1/traces"),
+        ("grpc", "h2", collector.grpc, ""),
+    ] {
+        let repository = Repository::of([("id", native("identity", "x:FP32[-1] -> y:FP32[-1]"))]);
+        let (certificate, key) = authority.issue("a server").write(&repository.beside(""), "own");
+        let roots = repository.beside("roots.pem");
+        std::fs::write(&roots, authority.pem()).unwrap();
+        let address = tls_proxy(&authority, to, alpn);
+        let url = format!("--trace-config=opentelemetry,url=https://{address}{path}");
+        let flags = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=1"];
+        let flags = flags.map(|it| format!("--trace-config={it}"));
+        let delay = "--trace-config=opentelemetry,bsp_schedule_delay=5";
+        let flags = [&flags[0], &flags[1], &flags[2], &url, delay];
+        let server = Server::launch(
+            repository,
+            &flags,
+            &[
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", Path::new(protocol)),
+                ("OTEL_EXPORTER_OTLP_CERTIFICATE", &roots),
+                ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &certificate),
+                ("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", &key),
+            ],
+        );
+        server.ready();
+        let (id, parent) = new_trace();
+        let body = floats(&[("x", &[1.0])]).to_string();
+        let headers = [("traceparent", parent.as_str())];
+        server.http.send("POST", "/v2/models/id/infer", &headers, body.as_bytes()).ok();
+        assert!(!collector.tree(id).0.is_empty(), "{protocol}");
+    }
 }

@@ -2,16 +2,18 @@
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    server::WebPkiClientVerifier,
 };
 
 use super::PATIENCE;
@@ -106,6 +108,44 @@ impl TlsClient {
         stream.read_to_string(&mut text)?;
         Ok(text)
     }
+}
+
+/// Takes TLS in front of a plain listener, from clients with a certificate of the same authority.
+pub(crate) fn tls_proxy(authority: &Authority, to: SocketAddr, protocol: &str) -> SocketAddr {
+    let issued = authority.issue("the proxy");
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).unwrap()).unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()).build();
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_client_cert_verifier(verifier.unwrap());
+    let mut config = builder.with_single_cert(issued.chain(), issued.secret()).unwrap();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let config = Arc::new(config);
+        for stream in listener.incoming() {
+            let (stream, config) = (stream.unwrap(), config.clone());
+            thread::spawn(move || pump(stream, config, TcpStream::connect(to).unwrap()));
+        }
+    });
+    address
+}
+
+/// Carries bytes both ways until either side ends.
+fn pump(client: TcpStream, config: Arc<ServerConfig>, server: TcpStream) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _ = runtime.block_on(async {
+        client.set_nonblocking(true)?;
+        server.set_nonblocking(true)?;
+        let acceptor = tokio_rustls::TlsAcceptor::from(config);
+        let mut client = acceptor.accept(tokio::net::TcpStream::from_std(client)?).await?;
+        let mut server = tokio::net::TcpStream::from_std(server)?;
+        tokio::io::copy_bidirectional(&mut client, &mut server).await
+    });
 }
 
 /// The certificate the server has shown, and the protocol it has chosen; the handshake is made here.

@@ -13,7 +13,7 @@ use tonic::{
 
 use super::{
     infer,
-    message::{Arriving, InferMessages, answer, coding_of},
+    message::{Arriving, InferMessages, answer, coding_of, compression_of},
     observe::{CallHead, CallTimes},
     refusal::refuse,
     service::Inference,
@@ -37,6 +37,7 @@ impl InferCalls {
     }
 
     async fn answer(self, call: Request<Body>, times: CallTimes) -> Result<Response<Body>, Status> {
+        let compression = compression_of(&call, self.inference.state.settings.grpc.compression);
         let (metadata, messages) = self.messages(call)?;
         let message = messages.only().await?;
         let head = CallHead::of_one(metadata, times);
@@ -44,7 +45,11 @@ impl InferCalls {
         let (response, trace) =
             infer::infer(&self.inference.state, head, message).await.map_err(refuse)?;
         trace.send_started();
-        answer::unary(response, charge, trace.sending())
+        let sending = trace.sending();
+        match compression {
+            None => answer::unary(response, charge, sending),
+            Some(level) => answer::unary_compressed(response, level, charge, sending).await,
+        }
     }
 
     /// Any number of requests and answers, until either side ends the call.

@@ -1,4 +1,5 @@
-//! A gRPC connection: ends one that never says HTTP/2, and one whose client takes nothing.
+//! A gRPC connection: ends one that never says HTTP/2, one whose client takes nothing, and one that
+//! is too old.
 
 use std::{
     future::Future,
@@ -32,21 +33,32 @@ pub(super) struct GrpcConnection {
     /// Until the preface has come: what is missing of it, and until when.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
     writing: WriteWatch,
+    /// When it is closed, whatever goes on over it.
+    end: Option<Pin<Box<Sleep>>>,
     _of_thread: Arc<()>,
 }
 
+/// How long connections may go on.
+#[derive(Clone, Copy)]
+pub(super) struct ConnectionTimes {
+    /// A client may take nothing of what is sent; zero: for ever.
+    pub(super) stalled: Duration,
+    /// Since they were accepted; `None`: for ever.
+    pub(super) end: Option<Duration>,
+}
+
 impl GrpcConnection {
-    /// `stalled`: how long a client may take nothing of what is sent; zero: for ever. The
-    /// connection is one of its thread's as long as it has `of_thread`.
+    /// The connection is one of its thread's as long as it has `of_thread`.
     pub(super) fn new(
         stream: Transport,
         guard: ConnectionGuard,
         of_thread: Arc<()>,
-        stalled: Duration,
+        times: ConnectionTimes,
     ) -> GrpcConnection {
         let preface = Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT))));
-        let writing = WriteWatch { limit: stalled, until: None };
-        GrpcConnection { guard, stream, preface, writing, _of_thread: of_thread }
+        let writing = WriteWatch { limit: times.stalled, until: None };
+        let end = times.end.map(|end| Box::pin(sleep(end)));
+        GrpcConnection { guard, stream, preface, writing, end, _of_thread: of_thread }
     }
 }
 
@@ -94,6 +106,12 @@ impl AsyncRead for GrpcConnection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(end) = &mut self.end
+            && read.is_pending()
+            && end.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(timed_out("the connection is too old")));
+        }
         let Some((missing, until)) = &mut self.preface else { return read };
         *missing = missing.saturating_sub(buffer.filled().len() - before);
         if *missing == 0 {

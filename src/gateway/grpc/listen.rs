@@ -18,7 +18,10 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::{connection::GrpcConnection, transport::Transport};
+use super::{
+    connection::{ConnectionTimes, GrpcConnection},
+    transport::Transport,
+};
 use crate::{
     connections::{ConnectionGuard, Connections},
     socket::{BoundSocket, ListeningSocket},
@@ -190,13 +193,13 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// waiting.
 pub(super) fn incoming(
     received: mpsc::UnboundedReceiver<Accepted>,
-    stalled: Duration,
+    times: ConnectionTimes,
 ) -> impl Stream<Item = io::Result<GrpcConnection>> {
-    let opened = move |accepted: Accepted| open(accepted, stalled);
+    let opened = move |accepted: Accepted| open(accepted, times);
     UnboundedReceiverStream::new(received).map(opened).buffer_unordered(MAX_OPENING)
 }
 
-async fn open(accepted: Accepted, stalled: Duration) -> io::Result<GrpcConnection> {
+async fn open(accepted: Accepted, times: ConnectionTimes) -> io::Result<GrpcConnection> {
     let Accepted { guard, socket, tls, of_thread } = accepted;
     let socket = match (socket, tls) {
         (AcceptedSocket::Unix(socket), _) => Transport::Unix(UnixStream::from_std(socket)?),
@@ -205,7 +208,7 @@ async fn open(accepted: Accepted, stalled: Duration) -> io::Result<GrpcConnectio
             Transport::tls(TcpStream::from_std(socket)?, config)
         }
     };
-    Ok(GrpcConnection::new(socket, guard, of_thread, stalled))
+    Ok(GrpcConnection::new(socket, guard, of_thread, times))
 }
 
 #[cfg(test)]

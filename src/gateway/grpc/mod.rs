@@ -27,7 +27,7 @@ mod tests;
 mod trace;
 mod transport;
 
-use std::{io, time::Duration};
+use std::io;
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::ArbiterHandle;
@@ -35,6 +35,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tonic::transport::Server;
 
 use self::{
+    connection::ConnectionTimes,
     dispatch::Dispatcher,
     entry::Entry,
     listen::{Accepted, Listener, Target, incoming},
@@ -42,6 +43,7 @@ use self::{
 };
 use crate::{
     ServerState,
+    settings::GrpcTuning,
     socket::{Binding, ListenAddress, SocketFile},
 };
 
@@ -79,6 +81,7 @@ impl GrpcGateway {
         let (stopping, stop) = watch::channel(false);
         let (mut servers, mut files, mut listening) = (Vec::new(), Vec::new(), Vec::new());
         let stalled = state.settings.stalled;
+        let tuning = state.settings.grpc;
         let bound: Vec<_> =
             bindings.iter().map(|it| it.bind(stalled)).collect::<io::Result<_>>()?;
         for mut socket in bound {
@@ -93,7 +96,7 @@ impl GrpcGateway {
                 let entry = Entry::new(dispatcher, access, stalled);
                 let (target, received) = Target::new();
                 targets.push(target);
-                servers.push(serve(arbiter, received, entry, stop.clone()));
+                servers.push(serve(arbiter, received, entry, tuning, stop.clone()));
             }
             let connections = state.settings.connections.clone();
             acceptor.spawn(listener.accept(targets, connections, stop.clone()));
@@ -133,17 +136,19 @@ fn serve(
     arbiter: &ArbiterHandle,
     received: mpsc::UnboundedReceiver<Accepted>,
     entry: Entry,
+    tuning: GrpcTuning,
     mut stop: watch::Receiver<bool>,
 ) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
+    let times = ConnectionTimes { stalled: entry.stalled(), end: tuning.end() };
     // An arbiter that has stopped drops the future, and with it `ended`.
     arbiter.spawn(async move {
         let stopped = async move {
             // An error means that the gateway was dropped.
             let _ = stop.changed().await;
         };
-        let incoming = incoming(received, entry.stalled());
-        let served = server().serve_with_incoming_shutdown(entry, incoming, stopped).await;
+        let incoming = incoming(received, times);
+        let served = server(tuning).serve_with_incoming_shutdown(entry, incoming, stopped).await;
         if let Err(error) = served {
             tracing::error!(%error, "the gRPC gateway stopped");
         }
@@ -152,13 +157,18 @@ fn serve(
     end
 }
 
-fn server() -> Server {
-    Server::builder()
+fn server(tuning: GrpcTuning) -> Server {
+    let mut server = Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(MAX_FRAME_BYTES)
         .max_concurrent_streams(MAX_CALLS_PER_CONNECTION)
         .http2_max_pending_accept_reset_streams(Some(MAX_CANCELLED_UNSEEN))
-        .http2_keepalive_interval(Some(Duration::from_secs(7200)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+        .http2_keepalive_interval(Some(tuning.keep_alive))
+        .http2_keepalive_timeout(Some(tuning.keep_alive_timeout));
+    if let Some(age) = tuning.max_age {
+        // Without its own grace: with it, tonic closes without a GOAWAY before.
+        server = server.max_connection_age(age);
+    }
+    server
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::{BufMut, Bytes, BytesMut};
+use flate2::Compression;
 use futures_util::stream::{BoxStream, StreamExt};
 use http_body::Frame;
 use prost::{Message, encode_length_delimiter, length_delimiter_len};
@@ -19,6 +20,7 @@ use tonic::{
     },
 };
 
+use super::compress::compress;
 use crate::inference::Sending;
 use troupe_base::budget::{Charge, Kind};
 use troupe_proto::inference::{ModelInferResponse, ModelStreamInferResponse};
@@ -30,6 +32,7 @@ const MIN_PART_BYTES: usize = 16 << 10;
 /// Answers of a stream that are ready are sent together up to this.
 const MAX_JOINED_BYTES: usize = 32 << 10;
 
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Keys of fields of length-delimited type.
@@ -48,10 +51,28 @@ pub(crate) fn unary(
     charge: Charge,
     sending: Option<Sending>,
 ) -> Result<Response<Body>, Status> {
+    let parts = encoded(answer, &charge)?;
+    Ok(response(UnaryBody { parts, is_ended: false, _charge: charge, _sending: sending }))
+}
+
+/// The same with an answer that is compressed by gzip.
+pub(crate) async fn unary_compressed(
+    answer: ModelInferResponse,
+    level: Compression,
+    charge: Charge,
+    sending: Option<Sending>,
+) -> Result<Response<Body>, Status> {
+    let parts = compress(encoded(answer, &charge)?, level, &charge).await?;
+    let body = UnaryBody { parts, is_ended: false, _charge: charge, _sending: sending };
+    let mut response = response(body);
+    response.headers_mut().insert(ENCODING, HeaderValue::from_static("gzip"));
+    Ok(response)
+}
+
+fn encoded(answer: ModelInferResponse, charge: &Charge) -> Result<VecDeque<Bytes>, Status> {
     let mut parts = Parts { charge: charge.clone(), ..Parts::default() };
     parts.answer(answer)?;
-    let parts = parts.finish();
-    Ok(response(UnaryBody { parts, is_ended: false, _charge: charge, _sending: sending }))
+    Ok(parts.finish())
 }
 
 /// The whole response of a call with many answers.

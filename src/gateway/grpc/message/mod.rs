@@ -3,6 +3,7 @@
 
 pub(super) mod answer;
 mod arriving;
+mod compress;
 mod fields;
 mod guarded;
 mod inflate;
@@ -15,6 +16,7 @@ mod tests;
 
 pub(super) use self::{
     arriving::Arriving,
+    compress::compression_of,
     fields::{Contents, InputHead, ItemBudget, OutputHead},
     guarded::guarded,
     inflate::coding_of,
