@@ -62,14 +62,15 @@ pub(crate) async fn unary_compressed(
     charge: Charge,
     sending: Option<Sending>,
 ) -> Result<Response<Body>, Status> {
-    let parts = compress(encoded(answer, &charge)?, level, &charge).await?;
+    let parts = encoded(answer, &charge)?.collect();
+    let parts = SmallVec::from_vec(compress(parts, level, &charge).await?).into_iter();
     let body = UnaryBody { parts, is_ended: false, _charge: charge, _sending: sending };
     let mut response = response(body);
     response.headers_mut().insert(ENCODING, HeaderValue::from_static("gzip"));
     Ok(response)
 }
 
-fn encoded(answer: ModelInferResponse, charge: &Charge) -> Result<VecDeque<Bytes>, Status> {
+fn encoded(answer: ModelInferResponse, charge: &Charge) -> Result<PartQueue, Status> {
     let mut parts = Parts { charge: charge.clone(), ..Parts::default() };
     parts.answer(answer)?;
     Ok(parts.finish())

@@ -1,9 +1,6 @@
 //! Compresses answers for clients that take gzip, on a thread that may be held up.
 
-use std::{
-    collections::VecDeque,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
@@ -41,10 +38,10 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
 
 /// The same message compressed, where that makes it smaller.
 pub(super) async fn compress(
-    message: VecDeque<Bytes>,
+    message: Vec<Bytes>,
     level: Compression,
     charge: &Charge,
-) -> Result<VecDeque<Bytes>, Status> {
+) -> Result<Vec<Bytes>, Status> {
     let length: usize = message.iter().map(Bytes::len).sum();
     let compressed = if length <= MAX_COMPRESSED_HERE_BYTES {
         compress_here(&message, level)
@@ -55,13 +52,13 @@ pub(super) async fn compress(
     };
     let compressed = compressed.map_err(|error| Status::internal(error.to_string()))?;
     match compressed.len() < length {
-        true => Ok([charge.over(Kind::Responses, compressed.into())].into()),
+        true => Ok(vec![charge.over(Kind::Responses, compressed.into())]),
         false => Ok(message),
     }
 }
 
 /// The message in `parts` with its prefix, in one part with a prefix of its own.
-fn compress_here(parts: &VecDeque<Bytes>, level: Compression) -> io::Result<Vec<u8>> {
+fn compress_here(parts: &[Bytes], level: Compression) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(vec![0; PREFIX_BYTES], level);
     let mut prefix = PREFIX_BYTES;
     for part in parts {
@@ -87,10 +84,10 @@ mod tests {
         for (length, is_compressed) in [(3, false), (100, true), (100_000, true)] {
             let body = vec![7; length];
             let prefix = [&[0][..], &(length as u32).to_be_bytes()].concat();
-            let parts = VecDeque::from([prefix.into(), Bytes::from(body.clone())]);
+            let parts = vec![prefix.into(), Bytes::from(body.clone())];
             let charge = Charge::default();
             let sent = compress(parts, Compression::fast(), &charge).await.unwrap();
-            let sent = Vec::from(sent).concat();
+            let sent = sent.concat();
             assert_eq!(sent[0], u8::from(is_compressed), "{length}");
             let rest = &sent[PREFIX_BYTES..];
             assert_eq!(sent[1..PREFIX_BYTES], (rest.len() as u32).to_be_bytes());
