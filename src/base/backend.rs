@@ -236,7 +236,7 @@ impl Default for Settings {
             lookup: None,
             metrics: Metrics::default(),
             budget: ByteBudget::unlimited(),
-            segments: SegmentPool::of_server(SegmentSizes::default(), 0),
+            segments: SegmentPool::of_server(SegmentSizes::default(), 0, &ByteBudget::unlimited()),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{
 
 pub use self::{
     charge::{Account, Charge, Hold},
-    server::{ByteBudget, Kind, Reason},
+    server::{ByteBudget, Kept, Kind, Reason},
 };
 
 /// Bytes that several users share. All of them see one count of what is in use.

@@ -10,7 +10,7 @@ use troupe_base::{
     error::{Error, Result},
     model::{pick_outputs, place_inputs},
     request::{Context, Correlation, Parameter, Parameters, Request},
-    tensor::Tensor,
+    tensor::{Tensor, charge_all},
 };
 
 /// Bit 0 of `Context::flags`.
@@ -43,19 +43,10 @@ impl NamedRequest<'_> {
         context.deadline = self.deadline;
         context.charge = self.charge;
         let mut inputs = place_inputs(config, self.inputs, &context)?;
-        charge_inputs(&mut inputs, &context.charge)?;
+        charge_all(&mut inputs, &context.charge)?;
         let wanted = pick_outputs(config, &self.outputs, &context)?;
         Ok(Request { context: Arc::new(context), inputs, wanted, batch: 0 })
     }
-}
-
-/// Counts tensors that were decoded; those that lie in the request's body are counted already.
-fn charge_inputs(inputs: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
-    let inputs = inputs.iter_mut().flatten();
-    if inputs.fold(false, |is_more, it| it.charge(charge) || is_more) {
-        charge.check()?;
-    }
-    Ok(())
 }
 
 /// Sorts the reserved parameters out; everything else is the model's to see.

@@ -133,12 +133,13 @@ async fn abort(state: &ServerState, backends: Backends, workers_grace: Duration)
 async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     settings::warn_without_effect(options);
     let mut settings_of_models = settings::of_models(options);
+    let budget = settings::budget(options);
     let sizes = python::sizes(&settings_of_models.backend)?;
-    let segments = SegmentPool::of_server(sizes, memory_limit::idle_shared_bytes());
+    let idle_limit = memory_limit::idle_shared_bytes();
+    let segments = SegmentPool::of_server(sizes, idle_limit, &budget);
     actix_rt::spawn(trim(Arc::downgrade(&segments)));
     let backends = settings_of_models.backends.clone();
     let metrics = machine::metrics(options);
-    let budget = settings::budget(options);
     settings_of_models.backend.budget = budget.clone();
     settings_of_models.backend.segments = segments.clone();
     settings_of_models.backend.metrics = metrics.clone();

@@ -318,6 +318,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_for_reuse_makes_room_for_requests() {
+        let (budget, charge) = charge(160 * KIB);
+        let kept = parking_lot::Mutex::new(vec![budget.keep(Kind::Segments, 100 * KIB)]);
+        budget.reclaims_by(move |bytes| {
+            assert!(bytes <= 100 * KIB);
+            kept.lock().pop();
+        });
+        charge.add(Kind::Received, 30 * KIB).unwrap();
+        assert_eq!((budget.in_use(), budget.in_use_by(Kind::Segments)), (34 * KIB, 0));
+    }
+
+    #[test]
     fn without_room_no_request_begins_and_an_uncounted_one_needs_none() {
         let (budget, _first) = charge(12 * KIB);
         let account = Account::new(&budget);

@@ -1,8 +1,11 @@
 //! The server's byte budget: what requests in flight hold, by kind, against one cap.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 use super::Budget;
@@ -86,6 +89,17 @@ pub struct ByteBudget {
     in_use: Alone<AtomicUsize>,
     kinds: [Alone<AtomicUsize>; Kind::ALL.len()],
     refused: [AtomicU64; Reason::ALL.len()],
+    reclaim: Reclaim,
+}
+
+/// Frees so many bytes of what is kept for reuse, if there are so many.
+#[derive(Default)]
+struct Reclaim(OnceLock<Box<dyn Fn(usize) + Send + Sync>>);
+
+impl fmt::Debug for Reclaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reclaim")
+    }
 }
 
 impl ByteBudget {
@@ -96,6 +110,7 @@ impl ByteBudget {
             in_use: Alone::default(),
             kinds: Default::default(),
             refused: Default::default(),
+            reclaim: Reclaim::default(),
         })
     }
 
@@ -129,8 +144,12 @@ impl ByteBudget {
         self.kinds[kind as usize].0.load(Ordering::Relaxed)
     }
 
-    /// Is there more than there may be?
+    /// Is there more than there may be, also without what is kept for reuse?
     pub fn is_exceeded(&self) -> bool {
+        let surplus = self.in_use().saturating_sub(self.cap);
+        if surplus != 0 {
+            self.reclaim(surplus);
+        }
         self.cap < self.in_use()
     }
 
@@ -147,6 +166,29 @@ impl ByteBudget {
     /// Takes `bytes` for a request if so many are left for requests; else says how many are in
     /// use.
     pub(super) fn take(&self, kind: Kind, bytes: usize) -> Result<(), usize> {
+        self.take_free(kind, bytes).or_else(|in_use| {
+            let missing = in_use.saturating_add(bytes).saturating_sub(admitted(self.cap));
+            self.reclaim(missing);
+            self.take_free(kind, bytes)
+        })
+    }
+
+    /// Frees so many bytes of what is kept for reuse, if so much is kept.
+    fn reclaim(&self, bytes: usize) {
+        if bytes <= self.in_use_by(Kind::Segments)
+            && let Some(reclaim) = self.reclaim.0.get()
+        {
+            reclaim(bytes);
+        }
+    }
+
+    /// Has `reclaim` free so many bytes of what is kept for reuse before a request is refused.
+    pub fn reclaims_by(&self, reclaim: impl Fn(usize) + Send + Sync + 'static) {
+        // Of a second pool nothing is reclaimed: a server has one.
+        let _ = self.reclaim.0.set(Box::new(reclaim));
+    }
+
+    fn take_free(&self, kind: Kind, bytes: usize) -> Result<(), usize> {
         let most = admitted(self.cap);
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         self.in_use.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)?;
@@ -160,9 +202,29 @@ impl ByteBudget {
         self.kinds[kind as usize].0.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// The same until the result is dropped.
+    pub fn keep(self: &Arc<ByteBudget>, kind: Kind, bytes: usize) -> Kept {
+        self.take_beyond(kind, bytes);
+        Kept { budget: self.clone(), kind, bytes }
+    }
+
     /// They are free again.
     pub fn give_back(&self, kind: Kind, bytes: usize) {
         self.in_use.0.fetch_sub(bytes, Ordering::Relaxed);
         self.kinds[kind as usize].0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of no request that are given back when this is dropped.
+#[derive(Debug)]
+pub struct Kept {
+    budget: Arc<ByteBudget>,
+    kind: Kind,
+    bytes: usize,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.budget.give_back(self.kind, self.bytes);
     }
 }

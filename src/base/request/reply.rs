@@ -12,7 +12,7 @@ use crate::{
     budget::{Charge, Reserved},
     error::{Error, Result},
     statistics::{RequestGuard, Statistics, Timing},
-    tensor::Tensor,
+    tensor::{Tensor, charge_all},
     trace::OpenSpan,
 };
 
@@ -308,10 +308,8 @@ impl Reply {
     /// Answers that are too much for the budget fail: their bytes exist already, but not for long.
     fn count_bytes(&self, result: Result<Response>) -> Result<Response> {
         let mut response = result?;
-        let outputs = response.outputs.iter_mut().flatten();
-        let is_more = outputs.fold(false, |is_more, it| it.charge(&self.charge) || is_more);
-        if is_more {
-            self.charge.check()?;
+        if self.charge.is_counted() {
+            charge_all(&mut response.outputs, &self.charge)?;
         }
         Ok(response)
     }

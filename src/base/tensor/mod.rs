@@ -178,6 +178,16 @@ impl Tensor {
     }
 }
 
+/// Charges the request for all that nobody is charged for; RESOURCE_EXHAUSTED if by now there is more
+/// than there may be.
+pub fn charge_all(tensors: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
+    let tensors = tensors.iter_mut().flatten();
+    if tensors.fold(false, |is_more, it| it.charge(charge) || is_more) {
+        charge.check()?;
+    }
+    Ok(())
+}
+
 /// Elements of a shape; negative dimensions and overflow are errors.
 pub fn element_count(shape: &[i64]) -> Result<usize> {
     shape.iter().try_fold(1usize, |count, &dim| {

@@ -15,7 +15,7 @@ use super::{
     segment::{Home, Segment, SegmentMut},
 };
 use crate::{
-    budget::{Budget, Exceeded, Reserved},
+    budget::{Budget, ByteBudget, Exceeded, Kind, Reserved},
     error::{Error, Result},
 };
 
@@ -45,6 +45,8 @@ pub struct SegmentPool {
     limit: usize,
     sizes: SegmentSizes,
     budget: Arc<Budget>,
+    /// Knows of the idle ones.
+    server: Arc<ByteBudget>,
 }
 
 /// A pool as the requests of one owner use it.
@@ -111,18 +113,31 @@ impl fmt::Debug for SegmentPool {
 impl SegmentPool {
     /// A pool that keeps at most `limit` bytes of unused segments.
     pub fn new(limit: usize) -> Arc<SegmentPool> {
-        SegmentPool::with_sizes(limit, SegmentSizes::default())
+        SegmentPool::with_sizes(limit, SegmentSizes::default(), ByteBudget::unlimited())
     }
 
-    fn with_sizes(limit: usize, sizes: SegmentSizes) -> Arc<SegmentPool> {
+    fn with_sizes(limit: usize, sizes: SegmentSizes, server: Arc<ByteBudget>) -> Arc<SegmentPool> {
         let (idle, budget) = (Mutex::default(), Budget::new(sizes.most));
-        Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, budget })
+        Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, budget, server })
     }
 
     /// The pool of one server: for gateways that read large bodies and for backends. Whoever serves
-    /// trims what stays unused. Until then it keeps up to `idle_limit` bytes of it, or a little.
-    pub fn of_server(sizes: SegmentSizes, idle_limit: usize) -> Arc<SegmentPool> {
-        SegmentPool::with_sizes(idle_limit.max(MIN_IDLE_LIMIT), sizes)
+    /// trims what stays unused. Until then it keeps up to `idle_limit` bytes of it, or a little, as
+    /// long as requests leave it so much of `server`.
+    pub fn of_server(
+        sizes: SegmentSizes,
+        idle_limit: usize,
+        server: &Arc<ByteBudget>,
+    ) -> Arc<SegmentPool> {
+        let limit = idle_limit.max(MIN_IDLE_LIMIT);
+        let pool = SegmentPool::with_sizes(limit, sizes, server.clone());
+        let idle = Arc::downgrade(&pool);
+        server.reclaims_by(move |bytes| {
+            if let Some(pool) = idle.upgrade() {
+                pool.free_idle(bytes);
+            }
+        });
+        pool
     }
 
     /// How it grows and shrinks.
@@ -141,7 +156,10 @@ impl SegmentPool {
         let class = self.sizes.class(size);
         let reused = self.idle.lock().take(owner, class);
         let segment = match reused {
-            Some(segment) => segment,
+            Some(mut segment) => {
+                segment.set_idle(None);
+                segment
+            }
             None => Segment::create(class, owner, self.reserve(class)?)?,
         };
         let pool: Arc<dyn Home> = self.clone();
@@ -179,6 +197,20 @@ impl SegmentPool {
         })
     }
 
+    /// Frees so many bytes of what nobody uses, if there are so many: requests need them.
+    fn free_idle(&self, bytes: usize) {
+        let mut idle = self.idle.lock();
+        let left = idle.bytes.saturating_sub(bytes);
+        let mut freed = Vec::new();
+        while left < idle.bytes
+            && let Some(segment) = idle.take_oldest(Duration::ZERO)
+        {
+            freed.push(segment);
+        }
+        drop(idle);
+        drop(freed);
+    }
+
     /// Frees segments nobody has used for `age`, but for what is always kept.
     pub fn trim(&self, age: Duration) {
         let mut idle = self.idle.lock();
@@ -195,8 +227,9 @@ impl SegmentPool {
 }
 
 impl Home for SegmentPool {
-    fn give_back(&self, segment: Segment, is_reusable: bool) {
+    fn give_back(&self, mut segment: Segment, is_reusable: bool) {
         let Some(owner) = segment.owner().filter(|_| is_reusable) else { return };
+        segment.set_idle(Some(self.server.keep(Kind::Segments, segment.size())));
         let mut idle = self.idle.lock();
         idle.put(owner, segment);
         let mut freed = Vec::new();
@@ -244,7 +277,7 @@ mod tests {
 
     #[test]
     fn there_is_no_more_than_there_may_be() {
-        let pool = SegmentPool::with_sizes(1 << 30, SIZES);
+        let pool = SegmentPool::with_sizes(1 << 30, SIZES, ByteBudget::unlimited());
         let first = take(&pool, 200 << 10).unwrap();
         let second = take(&pool, 100 << 10).unwrap();
         let error = take(&pool, 1).err().unwrap();
@@ -270,14 +303,18 @@ mod tests {
 
     #[test]
     fn what_is_to_be_kept_is_not_trimmed() {
-        let pool = SegmentPool::with_sizes(1 << 30, SegmentSizes { most: 1 << 30, ..SIZES });
+        let budget = ByteBudget::new(1 << 30);
+        let sizes = SegmentSizes { most: 1 << 30, ..SIZES };
+        let pool = SegmentPool::with_sizes(1 << 30, sizes, budget.clone());
         let all = [1, 1, 200 << 10].map(|it| take(&pool, it).unwrap().freeze());
         drop(all);
         pool.trim(Duration::MAX);
         assert_eq!(pool.bytes(), 400 << 10);
+        assert_eq!(budget.in_use_by(Kind::Segments), 400 << 10);
         pool.trim(Duration::ZERO);
         assert_eq!(pool.bytes(), 0);
         let all = [200 << 10, 1, 1].map(|it| take(&pool, it).unwrap().freeze());
+        assert_eq!(budget.in_use(), 0);
         drop(all);
         pool.trim(Duration::ZERO);
         assert_eq!(pool.bytes(), 100 << 10);

@@ -23,7 +23,7 @@ use rustix::{
 
 use super::owner::Owner;
 use crate::{
-    budget::{Hold, Reserved},
+    budget::{Hold, Kept, Reserved},
     error::{Error, Result},
 };
 
@@ -38,6 +38,8 @@ pub struct Segment {
     owner: AtomicU64,
     /// Counted as long as it exists.
     _reserved: Reserved,
+    /// What it takes of the server's budget while no request is charged for its contents.
+    idle: Option<Kept>,
 }
 
 /// Takes a segment back when the last tensor in it is gone.
@@ -99,7 +101,12 @@ impl Segment {
     fn new(file: File, map: MmapRaw, owner: u64, reserved: Reserved) -> Segment {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let (alive, owner) = (Arc::default(), AtomicU64::new(owner));
-        Segment { id, file, map, alive, owner, _reserved: reserved }
+        Segment { id, file, map, alive, owner, _reserved: reserved, idle: None }
+    }
+
+    /// Says to the server's budget whether it is kept for reuse, or in use by a request.
+    pub(super) fn set_idle(&mut self, idle: Option<Kept>) {
+        self.idle = idle;
     }
 
     /// Unique in this process's life.

@@ -23,6 +23,7 @@ use crate::{
     shared_memory::RegionSlice,
 };
 use troupe_base::{
+    budget::{Charge, Kind},
     error::Result,
     model::Model,
     request::{Parameter, Response, Wanted},
@@ -177,6 +178,14 @@ fn place(slice: &RegionSlice, tensor: &Tensor, json: &mut Vec<u8>) {
 }
 
 impl EncodedBody {
+    /// The same; the text holds its bytes until it is sent, as the tensors behind it do.
+    pub(super) fn counted(mut self, charge: &Charge) -> EncodedBody {
+        if let Some(text) = self.parts.first_mut() {
+            *text = charge.over(Kind::Responses, std::mem::take(text));
+        }
+        self
+    }
+
     /// Compresses the whole body; leaves it as it is if that fails.
     pub(super) fn compress(mut self, coding: Coding) -> EncodedBody {
         if let Some(compressed) = coding::deflate(coding, &self.parts) {

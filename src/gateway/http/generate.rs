@@ -26,6 +26,7 @@ use crate::{
     inference::{Answers, Deliveries, Encoding, InferParams, Observed, StreamEvent},
 };
 use troupe_base::{
+    budget::Kind,
     error::{Error, Result},
     model::Model,
     request::{Context, Part, Request, Response},
@@ -199,8 +200,11 @@ impl Generation {
         let tensors = response.outputs.iter().flatten();
         let effort = tensors.map(|tensor| tensor.data().len()).sum();
         let (model, context) = (self.answers.model().clone(), self.context.clone());
-        let write =
-            move || form.frame(|text| generate_json::encode(&model, &context.id, &response, text));
+        let write = move || {
+            let encode =
+                |text: &mut Vec<u8>| generate_json::encode(&model, &context.id, &response, text);
+            Ok(context.charge.over(Kind::Responses, form.frame(encode)?))
+        };
         limits::off_thread(effort, write).await
     }
 

@@ -197,7 +197,8 @@ async fn write(answer: OwnedAnswer, coding: Coding) -> Result<HttpResponse, Refu
     let effort = if is_plain { answer.borrow().text_size() } else { 4 * answer.borrow().size() };
     let encoded = limits::off_thread(effort, move || {
         let encoded = answer.borrow().encode()?;
-        Ok(if is_plain { encoded } else { encoded.compress(coding) })
+        let encoded = if is_plain { encoded } else { encoded.compress(coding) };
+        Ok(encoded.counted(&answer.context.charge))
     })
     .await?;
     Ok(encoded.into_response())

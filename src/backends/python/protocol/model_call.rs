@@ -9,10 +9,11 @@ use smallvec::SmallVec;
 use super::decode::{Cursor, Memory, parameters};
 use crate::python::memory::segments::Segments;
 use troupe_base::{
+    budget::Charge,
     error::{Error, Result},
     model::{Model, pick_outputs, place_inputs},
     request::{CallChain, Context, Correlation, Request},
-    tensor::{DataType, Shape, Tensor},
+    tensor::{DataType, Shape, Tensor, charge_all},
     trace::Span,
 };
 
@@ -50,6 +51,8 @@ pub(crate) struct ModelCall<'a> {
     extra: Option<CallExtra>,
     /// Where it is noted, if the request it is made for is traced.
     pub(crate) span: Option<Span>,
+    /// The charge of the request it is made for.
+    pub(crate) charge: Charge,
 }
 
 /// What `calls.py` says beside names and tensors.
@@ -118,8 +121,16 @@ pub(crate) fn read_model_call<'a>(
     }
     let version = (version != -1).then_some(version);
     let inputs = SmallVec::new();
-    let mut call =
-        ModelCall { model, version, wanted, inputs, wrong: None, extra: None, span: None };
+    let mut call = ModelCall {
+        model,
+        version,
+        wanted,
+        inputs,
+        wrong: None,
+        extra: None,
+        span: None,
+        charge: Charge::default(),
+    };
     let mut memory = Memory { requests, segments };
     for _ in 0..head.inputs {
         let length = names.u16()?;
@@ -171,7 +182,9 @@ impl ModelCall<'_> {
             context = context.on_behalf_of(asks);
         }
         context.span = self.span;
-        let inputs = place_inputs(&model.config, self.inputs, &context)?;
+        context.charge = self.charge;
+        let mut inputs = place_inputs(&model.config, self.inputs, &context)?;
+        charge_all(&mut inputs, &context.charge)?;
         let wanted = pick_outputs(&model.config, &self.wanted, &context)?;
         Ok(Request { context: context.into(), inputs, wanted, batch: 0 })
     }

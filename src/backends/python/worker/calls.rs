@@ -55,6 +55,9 @@ impl WorkerLink {
             (None, Some([alone])) => alone.context.span.clone(),
             (None, _) => None,
         };
+        // Of several the first pays: they came together, and it is not known whose call it is.
+        let payer = group.and_then(<[Request]>::first).or_else(|| self.detached.requests().next());
+        call.charge = payer.map(|it| it.context.charge.clone()).unwrap_or_default();
         // Whatever has no group runs beside `execute`.
         let room = self.setup.concurrency.map_or(1, NonZeroUsize::get);
         let room = if group.is_some() { room } else { usize::MAX };
