@@ -2,6 +2,7 @@
 
 mod grpc_messages;
 mod grpc_tuning;
+mod memory;
 mod models_apart;
 mod shared_memory;
 mod tls;

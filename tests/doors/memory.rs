@@ -1,0 +1,267 @@
+//! The memory of requests: it is bounded, shared out fairly, refused at once, and given back.
+
+use std::{fs, io::Write, net::TcpStream};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Answer, Model, Repository, Server, at_once, ensemble,
+    gate::Gate,
+    http::finish,
+    models::{delay, execute},
+    native, until,
+};
+
+const MIB: usize = 1 << 20;
+/// `--max-inflight-bytes` of most tests.
+const BUDGET: usize = 64 * MIB;
+
+fn serve<'a>(models: impl IntoIterator<Item = (&'a str, Model)>) -> Server {
+    Server::with(Repository::of(models), &[&format!("--max-inflight-bytes={BUDGET}")])
+}
+
+fn identity() -> Model {
+    native("identity", "x:UINT8[-1] -> y:UINT8[-1]")
+}
+
+/// Answers with as many MiB as it is told.
+fn maker() -> Model {
+    execute(
+        "x:INT32[1] -> y:UINT8[-1]",
+        "
+        size = pb_utils.get_input_tensor_by_name(requests[0], 'x').as_numpy()[0]
+        out = pb_utils.Tensor('y', np.zeros(size << 20, np.uint8))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]",
+    )
+}
+
+fn asked(size: usize) -> Value {
+    json!({
+        "inputs": [{"name": "x", "datatype": "UINT8", "shape": [size],
+                    "parameters": {"binary_data_size": size}}],
+        "parameters": {"binary_data_output": true},
+    })
+}
+
+fn send(server: &Server, model: &str, size: usize) -> Answer {
+    server.http.infer_binary(model, &asked(size), &[&vec![7; size]])
+}
+
+/// The same, sent and not waited for.
+fn start(server: &Server, model: &str, size: usize) -> TcpStream {
+    let stream = server.http.connect();
+    let json = asked(size).to_string();
+    let head = format!(
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\
+         Inference-Header-Content-Length: {}\r\n\r\n{json}",
+        json.len() + size,
+        json.len()
+    );
+    (&stream).write_all(&[head.as_bytes(), &vec![7; size]].concat()).unwrap();
+    stream
+}
+
+fn make(mib: usize) -> Value {
+    json!({
+        "inputs": [{"name": "x", "datatype": "INT32", "shape": [1], "data": [mib]}],
+        "parameters": {"binary_data_output": true},
+    })
+}
+
+fn in_flight(server: &Server, kind: &str) -> usize {
+    server.metric("troupe_inflight_bytes", &[kind]).unwrap() as usize
+}
+
+fn refusals(server: &Server, reason: &str) -> f64 {
+    server.metric("troupe_requests_refused_total", &[reason]).unwrap()
+}
+
+fn resident(server: &Server) -> usize {
+    let text = fs::read_to_string(format!("/proc/{}/statm", server.pid)).unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Nobody holds anything any more.
+fn is_all_given_back(server: &Server) {
+    until("all bytes to be given back", || {
+        ["received", "tensors", "responses", "other"].iter().all(|it| in_flight(server, it) == 0)
+    });
+    server.is_well();
+}
+
+#[test]
+fn an_overload_is_answered_or_refused_and_memory_stays_bounded() {
+    const SIZE: usize = 2 * MIB;
+    let server = serve([("slow", delay(20, "x:UINT8[-1] -> y:UINT8[-1]"))]);
+    assert_eq!(send(&server, "slow", SIZE).status, 200);
+    let before = resident(&server);
+    let answers = at_once(200, |_| {
+        let answer = send(&server, "slow", SIZE);
+        (answer.status, answer.body.len(), answer.header("retry-after").map(str::to_owned))
+    });
+    let peak = resident(&server);
+    let answered = answers.iter().filter(|it| it.0 == 200).count();
+    assert!(0 < answered, "nothing was answered");
+    for (status, length, retry) in &answers {
+        match status {
+            200 => assert!(SIZE < *length),
+            503 => assert_eq!(retry.as_deref(), Some("1")),
+            other => panic!("answered with {other}"),
+        }
+    }
+    assert!(peak < before + 2 * BUDGET, "{before} bytes became {peak}");
+    is_all_given_back(&server);
+    assert_eq!(send(&server, "slow", SIZE).status, 200);
+}
+
+#[test]
+fn a_slow_model_has_at_most_its_share_and_others_go_on() {
+    let repository = Repository::new();
+    let gate = Gate::new(&repository, "gate");
+    let repository = repository.with("slow", gate.model("UINT8[-1]")).with("fast", identity());
+    let server = Server::with(repository, &[&format!("--max-inflight-bytes={BUDGET}")]);
+    let waiting: Vec<TcpStream> = (0..6).map(|_| start(&server, "slow", 4 * MIB)).collect();
+    gate.is_reached();
+    until("six requests of 4 MiB to be there", || 24 * MIB <= in_flight(&server, "received"));
+    let refused = send(&server, "slow", 4 * MIB);
+    assert_eq!(refused.status, 503);
+    let error = refused.error();
+    assert!(error.contains("at model 'slow' hold 25165824 of 25165824 bytes"), "{error}");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refusals(&server, "model_bytes"), 1.0);
+    assert_eq!(send(&server, "fast", 4 * MIB).status, 200);
+    gate.let_through(6);
+    for stream in waiting {
+        assert_eq!(finish(stream).status, 200);
+    }
+    is_all_given_back(&server);
+}
+
+#[test]
+fn a2_answers_nobody_reads_count_until_they_are_written() {
+    let server = serve([("make", maker()), ("fast", identity())]);
+    let unread: Vec<TcpStream> = (0..12).map(|_| server.http.start("make", &make(8))).collect();
+    until("answers to take the memory for requests", || 48 * MIB <= in_flight(&server, "tensors"));
+    until("all of them to be made", || {
+        let stats = &server.stats("make")["inference_stats"];
+        stats["success"]["count"].as_u64().unwrap() + stats["fail"]["count"].as_u64().unwrap() == 12
+    });
+    // The kernel has taken a part of what is written.
+    assert!(in_flight(&server, "tensors") <= BUDGET);
+    let refused = send(&server, "fast", MIB);
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert!(refused.error().contains("requests in flight hold"), "{}", refused.error());
+    drop(unread);
+    is_all_given_back(&server);
+    assert_eq!(send(&server, "fast", MIB).status, 200);
+}
+
+#[test]
+fn a3_bodies_that_are_only_announced_take_nothing_from_others() {
+    let python = execute(
+        "x:UINT8[-1] -> y:UINT8[-1]",
+        "
+        get = pb_utils.get_input_tensor_by_name
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
+            for it in requests
+        ]",
+    );
+    let server = Server::with(
+        Repository::of([("m", python)]),
+        &[
+            &format!("--max-inflight-bytes={BUDGET}"),
+            "--http-max-input-size=67108864",
+            "--backend-config=python,shm-max-byte-size=67108864",
+        ],
+    );
+    let announced: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let stream = server.http.connect();
+            let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n\
+                        Content-Length: 60000000\r\nInference-Header-Content-Length: 100\r\n\r\n{";
+            (&stream).write_all(head.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    until("all of them to have begun", || 40 * 4096 <= in_flight(&server, "other"));
+    assert_eq!(in_flight(&server, "received"), 0);
+    assert_eq!(send(&server, "m", MIB).status, 200);
+    drop(announced);
+    is_all_given_back(&server);
+}
+
+#[test]
+fn a_step_that_makes_too_much_fails_its_ensemble_by_name() {
+    let chain = ensemble("x:INT32[1] -> z:UINT8[-1]", &["make: x=x -> y=y", "copy: x=y -> y=z"]);
+    let server = serve([("make", maker()), ("copy", identity()), ("chain", chain)]);
+    let refused = server.infer("chain", &make(100));
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let error = refused.error();
+    assert!(error.starts_with("in ensemble 'chain', step 0 (model 'make' version 1"), "{error}");
+    assert!(error.contains("no memory for this request"), "{error}");
+    assert_eq!(refused.json()["troupe"]["step"], 0);
+    is_all_given_back(&server);
+    assert_eq!(server.infer("chain", &make(4)).status, 200);
+    is_all_given_back(&server);
+}
+
+#[test]
+fn what_a_called_model_answers_is_charged_to_the_caller() {
+    let caller = execute(
+        "x:INT32[1] -> y:UINT8[-1]",
+        "
+        x = pb_utils.get_input_tensor_by_name(requests[0], 'x')
+        call = pb_utils.InferenceRequest(
+            model_name='make', requested_output_names=['y'], inputs=[x])
+        answer = call.exec()
+        if answer.has_error():
+            return [pb_utils.InferenceResponse(error=answer.error())]
+        y = pb_utils.get_output_tensor_by_name(answer, 'y')
+        return [pb_utils.InferenceResponse([y])]",
+    );
+    let server = serve([("make", maker()), ("caller", caller)]);
+    let refused = server.infer("caller", &make(100));
+    assert!(refused.error().contains("no memory for this request"), "{}", refused.error());
+    is_all_given_back(&server);
+    assert_eq!(server.infer("caller", &make(4)).status, 200);
+    is_all_given_back(&server);
+}
+
+#[test]
+fn b4_the_lists_of_a_request_have_one_limit_together() {
+    let server = serve([("m", identity())]);
+    let of = |inputs: usize, dims: usize| {
+        let input = format!(r#"{{"name":"","datatype":"","shape":[{}1]}}"#, "1,".repeat(dims - 1));
+        format!(r#"{{"inputs":[{}]}}"#, vec![input; inputs].join(","))
+    };
+    for (inputs, dims, text) in [
+        (20, 4000, "more than 65536 inputs, outputs, dimensions or parameters"),
+        (1, 5000, "more than 4096 inputs, outputs, dimensions or parameters"),
+        (1, 64, "unknown datatype ''"),
+    ] {
+        let refused = server.http.infer("m", of(inputs, dims));
+        assert!(refused.status == 400 && refused.error().contains(text), "{}", refused.error());
+    }
+    let many = json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": vec![1; 65]}]});
+    let text = "Unable to parse 'shape': 65 dimensions, expected at most 64";
+    assert_eq!(server.infer("m", &many).error(), text);
+}
+
+#[test]
+fn a1b_memory_comes_back_after_a_burst() {
+    let server = serve([("m", native("identity", "x:FP64[-1] -> y:FP64[-1]"))]);
+    let body = |count: usize| {
+        let data = vec!["0.25"; count].join(",");
+        format!(
+            r#"{{"inputs":[{{"name":"x","datatype":"FP64","shape":[{count}],"data":[{data}]}}]}}"#
+        )
+    };
+    assert_eq!(server.http.infer("m", body(1)).status, 200);
+    let before = resident(&server);
+    let large = body(500_000);
+    let answers = at_once(8, |_| server.http.infer("m", &large).status);
+    assert!(answers.contains(&200), "{answers:?}");
+    is_all_given_back(&server);
+    until("memory to come back", || resident(&server) < before + before / 10 + 4 * MIB);
+}
