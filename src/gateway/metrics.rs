@@ -3,6 +3,7 @@
 mod health;
 mod memory;
 mod models;
+mod regions;
 mod render;
 mod steps;
 
@@ -94,8 +95,10 @@ async fn answer(source: Data<(ServerState, Metrics)>) -> HttpResponse {
     // Of many models it takes a while, and this thread also says whether the server lives.
     let rendered = web::block(move || {
         let (state, metrics) = &**source;
-        let (memory, budget) = (state.settings.segments.bytes(), &state.settings.budget);
-        render(&state.repository.catalog.load(), metrics, memory, budget)
+        let settings = &state.settings;
+        let (memory, regions) = (settings.segments.bytes(), settings.shared_memory.as_deref());
+        let catalog = state.repository.catalog.load();
+        render(&catalog, metrics, memory, &settings.budget, regions)
     });
     match rendered.await {
         Ok(Ok(text)) => HttpResponse::Ok()

@@ -80,6 +80,11 @@ fn a_large_region_is_copied_once_on_its_way_to_a_worker() {
         let copied = server.metric("troupe_python_bytes_copied_total", &labels);
         assert_eq!(copied, Some(0.), "{direction}");
     }
+    for direction in ["read", "written"] {
+        let labels = [&*format!("direction=\"{direction}\"")];
+        let copied = server.metric("troupe_client_shm_copied_bytes_total", &labels);
+        assert_eq!(copied, Some(SIZE as f64), "{direction}");
+    }
     let mut message = over_grpc(&input.key, [0, SIZE], [0, 1]);
     message.model_name = "first".to_owned();
     message.inputs[0].shape = vec![SIZE as i64];
@@ -228,7 +233,7 @@ fn cve_2024_0116_a_region_that_is_unregistered_in_use_serves_until_then() {
         assert_eq!(listed(), 2);
         let again = json!({"key": input.key, "byte_size": 64});
         let text = format!("shared memory region '{}' already in manager", input.key);
-        register(&server, &input.key, &again).refuses(400, &text);
+        register(&server, &input.key, &again).refuses(409, &text);
         gate.let_through(1);
         http::finish(running).ok();
         assert_eq!((listed(), output.bytes()), (0, vec![7; 64]));

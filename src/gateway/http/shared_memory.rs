@@ -11,11 +11,11 @@ use super::{
     body, json,
     json_values::{self, Members, Scalar},
     limits,
-    refusal::Refusal,
+    refusal::{Refusal, error_body},
     server_state::state,
 };
 use crate::shared_memory::{SharedMemory, cuda, disabled};
-use troupe_base::error::{Error, Result};
+use troupe_base::error::{Error, ErrorKind, Result};
 
 /// What a register request may hold, of either kind.
 #[derive(Deserialize, Default)]
@@ -97,8 +97,14 @@ pub(super) async fn register(
         let byte_size = required(&body.byte_size, "byte_size")?.count("byte_size")?;
         regions.register(&name, key, offset, byte_size)
     };
-    limits::off_thread(size, work).await?;
-    Ok(HttpResponse::Ok().finish())
+    match limits::off_thread(size, work).await {
+        Ok(()) => Ok(HttpResponse::Ok().finish()),
+        // Triton answers this one with 409, and others of its kind with 400.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Ok(HttpResponse::Conflict().content_type("application/json").body(error_body(&error)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Forgets the region of a path, or all.

@@ -2,7 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
 };
 
 use parking_lot::Mutex;
@@ -29,6 +35,8 @@ pub struct SharedMemory {
     pub(super) segments: Arc<SegmentPool>,
     /// So many regions there may be, unless descriptors are scarce.
     most: usize,
+    pub(super) read_bytes: AtomicU64,
+    pub(super) written_bytes: AtomicU64,
 }
 
 /// The refusal of a server that was started without the flag.
@@ -51,7 +59,24 @@ impl SharedMemory {
     }
 
     pub(super) fn with_most(segments: Arc<SegmentPool>, most: usize) -> Arc<SharedMemory> {
-        Arc::new(SharedMemory { regions: Mutex::default(), segments, most })
+        let (read_bytes, written_bytes) = Default::default();
+        let regions = Mutex::default();
+        Arc::new(SharedMemory { regions, segments, most, read_bytes, written_bytes })
+    }
+
+    /// How many are registered.
+    pub fn len(&self) -> usize {
+        self.regions.lock().len()
+    }
+
+    /// Is none registered?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of tensors copied so far: out of regions, and into them.
+    pub fn copied_bytes(&self) -> [u64; 2] {
+        [&self.read_bytes, &self.written_bytes].map(|it| it.load(Relaxed))
     }
 
     /// Gives a part of the object `key` a name: `byte_size` bytes from `offset` on.

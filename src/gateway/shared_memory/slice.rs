@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
 };
 
 use super::{
@@ -86,17 +89,23 @@ impl RegionSlice {
 
     /// A copy of its bytes.
     pub(super) fn read(&self) -> Result<Vec<u8>> {
-        self.region.read(self.offset, self.size)
+        let bytes = self.region.read(self.offset, self.size)?;
+        self.registry.read_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Ok(bytes)
     }
 
     /// The same into `place`, which is not longer.
     pub(super) fn read_into(&self, place: &mut [u8]) -> Result<()> {
-        self.region.read_into(self.offset, place)
+        self.region.read_into(self.offset, place)?;
+        self.registry.read_bytes.fetch_add(place.len() as u64, Relaxed);
+        Ok(())
     }
 
     /// Writes `data`, which is not longer, to its begin.
     pub(super) fn write(&self, data: &[u8]) -> Result<()> {
-        self.region.write(self.offset, data)
+        self.region.write(self.offset, data)?;
+        self.registry.written_bytes.fetch_add(data.len() as u64, Relaxed);
+        Ok(())
     }
 }
 
