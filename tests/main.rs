@@ -10,6 +10,7 @@ mod calls;
 mod decoupled;
 mod doors;
 mod ensemble;
+mod fuzz;
 mod life;
 mod observe;
 mod python;

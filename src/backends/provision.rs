@@ -160,3 +160,26 @@ pub(super) fn run(mut command: Command) -> Result<()> {
 pub(super) fn failed(what: &str, error: &dyn Display) -> Error {
     Error::internal(format!("{what}: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_that_others_can_write_to_is_refused() {
+        let cache = std::env::temp_dir().join(format!("troupe-cache-{}", std::process::id()));
+        let folder = cache.join("key");
+        once(&folder, || Ok(())).unwrap();
+        for (mode, is_trusted) in [(0o700, true), (0o755, true), (0o777, false), (0o700, true)] {
+            fs::set_permissions(&cache, fs::Permissions::from_mode(mode)).unwrap();
+            let made = once(&folder, || Err(Error::internal("it is there already")));
+            assert_eq!(made.is_ok(), is_trusted, "{mode:o}");
+        }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let text = once(&folder, || Ok(())).unwrap_err().to_string();
+        assert!(text.contains("can be written to by other users"), "{text}");
+        fs::remove_dir_all(cache).unwrap();
+    }
+}

@@ -250,4 +250,17 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_is_asked_on_behalf_of_a_request_is_cancelled_with_it_and_as_urgent() {
+        let deadline = Some(Instant::now() + Duration::from_secs(3600));
+        let asked = Context { deadline, ..Context::default() };
+        let call = || Context::default().on_behalf_of(&asked);
+        let (first, second) = (call(), call());
+        assert_eq!(first.deadline, deadline);
+        first.cancel();
+        assert!(first.is_stopped() && !second.is_stopped() && !asked.is_stopped());
+        asked.cancel();
+        assert!(second.is_stopped());
+    }
 }

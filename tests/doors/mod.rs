@@ -1,7 +1,9 @@
 //! What anybody who reaches the ports can do, and what they cannot.
 
+mod busy_models;
 mod grpc_messages;
 mod grpc_tuning;
+mod hostile_workers;
 mod memory;
 mod models_apart;
 mod shared_memory;

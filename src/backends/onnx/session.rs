@@ -151,3 +151,27 @@ pub(super) fn run_options(options: &OnnxOptions) -> ort::Result<RunOptions> {
     }
     Ok(run)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_are_found_wherever_they_stand_in_a_file() {
+        let path = std::env::temp_dir().join(format!("troupe-loops-{}", std::process::id()));
+        let file = ModelFile { path: path.clone(), model: "m".into(), version: 1 };
+        let mut has_loops = |at: usize, kind: &[u8]| {
+            let mut data = vec![0; at];
+            data.extend_from_slice(kind);
+            data.extend_from_slice(&[0; 9]);
+            std::fs::write(&path, data).unwrap();
+            file.has_loops().unwrap()
+        };
+        for at in [0, 5, LOOK_BYTES - 3, LOOK_BYTES, 2 * LOOK_BYTES - 7, 3 * LOOK_BYTES] {
+            assert!(has_loops(at, b"\x22\x04Loop"), "{at}");
+            assert!(has_loops(at, b"\x22\x04Scan"), "{at}");
+            assert!(!has_loops(at, b"\x22\x04Relu"), "{at}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+}

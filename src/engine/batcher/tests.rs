@@ -237,3 +237,18 @@ fn dropping_a_model_ends_its_threads() {
         }
     });
 }
+
+#[test]
+fn a_model_whose_batcher_panics_is_not_ready_and_answers_and_counts_nothing_as_pending() {
+    System::new().block_on(async {
+        let bed = Bed::start(Placement::Shared, 0, "").await;
+        assert!(bed.ask(b"one").await.is_ok());
+        bed.mailbox.batcher.do_send(super::actor::testing::Break);
+        bed.until("it is not ready", |bed| !bed.health.is_ready()).await;
+        for _ in 0..3 {
+            let error = bed.ask(b"two").await.unwrap_err().to_string();
+            assert_eq!(error, "the model stopped before it answered");
+        }
+        assert_eq!(bed.mailbox.stats.pending.load(Ordering::Relaxed), 0);
+    });
+}

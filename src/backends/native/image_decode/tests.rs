@@ -182,3 +182,10 @@ fn configs_that_do_not_work_are_refused() {
     let three = "output { name: 'image' data_type: TYPE_UINT8 dims: [-1,-1,3] }";
     refused(&format!("{UINT8} {three} {gray}"), "expected one output, UINT8 [-1,-1,1]");
 }
+
+#[test]
+fn a_few_bytes_may_be_a_large_picture_so_nothing_is_said_of_its_time() {
+    use troupe_base::backend::OpenLocal;
+    let op = prepare(&config(&format!("{UINT8} {IMAGE}"))).unwrap();
+    assert!(!op.is_predictable());
+}

@@ -69,4 +69,14 @@ mod tests {
         assert_eq!(progress.begun(), 7);
         assert!(ftruncate(progress.fd(), 0).is_err());
     }
+
+    #[test]
+    fn what_is_taken_back_stands_where_the_worker_reads_it() {
+        let progress = Progress::new().unwrap();
+        progress.take_back(3, 9).unwrap();
+        let mut page = [0; 24];
+        rustix::io::pread(progress.fd(), &mut page, 0).unwrap();
+        let number = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+        assert_eq!([number(0), number(8), number(16)], [0, 3, 9]);
+    }
 }

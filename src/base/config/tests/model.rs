@@ -93,6 +93,24 @@ fn a_batching_model_prefers_full_batches_and_onnx_runs_twice_on_a_cpu() {
 }
 
 #[test]
+fn a_model_has_a_sound_number_of_instances() {
+    let expected = |count: &str| {
+        format!(
+            "2:18: instance group m_0 of model m has count {count}, expected a number from 1 on and \
+             at most 1024 instances of a model in all"
+        )
+    };
+    for count in ["-1", "-2147483648", "1025", "2147483647"] {
+        let text = python(&format!("instance_group {{ count: {count} }}"));
+        check(&text, &[&expected(count)]);
+    }
+    assert_eq!(good(&python("instance_group { count: 1024 }")).instance_groups[0].count, 1024);
+    assert_eq!(good(&python("instance_group { count: 0 }")).instance_groups[0].count, 1);
+    let two = python("instance_group [ { count: 1000 }, { count: 25 } ]");
+    assert!(read_text(&two, "f").unwrap().finish(&ServerFeatures::default()).is_err());
+}
+
+#[test]
 fn a_model_has_a_name_and_someone_who_runs_it() {
     check("backend: 'python'", &["f: model configuration must specify 'name'"]);
     check("name: 'm'", &["f: must specify 'platform' or 'backend' for 'm'"]);
