@@ -151,5 +151,7 @@ fn what_a_model_asks_for_a_client_that_has_gone_is_not_begun() {
     // Its second and third call come when nobody waits for them; those of the next request are three.
     gate.let_through(6);
     server.infer("asks", &floats(&[("x", &[1.0])])).ok();
-    assert_eq!(server.executions("held"), 4);
+    // The first one was under way, and counts if it ended before it was given up.
+    let executions = server.executions("held");
+    assert!((3..=4).contains(&executions), "{executions}");
 }

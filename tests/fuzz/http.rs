@@ -62,7 +62,9 @@ fn send(path: &str, headers: &str, body: &[u8]) {
     );
     let answer = SERVER.http.send_or_be_cut(&[head.as_bytes(), body]);
     if let Some(answer) = answer {
-        let is_sound = answer.status < 500 || [501, 503].contains(&answer.status);
+        // Triton's status for data of another shape.
+        let is_of_triton = || answer.error().starts_with("Unable to parse 'data'");
+        let is_sound = answer.status < 500 || [501, 503].contains(&answer.status) || is_of_triton();
         assert!(is_sound, "{} {}", answer.status, answer.text());
     }
 }
@@ -120,6 +122,9 @@ fn other_bodies_are_answered() {
         "/v2/models/s/generate",
         "/v2/models/s/generate_stream",
     ];
-    fuzz("other JSON over HTTP", &corpus, |input, random| send(random.pick(&paths), "", input));
+    fuzz("other JSON over HTTP", &corpus, |input, random| {
+        let path: &&str = random.pick(&paths);
+        send(path, "", input);
+    });
     SERVER.http.get("/v2/health/live").ok();
 }

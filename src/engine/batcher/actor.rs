@@ -219,8 +219,9 @@ impl Drop for Batcher {
         {
             tracing::error!("the timer of '{}' stays: {error}", self.config.name);
         }
-        self.stats.pending.store(0, Ordering::Relaxed);
         if std::thread::panicking() {
+            // What was queued is answered by being dropped.
+            self.stats.pending.store(0, Ordering::Relaxed);
             self.health.break_down();
             tracing::error!("the batcher of '{}' panicked: load it again", self.config.name);
         }
