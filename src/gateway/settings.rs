@@ -8,7 +8,7 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 use troupe_observability::log::Log;
-use troupe_options::GrpcCompression;
+use troupe_options::{GrpcCompression, HeaderPattern};
 
 /// How connections of gRPC are kept, and how its answers are written.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,10 @@ pub struct Settings {
     pub grpc_access: Arc<Access>,
     /// `--grpc-keepalive-time` and its like.
     pub grpc: GrpcTuning,
+    /// Which headers of HTTP become parameters of requests.
+    pub http_forwarding: HeaderPattern,
+    /// The same for the metadata of gRPC.
+    pub grpc_forwarding: HeaderPattern,
     /// The connections of all gateways.
     pub connections: Arc<Connections>,
     /// `--stalled-connection-secs`: how long a client may send nothing of a request, or take

@@ -49,6 +49,8 @@ pub(super) fn settings(server_id: &str) -> Settings {
         http_access: Default::default(),
         grpc_access: Default::default(),
         grpc: Default::default(),
+        http_forwarding: Default::default(),
+        grpc_forwarding: Default::default(),
         connections: Connections::new(ConnectionLimits::of_process(None), &ByteBudget::unlimited()),
         stalled: Duration::from_secs(30),
         budget: ByteBudget::unlimited(),

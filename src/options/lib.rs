@@ -5,6 +5,7 @@ mod bench;
 mod compatibility;
 mod connection;
 mod dashboard;
+mod forwarding;
 mod grpc;
 mod infer;
 mod listeners;
@@ -28,6 +29,7 @@ pub use self::{
     compatibility::{NOT_YET, WithoutEffect},
     connection::ConnectionArguments,
     dashboard::Dashboard,
+    forwarding::{Forwarding, HeaderPattern},
     grpc::{GrpcArguments, GrpcCompression},
     infer::InferArguments,
     listeners::{ListenerArguments, UNIX_SOCKET},

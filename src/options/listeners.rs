@@ -2,7 +2,7 @@
 
 use clap::{ArgAction, Args};
 
-use super::{restricted::Restricted, switch, tls::TlsArguments};
+use super::{forwarding::Forwarding, restricted::Restricted, switch, tls::TlsArguments};
 
 /// What the address of a Unix socket begins with; its path follows.
 pub const UNIX_SOCKET: &str = "unix:";
@@ -50,6 +50,9 @@ pub struct ListenerArguments {
     /// Which endpoints ask for a header.
     #[command(flatten)]
     pub restricted: Restricted,
+    /// Which headers become parameters.
+    #[command(flatten)]
+    pub forwarding: Forwarding,
     /// Take files in load requests, which are code that runs here [default: true where a port
     /// listens on loopback or a Unix socket only]
     #[arg(long, value_parser = switch)]

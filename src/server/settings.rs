@@ -122,6 +122,7 @@ fn tuning(options: &GrpcArguments) -> GrpcTuning {
 
 /// For the gateways.
 pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
+    let forwarding = &options.listeners.forwarding;
     let Shared { budget, segments, connections, access: [http_access, grpc_access] } = shared;
     let asked = options.listeners.http_max_input_size;
     let allows_regions = options.shared_memory.allow_client_shm;
@@ -129,6 +130,8 @@ pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Setting
         http_access,
         grpc_access,
         grpc: tuning(&options.grpc),
+        http_forwarding: forwarding.http_header_forward_pattern.clone().unwrap_or_default(),
+        grpc_forwarding: forwarding.grpc_header_forward_pattern.clone().unwrap_or_default(),
         connections,
         stalled: stalled(options),
         shared_memory: allows_regions.then(|| SharedMemory::new(segments.clone())),

@@ -47,6 +47,7 @@ async fn answer(
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
+    observe::forward(observed, state, head)?;
     observe::sample(observed, state, &admitted.model, head);
     let regions = RegionAccess::new(&state.settings, &admitted.model);
     once(&admitted, message, head.times.deadline, regions, observed).await

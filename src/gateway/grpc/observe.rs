@@ -76,6 +76,13 @@ pub(super) fn admit(
     observed.admit(state, message.model_name.as_str(), message.model_version.as_str())
 }
 
+/// Takes the metadata that is to become parameters; what is the protocol's own is none.
+pub(super) fn forward(observed: &mut Observed, state: &ServerState, head: &CallHead) -> Result<()> {
+    let is_own = |name: &str| name.starts_with("grpc-") || ["te", "content-type"].contains(&name);
+    let headers = head.metadata.as_ref().iter().map(|it| (it.0.as_str(), it.1.as_bytes()));
+    observed.forward(&state.settings.grpc_forwarding, headers.filter(|it| !is_own(it.0)))
+}
+
 /// Traces the request, of which all has come, if it is to be traced.
 pub(super) fn sample(observed: &mut Observed, state: &ServerState, model: &Model, head: &CallHead) {
     let values =

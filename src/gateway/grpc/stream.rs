@@ -125,6 +125,8 @@ impl StreamCall {
         let mut observed = observe::begin(state, &message);
         let admitted = observe::admit(&observed, state, &message);
         let admitted = admitted.and_then(|it| message.refusal.take().map_or(Ok(it), Err));
+        let admitted = admitted
+            .and_then(|it| observe::forward(&mut observed, state, &self.start.head).map(|()| it));
         if let Ok(Admitted { model, .. }) = &admitted {
             observe::sample(&mut observed, state, model, &self.start.head);
         }

@@ -163,6 +163,7 @@ impl Generation {
             let text = "Unsupported content-encoding, only 'identity' is supported.";
             return Err(Error::invalid(text).into());
         }
+        observe::forward(observed, state, http)?;
         observe::sample(observed, state, &admitted.model, http);
         let request = read(http, payload, state, &admitted.model, observed).await?;
         let context = request.context.clone();

@@ -53,6 +53,7 @@ async fn answer(
         let text = "HTTP end point doesn't support models with decoupled transaction policy";
         return Err(Error::unsupported(text).into());
     }
+    observe::forward(observed, state, http)?;
     observe::sample(observed, state, model, http);
     let layout = layout(http.headers())?;
     let body = receive(http, payload, state, model, layout).await?;

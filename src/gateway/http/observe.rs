@@ -58,6 +58,16 @@ pub(super) fn admit(
     observed.admit(state, path.query("model"), path.query("version"))
 }
 
+/// Takes the headers that are to become parameters.
+pub(super) fn forward(
+    observed: &mut Observed,
+    state: &ServerState,
+    http: &HttpRequest,
+) -> Result<()> {
+    let headers = http.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    observed.forward(&state.settings.http_forwarding, headers)
+}
+
 /// Traces the request, of which the head has come, if it is to be traced.
 pub(super) fn sample(
     observed: &mut Observed,

@@ -8,6 +8,7 @@ mod access_log;
 mod admitted;
 mod answers;
 mod delivery;
+mod forwarding;
 mod observed;
 mod request_trace;
 mod timing;

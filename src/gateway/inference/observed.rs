@@ -5,15 +5,18 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     access_log::AccessLine,
+    forwarding::forwarded,
     request_trace::{Protocol, RequestTrace},
     timing,
 };
 use crate::ServerState;
 use troupe_base::{
+    error::Result,
     model::Model,
-    request::{Request, Response},
+    request::{Parameters, Request, Response},
     trace::{HeaderReader, Span, TraceContext, TraceRecord},
 };
+use troupe_options::HeaderPattern;
 
 /// What is noted of an inference. Nothing is, and nothing costs, unless the access log is on, the
 /// request is traced, or its client wants to know times.
@@ -23,6 +26,8 @@ pub(crate) struct Observed {
     pub(crate) line: AccessLine,
     /// The tracer's.
     pub(crate) trace: RequestTrace,
+    /// Headers that are parameters too.
+    forwarded: Parameters,
     /// For a client that asked for times.
     times: Option<Arc<TraceRecord>>,
 }
@@ -31,13 +36,30 @@ impl Observed {
     /// A request has come.
     pub(crate) fn begin(state: &ServerState, protocol: &'static Protocol) -> Observed {
         let line = AccessLine::begin(&state.settings, protocol);
-        Observed { protocol, line, trace: RequestTrace::off(protocol), times: None }
+        Observed::new(protocol, line)
     }
 
     /// For a server that is still starting: nothing is noted.
     pub(crate) fn nothing(protocol: &'static Protocol) -> Observed {
         let line = AccessLine::default();
-        Observed { protocol, line, trace: RequestTrace::off(protocol), times: None }
+        Observed::new(protocol, line)
+    }
+
+    fn new(protocol: &'static Protocol, line: AccessLine) -> Observed {
+        let trace = RequestTrace::off(protocol);
+        Observed { protocol, line, trace, forwarded: Parameters::default(), times: None }
+    }
+
+    /// Takes the headers that are parameters too; their names are in lower case.
+    pub(crate) fn forward<'a>(
+        &mut self,
+        pattern: &HeaderPattern,
+        headers: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<()> {
+        if !pattern.is_empty() {
+            self.forwarded = forwarded(pattern, headers)?;
+        }
+        Ok(())
     }
 
     /// The request's head came at `arrived`, or just now: traces it if it is one of those to trace.
@@ -55,6 +77,10 @@ impl Observed {
     /// The model begins to work: notes from here on which models the request passes, if anybody
     /// wants to know.
     pub(super) fn admitted(&mut self, model: &Model, request: &mut Request) {
+        if !self.forwarded.is_empty() {
+            let context = Arc::make_mut(&mut request.context);
+            context.parameters.append(&mut self.forwarded);
+        }
         let wants_times = timing::are_wanted(&request.context.parameters);
         let logged = self.line.works(model, &request.context.id);
         let begun = logged.or_else(|| wants_times.then(Instant::now));

@@ -1,0 +1,203 @@
+//! Connections that wait for ever: findings A2, A3, A8, B6, C10 of the review, on every port.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use serde_json::json;
+
+use crate::support::{Http, PATIENCE, Repository, Server, native, until};
+
+const IMPATIENT: &str = "--stalled-connection-secs=1";
+
+fn serve(flags: &[&str]) -> Server {
+    let models = [
+        ("m", native("identity", "x:FP32[-1] -> y:FP32[-1]")),
+        ("bytes", native("identity", "x:UINT8[-1] -> y:UINT8[-1]")),
+    ];
+    Server::with(Repository::of(models), flags)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// What came until the server closed the connection.
+fn until_closed(mut stream: &TcpStream) -> String {
+    let mut all = Vec::new();
+    match stream.read_to_end(&mut all) {
+        Ok(_) => (),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => (),
+        Err(error) => panic!("the server keeps the connection: {error}"),
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Sockets the server has open.
+fn sockets(server: &Server) -> usize {
+    let all = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap().flatten();
+    let target = |it: fs::DirEntry| fs::read_link(it.path()).unwrap_or_default();
+    all.filter(|_| true).map(target).filter(|it| it.to_string_lossy().starts_with("socket")).count()
+}
+
+#[test]
+fn r23_a_body_that_stands_still_is_given_up() {
+    let server = serve(&[IMPATIENT]);
+    for path in ["/v2/models/m/infer", "/v2/models/m/generate", "/v2/repository/index"] {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n{{\"in");
+        let mut stream = connect(server.http.0);
+        stream.write_all(head.as_bytes()).unwrap();
+        let answer = until_closed(&stream);
+        assert!(answer.starts_with("HTTP/1.1 408"), "{path}: {answer}");
+    }
+    server.is_well();
+}
+
+#[test]
+fn r23_a_body_that_drips_is_given_up() {
+    let server = serve(&[IMPATIENT]);
+    let stream = connect(server.http.0);
+    let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n";
+    (&stream).write_all(head.as_bytes()).unwrap();
+    let dripping = stream.try_clone().unwrap();
+    let drip = std::thread::spawn(move || {
+        while (&dripping).write_all(b" ").is_ok() {
+            std::thread::park_timeout(std::time::Duration::from_millis(100));
+        }
+    });
+    assert!(until_closed(&stream).starts_with("HTTP/1.1 408"));
+    drop(stream);
+    drip.join().unwrap();
+}
+
+#[test]
+fn heads_that_never_end_are_given_up_on_every_port() {
+    let server = serve(&[]);
+    for Http(address) in [server.http, server.metrics] {
+        let silent = connect(address);
+        let begun = connect(address);
+        (&begun).write_all(b"GET /v2/health/live HTTP/1.1\r\nHo").unwrap();
+        // The same behind a request that was answered.
+        let second = connect(address);
+        (&second).write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\nGET /v2 HT").unwrap();
+        until_closed(&begun);
+        until_closed(&silent);
+        assert!(until_closed(&second).starts_with("HTTP/1.1 200"));
+    }
+    server.is_well();
+}
+
+#[test]
+fn r24_a_connection_without_a_preface_is_closed() {
+    let server = serve(&[]);
+    let silent = connect(server.grpc);
+    let begun = connect(server.grpc);
+    (&begun).write_all(b"PRI * HTTP/2.0\r\n").unwrap();
+    until_closed(&silent);
+    until_closed(&begun);
+    server.is_well();
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+#[test]
+fn r08_a_call_that_is_opened_and_left_ends() {
+    let server = serve(&[IMPATIENT]);
+    let text = |it: &[u8]| [&[it.len() as u8], it].concat();
+    let header = |name: &[u8], value: &[u8]| [&[0][..], &text(name), &text(value)].concat();
+    for method in ["ModelInfer", "ModelStreamInfer", "ServerLive"] {
+        let path = format!("/inference.GRPCInferenceService/{method}");
+        let headers = [
+            &[0x83, 0x86][..],
+            &header(b":path", path.as_bytes()),
+            &header(b":authority", b"a"),
+            &header(b"content-type", b"application/grpc"),
+            &header(b"te", b"trailers"),
+        ]
+        .concat();
+        let mut stream = connect(server.grpc);
+        let sent = [
+            &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
+            &frame(4, 0, 0, &[]),
+            &frame(4, 1, 0, &[]),
+            &frame(1, 4, 1, &headers),
+            // A message of 1 MiB begins.
+            &frame(0, 0, 1, &[0, 0, 0x10, 0, 0]),
+        ]
+        .concat();
+        stream.write_all(&sent).unwrap();
+        loop {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).unwrap_or_else(|it| panic!("{method} stays: {it}"));
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            stream.read_exact(&mut vec![0; length]).unwrap();
+            let (kind, flags, of) = (head[3], head[4], head[8]);
+            let ends = kind == 3 || (kind == 1 && flags & 1 == 1);
+            if of == 1 && ends {
+                break;
+            }
+        }
+    }
+    server.is_well();
+}
+
+#[test]
+fn r06_an_answer_that_nobody_reads_is_given_up() {
+    let server = serve(&[IMPATIENT]);
+    let before = sockets(&server);
+    let data = vec![7; 32 << 20];
+    let json = json!({
+        "inputs": [{
+            "name": "x", "datatype": "UINT8", "shape": [data.len()],
+            "parameters": {"binary_data_size": data.len()},
+        }],
+        "parameters": {"binary_data_output": true},
+    })
+    .to_string();
+    let head = format!(
+        "POST /v2/models/bytes/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\
+         Inference-Header-Content-Length: {}\r\n\r\n{json}",
+        json.len() + data.len(),
+        json.len()
+    );
+    let mut stream = connect(server.http.0);
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&data).unwrap();
+    // The answer has begun; it is not read on.
+    stream.read_exact(&mut [0; 12]).unwrap();
+    until("the connection to be closed", || sockets(&server) <= before);
+    server.is_well();
+}
+
+#[test]
+fn b6_connections_beyond_the_limit_are_refused_and_the_others_served() {
+    let server = serve(&["--max-connections=8"]);
+    let request = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n";
+    let mut kept: Vec<TcpStream> = Vec::new();
+    let ask = |mut stream: &TcpStream| {
+        let mut answer = [0; 12];
+        stream.write_all(request).and_then(|()| stream.read_exact(&mut answer))?;
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        Ok::<(), std::io::Error>(())
+    };
+    until("eight connections", || {
+        let stream = connect(server.http.0);
+        if ask(&stream).is_ok() {
+            kept.push(stream);
+        }
+        kept.len() == 8
+    });
+    for address in [server.http.0, server.grpc, server.metrics.0] {
+        assert_eq!(until_closed(&connect(address)), "", "the ninth is closed at once");
+    }
+    server.logged("connections were refused: 8 are open, of at most 8");
+    kept.pop();
+    until("room for another", || ask(&connect(server.http.0)).is_ok());
+}
