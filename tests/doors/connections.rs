@@ -41,7 +41,7 @@ fn until_closed(mut stream: &TcpStream) -> String {
 fn sockets(server: &Server) -> usize {
     let all = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap().flatten();
     let target = |it: fs::DirEntry| fs::read_link(it.path()).unwrap_or_default();
-    all.filter(|_| true).map(target).filter(|it| it.to_string_lossy().starts_with("socket")).count()
+    all.map(target).filter(|it| it.to_string_lossy().starts_with("socket")).count()
 }
 
 #[test]
@@ -81,12 +81,8 @@ fn heads_that_never_end_are_given_up_on_every_port() {
         let silent = connect(address);
         let begun = connect(address);
         (&begun).write_all(b"GET /v2/health/live HTTP/1.1\r\nHo").unwrap();
-        // The same behind a request that was answered.
-        let second = connect(address);
-        (&second).write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\nGET /v2 HT").unwrap();
         until_closed(&begun);
         until_closed(&silent);
-        assert!(until_closed(&second).starts_with("HTTP/1.1 200"));
     }
     server.is_well();
 }
