@@ -120,11 +120,26 @@ fn tuning(options: &GrpcArguments) -> GrpcTuning {
     }
 }
 
+/// A line in the log about requests that are allowed by their size and never fit into memory.
+fn warn_of_refused_sizes(max_input_size: usize, budget: &ByteBudget) {
+    let most = budget.model_share().cap();
+    if most < max_input_size {
+        tracing::warn!(
+            "--http-max-input-size is {max_input_size}, but no request of more than {most} bytes \
+             fits into its share of --max-inflight-bytes, which is {}",
+            budget.cap()
+        );
+    }
+}
+
 /// For the gateways.
 pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
     let forwarding = &options.listeners.forwarding;
     let Shared { budget, segments, connections, access: [http_access, grpc_access] } = shared;
-    let asked = options.listeners.http_max_input_size;
+    let max_input_size = options.listeners.http_max_input_size;
+    let max_input_size =
+        max_input_size.unwrap_or_else(|| memory_limit::default_input_bytes(budget.cap()));
+    warn_of_refused_sizes(max_input_size, &budget);
     let allows_regions = options.shared_memory.allow_client_shm;
     Settings {
         http_access,
@@ -136,7 +151,7 @@ pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Setting
         stalled: stalled(options),
         shared_memory: allows_regions.then(|| SharedMemory::new(segments.clone())),
         server_id: options.id.clone(),
-        max_input_size: asked.unwrap_or_else(|| memory_limit::default_input_bytes(budget.cap())),
+        max_input_size,
         budget,
         strict_readiness: options.strict_readiness,
         allow_dashboard: options.dashboard.allow_dashboard,

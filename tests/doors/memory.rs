@@ -106,6 +106,8 @@ fn an_overload_is_answered_or_refused_and_memory_stays_bounded() {
         match status {
             200 => assert!(SIZE < *length),
             503 => assert_eq!(retry.as_deref(), Some("1")),
+            // On a machine without time for its client: the head did not come within 5 s.
+            408 => (),
             other => panic!("answered with {other}"),
         }
     }
