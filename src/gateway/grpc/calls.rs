@@ -13,7 +13,7 @@ use tonic::{
 
 use super::{
     infer,
-    message::{Arriving, InferMessages, answer, coding_of, compression_of},
+    message::{Arriving, InferMessages, answer, coding_of, compression_of, open_charge},
     observe::{CallHead, CallTimes},
     refusal::refuse,
     service::Inference,
@@ -81,9 +81,11 @@ impl InferCalls {
     ) -> Result<(MetadataMap, InferMessages<Arc<ServerState>>), Status> {
         let (head, body) = call.into_parts();
         let coding = coding_of(&head.headers)?;
+        let connection = head.extensions.get().cloned();
         let messages = InferMessages {
             place: self.inference.state.clone(),
-            connection: head.extensions.get().cloned(),
+            charge: open_charge(connection.as_ref()).map_err(refuse)?,
+            connection,
             arriving: Arriving::new(body),
             coding,
             limit: self.limit,

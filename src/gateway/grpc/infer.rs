@@ -38,9 +38,13 @@ pub(super) async fn infer(
 async fn answer(
     state: &ServerState,
     head: &CallHead,
-    message: InferMessage,
+    mut message: InferMessage,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
+    // Even its model's name may be missing.
+    if let Some(refusal) = message.refusal.take() {
+        return Err(refusal);
+    }
     let admitted = observe::admit(observed, state, &message)?;
     if admitted.model.config.decoupled {
         return Err(Error::unsupported(

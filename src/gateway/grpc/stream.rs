@@ -123,8 +123,10 @@ impl StreamCall {
         let id = message.id.as_str().to_owned();
         let state = &self.start.state;
         let mut observed = observe::begin(state, &message);
-        let admitted = observe::admit(&observed, state, &message);
-        let admitted = admitted.and_then(|it| message.refusal.take().map_or(Ok(it), Err));
+        let admitted = match message.refusal.take() {
+            Some(refusal) => Err(refusal),
+            None => observe::admit(&observed, state, &message),
+        };
         let admitted = admitted
             .and_then(|it| observe::forward(&mut observed, state, &self.start.head).map(|()| it));
         if let Ok(Admitted { model, .. }) = &admitted {

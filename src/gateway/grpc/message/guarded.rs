@@ -52,7 +52,7 @@ pub(crate) fn guarded(request: Request<Body>, limit: usize) -> Result<Request<Bo
 }
 
 /// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
-pub(super) fn open_charge(connection: Option<&Arc<Connection>>) -> BaseResult<Charge> {
+pub(crate) fn open_charge(connection: Option<&Arc<Connection>>) -> BaseResult<Charge> {
     connection.map_or_else(|| Ok(Charge::default()), |it| it.charge())
 }
 

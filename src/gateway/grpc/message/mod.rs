@@ -18,7 +18,7 @@ pub(super) use self::{
     arriving::Arriving,
     compress::compression_of,
     fields::{Contents, InputHead, ItemBudget, OutputHead},
-    guarded::guarded,
+    guarded::{guarded, open_charge},
     inflate::coding_of,
     request::{InferMessage, InferMessages, RawContent},
     wire::{Fields, Malformed, WireValue},

@@ -76,6 +76,19 @@ impl InferMessage {
     }
 }
 
+impl InferMessage {
+    /// The same without what takes memory, if that is why it was not read to its end.
+    fn left_out(self, header: Header, status: Status) -> Result<InferMessage, Status> {
+        if status.code() != Code::ResourceExhausted {
+            return Err(status);
+        }
+        let InferMessage { model_name, model_version, id, .. } = self;
+        let refusal = Some(Error::exhausted(status.message()));
+        let named = InferMessage { model_name, model_version, id, ..InferMessage::default() };
+        Ok(InferMessage { size: header.length, refusal, ..named })
+    }
+}
+
 impl RawContent {
     /// The tensor, which is never a copy.
     pub(crate) fn tensor(&self, dtype: DataType, shape: Shape) -> Result<Tensor> {
@@ -127,6 +140,8 @@ pub(crate) struct InferMessages<P> {
     pub(crate) place: P,
     /// Where they come from, if their memory is counted.
     pub(crate) connection: Option<Arc<Connection>>,
+    /// Counts the call, and its request if it is the only one.
+    pub(crate) charge: Charge,
     pub(crate) arriving: Arriving,
     pub(crate) coding: MessageCoding,
     /// Most bytes of a message, also once inflated.
@@ -134,12 +149,14 @@ pub(crate) struct InferMessages<P> {
 }
 
 impl<P: TensorPlace> InferMessages<P> {
-    /// The only request of a call.
+    /// The only request of a call. One that there is no room for is left out, but for its names.
     pub(crate) async fn only(mut self) -> Result<InferMessage, Status> {
         let missing = || Status::internal("Missing request message.");
         let header = self.header().await?.ok_or_else(missing)?;
-        let mut message = InferMessage::default();
-        self.read(&mut message, header).await?;
+        let mut message = InferMessage { charge: self.charge.clone(), ..Default::default() };
+        if let Err(status) = self.read(&mut message, header).await {
+            return message.left_out(header, status);
+        }
         let mut ignored = 0;
         while self.arriving.more().await? {
             ignored += self.arriving.part(usize::MAX).await?.len();
@@ -156,18 +173,18 @@ impl<P: TensorPlace> InferMessages<P> {
         let Some(header) = self.header().await? else { return Ok(None) };
         let start = self.arriving.taken();
         let mut message = InferMessage::default();
-        match self.read(&mut message, header).await {
-            Ok(()) => Ok(Some(message)),
-            Err(status) if status.code() == Code::ResourceExhausted => {
-                let InferMessage { model_name, model_version, id, .. } = message;
-                let refusal = Some(Error::exhausted(status.message()));
-                self.arriving.skip(start + header.length - self.arriving.taken()).await?;
-                let (head_size, size) = (0, header.length);
-                let message = InferMessage { model_name, model_version, id, ..Default::default() };
-                Ok(Some(InferMessage { refusal, size, head_size, ..message }))
+        let read = match open_charge(self.connection.as_ref()) {
+            Ok(charge) => {
+                message.charge = charge;
+                self.read(&mut message, header).await
             }
-            Err(status) => Err(status),
+            Err(error) => Err(refuse(error)),
+        };
+        if let Err(status) = read {
+            message = message.left_out(header, status)?;
+            self.arriving.skip(start + header.length - self.arriving.taken()).await?;
         }
+        Ok(Some(message))
     }
 
     async fn header(&mut self) -> Result<Option<Header>, Status> {
@@ -180,7 +197,6 @@ impl<P: TensorPlace> InferMessages<P> {
     }
 
     async fn read(&mut self, message: &mut InferMessage, header: Header) -> Result<(), Status> {
-        message.charge = open_charge(self.connection.as_ref()).map_err(refuse)?;
         let arriving = &mut self.arriving;
         if !header.is_compressed {
             let reader = FieldReader { place: &self.place, arriving, is_counted: false, message };

@@ -18,6 +18,7 @@ use super::{
     *,
 };
 use troupe_base::{
+    budget::Charge,
     error::Error,
     tensor::{DataType, OwnedPool, Owner, SegmentPool},
 };
@@ -65,6 +66,7 @@ fn of_chunks(chunks: VecDeque<Bytes>) -> InferMessages<Place> {
     InferMessages {
         place: Place(SegmentPool::new(0)),
         connection: None,
+        charge: Charge::default(),
         arriving: Arriving::new(Body::new(Chunks(chunks))),
         coding: MessageCoding::Gzip,
         limit: LIMIT,
