@@ -1,5 +1,6 @@
 //! The metrics gateway: `GET /metrics` in Prometheus's text format, counters under Triton's names.
 
+mod connections;
 mod health;
 mod memory;
 mod models;
@@ -19,7 +20,7 @@ use actix_web::{
 
 use self::render::render;
 use super::{
-    ServerState, connections, dashboard,
+    ServerState, dashboard,
     socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
     tls,
 };
@@ -44,13 +45,13 @@ impl MetricsGateway {
         let mut server = HttpServer::new(move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
-                .wrap_fn(connections::mark_busy)
+                .wrap_fn(crate::connections::mark_busy)
                 .app_data(source.clone())
                 .service(methods)
                 .configure(|app| health::configure(app, &pages, &was_ready))
                 .configure(|app| dashboard::configure(app, &pages))
         })
-        .on_connect(connections::admit(state.settings.connections.clone()))
+        .on_connect(crate::connections::admit(state.settings.connections.clone()))
         .workers(1)
         .tls_handshake_timeout(tls::HANDSHAKE_TIMEOUT)
         .disable_signals();
@@ -98,7 +99,7 @@ async fn answer(source: Data<(ServerState, Metrics)>) -> HttpResponse {
         let settings = &state.settings;
         let (memory, regions) = (settings.segments.bytes(), settings.shared_memory.as_deref());
         let catalog = state.repository.catalog.load();
-        render(&catalog, metrics, memory, &settings.budget, regions)
+        render(&catalog, metrics, memory, &settings.budget, regions, Some(&*settings.connections))
     });
     match rendered.await {
         Ok(Ok(text)) => HttpResponse::Ok()

@@ -34,7 +34,8 @@ fn the_longest_idle_go_first_and_busy_ones_stay() {
     for _ in 0..4 {
         let (socket, client) = pair(&listener);
         guards.push(connections.admit(&socket).unwrap());
-        (clients.push(client), sockets.push(socket));
+        clients.push(client);
+        sockets.push(socket);
     }
     guards[0].connection().age(LONG);
     guards[1].connection().age(LONG);

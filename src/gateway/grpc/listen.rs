@@ -7,7 +7,7 @@ use std::{
         unix,
     },
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::stream::{Stream, StreamExt};
@@ -29,6 +29,9 @@ use crate::{
 
 /// What gRPC clients ask for in the handshake of TLS.
 const HTTP_2: &[u8] = b"h2";
+
+/// Between two warnings that nothing can be accepted.
+const WARNING_PAUSE: Duration = Duration::from_secs(10);
 
 /// Until accepting is tried again when the process has no descriptors left.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -94,10 +97,10 @@ impl Listener {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "cannot accept gRPC connections"),
         };
-        let mut next = 0;
+        let (mut next, mut warned_at) = (0, None);
         loop {
             let socket = tokio::select! {
-                socket = accept(&listener) => socket,
+                socket = accept(&listener, &mut warned_at) => socket,
                 // An error means that the gateway was dropped.
                 _ = stop.changed() => return,
             };
@@ -171,13 +174,17 @@ impl AsFd for NewSocket {
     }
 }
 
-async fn accept(listener: &Acceptor) -> NewSocket {
+async fn accept(listener: &Acceptor, warned_at: &mut Option<Instant>) -> NewSocket {
     loop {
         match listener.accept().await {
             Ok(socket) => return socket,
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a gRPC connection");
+                // Beyond descriptors, all that is left is to try again: one line says so.
+                if warned_at.is_none_or(|it| WARNING_PAUSE <= it.elapsed()) {
+                    *warned_at = Some(Instant::now());
+                    tracing::warn!(%error, "cannot accept gRPC connections");
+                }
                 tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
             }
         }

@@ -2,8 +2,8 @@
 
 use prometheus::{TextEncoder, proto::MetricType};
 
-use super::{memory, models, regions, steps};
-use crate::shared_memory::SharedMemory;
+use super::{connections, memory, models, regions, steps};
+use crate::{connections::Connections, shared_memory::SharedMemory};
 use troupe_base::{
     budget::ByteBudget,
     metrics::{Metrics, proto},
@@ -26,11 +26,13 @@ pub(super) fn render(
     shared: usize,
     budget: &ByteBudget,
     shared_memory: Option<&SharedMemory>,
+    open: Option<&Connections>,
 ) -> prometheus::Result<String> {
     let mut families = models::families(catalog, metrics.latencies());
     families.extend(steps::families(catalog, metrics));
     families.extend(memory::families(budget));
     families.extend(shared_memory.map(regions::families).into_iter().flatten());
+    families.extend(open.map(connections::families).into_iter().flatten());
     // There is no such pool: tensors lie in memory that is shared, not pinned.
     let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, shared)];
     families.extend(values.map(|((name, help), value)| {

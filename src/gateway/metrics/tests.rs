@@ -81,7 +81,7 @@ fn counters_have_tritons_names_labels_and_texts() {
     let model = model();
     use_it(&model);
     let text =
-        render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited(), None).unwrap();
+        render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited(), None, None).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (name, kind, help, value) in [
         (
@@ -151,7 +151,7 @@ fn histograms_and_summaries_are_there_if_asked_for() {
     let metrics = Metrics::with(latencies);
     let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false));
     use_it(&model);
-    let text = render(&catalog(&model), &metrics, 0, &ByteBudget::unlimited(), None).unwrap();
+    let text = render(&catalog(&model), &metrics, 0, &ByteBudget::unlimited(), None, None).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     let summary = |name: &str, help: &str, value: u64| {
         format!(
@@ -193,7 +193,7 @@ fn sizes_of_executions_are_a_histogram() {
         model.stats.execution(rows, &Timing::default(), std::time::Instant::now());
     }
     let text =
-        render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited(), None).unwrap();
+        render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited(), None, None).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (line, value) in [
         ("le=\"1\"", 1),
@@ -238,7 +238,7 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
     let budget = ByteBudget::new(100);
     budget.take_beyond(Kind::Tensors, 30);
     budget.count_refusal(Reason::ModelBytes);
-    let text = render(&catalog(&ensemble), &metrics, 7, &budget, None).unwrap();
+    let text = render(&catalog(&ensemble), &metrics, 7, &budget, None, None).unwrap();
     for line in [
         r#"troupe_ensemble_step_queue_depth{ensemble="e",model="m",step="0"} 2"#,
         r#"troupe_ensemble_step_in_flight{ensemble="e",model="m",step="0"} 1"#,

@@ -1,0 +1,53 @@
+//! Metrics of connections: how many are open, how many there may be, how many were refused.
+
+use prometheus::proto::{MetricFamily, MetricType};
+
+use crate::connections::Connections;
+use troupe_base::metrics::proto;
+
+const OPEN: (&str, &str) = ("troupe_connections", "Connections that are open, over all ports");
+const LIMIT: (&str, &str) =
+    ("troupe_connections_limit", "Connections that may be open (--max-connections)");
+const REFUSED: (&str, &str) =
+    ("troupe_connections_refused_total", "Connections closed at once for want of room");
+
+/// At this moment.
+pub(super) fn families(connections: &Connections) -> [MetricFamily; 3] {
+    let (open, most) = (connections.open() as f64, connections.limits().connections as f64);
+    let refused = connections.refused() as f64;
+    [
+        proto::family(OPEN.0, OPEN.1, MetricType::GAUGE, [proto::gauge(Vec::new(), open)]),
+        proto::family(LIMIT.0, LIMIT.1, MetricType::GAUGE, [proto::gauge(Vec::new(), most)]),
+        proto::family(
+            REFUSED.0,
+            REFUSED.1,
+            MetricType::COUNTER,
+            [proto::counter(Vec::new(), refused)],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::ConnectionLimits;
+    use troupe_base::budget::ByteBudget;
+
+    #[test]
+    fn open_and_refused_connections_are_counted() {
+        let limits = ConnectionLimits { connections: 1, descriptors: 1 << 20 };
+        let connections = Connections::new(limits, &ByteBudget::unlimited());
+        let (first, _second) = std::os::unix::net::UnixStream::pair().unwrap();
+        let guard = connections.admit(&first);
+        assert!(guard.is_some() && connections.admit(&first).is_none());
+        let text = prometheus::TextEncoder::new().encode_to_string(&families(&connections));
+        let text = text.unwrap();
+        for line in [
+            "troupe_connections 1",
+            "troupe_connections_limit 1",
+            "troupe_connections_refused_total 1",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in {text}");
+        }
+    }
+}
