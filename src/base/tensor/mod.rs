@@ -181,11 +181,11 @@ impl Tensor {
 /// Charges the request for all that nobody is charged for; RESOURCE_EXHAUSTED if by now there is more
 /// than there may be.
 pub fn charge_all(tensors: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
-    let tensors = tensors.iter_mut().flatten();
-    if tensors.fold(false, |is_more, it| it.charge(charge) || is_more) {
-        charge.check()?;
+    let mut is_more = false;
+    for tensor in tensors.iter_mut().flatten() {
+        is_more |= tensor.charge(charge);
     }
-    Ok(())
+    if is_more { charge.check() } else { Ok(()) }
 }
 
 /// Elements of a shape; negative dimensions and overflow are errors.
