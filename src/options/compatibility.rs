@@ -70,9 +70,7 @@ pub const NOT_YET: &[&str] = &[
 pub(crate) fn is_harmless(flag: &str, value: &str) -> bool {
     let value = value.to_ascii_lowercase();
     match flag {
-        "allow-client-shm" | "allow-sagemaker" | "allow-vertex-ai" | "model-namespacing" => {
-            switch(&value) == Ok(false)
-        }
+        "allow-sagemaker" | "allow-vertex-ai" | "model-namespacing" => switch(&value) == Ok(false),
         "rate-limit" => value == "off",
         "response-cache-byte-size" => value == "0",
         // There is no mode that polls.
