@@ -71,7 +71,7 @@ pub(crate) fn endpoint(to: &ConnectionArguments) -> Result<Endpoint, String> {
         }
         format!("{}://{address}", if is_encrypted { "https" } else { "http" })
     };
-    if has_files && !target.starts_with("https") || has_files && url.starts_with("http://") {
+    if has_files && (!target.starts_with("https") || url.starts_with("http://")) {
         return Err(format!(
             "--url {url} is not encrypted: --ca-cert and --client-cert are for TLS"
         ));

@@ -242,7 +242,7 @@ mod tests {
             ] {
                 let variables = [(name, value), endpoint, protocol];
                 let collector = with(OpenTelemetry::default(), &variables).unwrap();
-                let error = collector.exporter().err().expect("it cannot be used");
+                let error = collector.exporter().unwrap_err();
                 assert!(error.contains(expected), "{error}");
             }
         }
