@@ -40,7 +40,7 @@ pub fn parse(arguments: &[String]) -> Result<Options, NoOptions> {
     };
     let program = std::iter::once("troupe".to_owned());
     Options::try_parse_from(program.chain(arguments)).map_err(|error| match error.use_stderr() {
-        false => NoOptions { text: error.render().ansi().to_string(), is_mistake: false },
+        false => NoOptions { text: error.render().to_string(), is_mistake: false },
         true => NoOptions::mistake(describe(&error)),
     })
 }
