@@ -93,8 +93,11 @@ fn a_port_is_shared_by_servers_that_both_say_so() {
     let refused = Server::fails(&repository(), &[&ports[0], &flags[1]]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.output.contains("Address already in use"), "{}", refused.output);
-    let second = Server::with(repository(), &[&ports[0], &ports[1], flags[0], flags[1]]);
+    let flags = [&ports[0], &ports[1], flags[0], flags[1]];
+    let second = Server::launch(repository(), &flags, &[]);
+    // Until then either of them may answer.
     drop(first);
+    second.ready();
     let answer = second.infer("identity", &crate::support::http::floats(&[("x", &[1.0])]));
     assert_eq!(answer.numbers("y"), [1.0]);
     Grpc::connect(second.grpc).infer(floats("identity", &[("x", &[1.0])])).unwrap();
