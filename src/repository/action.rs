@@ -26,12 +26,12 @@ impl Action {
     pub(super) fn is_same(&self, other: &Action) -> bool {
         match (self, other) {
             (Action::Load(mine), Action::Load(theirs)) => {
-                let is_plain =
-                    |(_, it): &(Arc<str>, Overrides)| it.config.is_none() && it.files.is_empty();
-                let is_like = |(mine, theirs): (&(Arc<str>, Overrides), &(Arc<str>, Overrides))| {
-                    mine.0 == theirs.0 && is_plain(mine) && is_plain(theirs)
+                let is_plain = |it: &Overrides| it.config.is_none() && it.files.is_empty();
+                let mut brought = mine.iter().chain(theirs).map(|(_, overrides)| overrides);
+                let names = |all: &[(Arc<str>, Overrides)]| -> Vec<Arc<str>> {
+                    all.iter().map(|(name, _)| name.clone()).collect()
                 };
-                mine.len() == theirs.len() && mine.iter().zip(theirs).all(is_like)
+                brought.all(is_plain) && names(mine) == names(theirs)
             }
             (
                 Action::Unload { name, dependents },

@@ -96,7 +96,7 @@ impl ModelFile {
             }
             let seen = &buffer[..kept + read];
             let has = |kind: &&[u8]| memchr::memmem::find(seen, kind).is_some();
-            if LOOPS.iter().any(|kind| has(kind)) {
+            if LOOPS.iter().any(has) {
                 return Ok(true);
             }
             // One of them may lie on the border.
@@ -160,7 +160,7 @@ mod tests {
     fn loops_are_found_wherever_they_stand_in_a_file() {
         let path = std::env::temp_dir().join(format!("troupe-loops-{}", std::process::id()));
         let file = ModelFile { path: path.clone(), model: "m".into(), version: 1 };
-        let mut has_loops = |at: usize, kind: &[u8]| {
+        let has_loops = |at: usize, kind: &[u8]| {
             let mut data = vec![0; at];
             data.extend_from_slice(kind);
             data.extend_from_slice(&[0; 9]);

@@ -301,6 +301,16 @@ impl Handler<Rebalance> for Batcher {
     }
 }
 
+impl Handler<Sweep> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, _: Sweep, _: &mut Self::Context) {
+        let expired = self.scheduler.expire(Instant::now());
+        self.reject(expired);
+        deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
+    }
+}
+
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
@@ -316,15 +326,5 @@ pub(super) mod testing {
         fn handle(&mut self, _: Break, _: &mut Self::Context) {
             panic!("on purpose");
         }
-    }
-}
-
-impl Handler<Sweep> for Batcher {
-    type Result = ();
-
-    fn handle(&mut self, _: Sweep, _: &mut Self::Context) {
-        let expired = self.scheduler.expire(Instant::now());
-        self.reject(expired);
-        deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
     }
 }
