@@ -90,7 +90,7 @@ fn a_port_is_shared_by_servers_that_both_say_so() {
     let first = Server::with(repository(), &flags);
     let (http, grpc) = (first.http.0.port(), first.grpc.port());
     let ports = [format!("--http-port={http}"), format!("--grpc-port={grpc}")];
-    let refused = Server::fails(&repository(), &[&ports[0], &flags[1]]);
+    let refused = Server::fails(&repository(), &[&ports[0], flags[1]]);
     assert_eq!(refused.code, Some(1));
     assert!(refused.output.contains("Address already in use"), "{}", refused.output);
     let flags = [&ports[0], &ports[1], flags[0], flags[1]];
