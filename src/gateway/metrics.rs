@@ -29,7 +29,7 @@ use troupe_base::metrics::Metrics;
 /// The actor that owns the listener of the metrics and its connections.
 pub struct MetricsGateway {
     server: ServerHandle,
-    _files: Vec<SocketFile>,
+    files: Vec<SocketFile>,
 }
 
 impl MetricsGateway {
@@ -69,7 +69,7 @@ impl MetricsGateway {
             };
         }
         let server = server.run();
-        let gateway = MetricsGateway { server: server.handle(), _files: files };
+        let gateway = MetricsGateway { server: server.handle(), files };
         actix_rt::spawn(server);
         Ok((Actor::start(gateway), addresses))
     }
@@ -88,6 +88,8 @@ impl Handler<StopMetrics> for MetricsGateway {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: StopMetrics, _: &mut Self::Context) -> Self::Result {
+        // The files go now: the process may end before this actor is dropped.
+        self.files.clear();
         Box::pin(self.server.stop(true))
     }
 }

@@ -66,7 +66,7 @@ const MAX_CANCELLED_UNSEEN: usize = 200;
 pub struct GrpcGateway {
     stopping: watch::Sender<bool>,
     servers: Vec<oneshot::Receiver<()>>,
-    _files: Vec<SocketFile>,
+    files: Vec<SocketFile>,
 }
 
 impl GrpcGateway {
@@ -101,7 +101,7 @@ impl GrpcGateway {
             let connections = state.settings.connections.clone();
             acceptor.spawn(listener.accept(targets, connections, stop.clone()));
         }
-        let gateway = GrpcGateway { stopping, servers, _files: files };
+        let gateway = GrpcGateway { stopping, servers, files };
         Ok((Actor::start(gateway), listening))
     }
 }
@@ -121,6 +121,8 @@ impl Handler<StopGrpc> for GrpcGateway {
 
     fn handle(&mut self, _: StopGrpc, _: &mut Self::Context) -> Self::Result {
         // Nobody listening means that every server has ended.
+        // The files go now: the process may end before this actor is dropped.
+        self.files.clear();
         let _ = self.stopping.send(true);
         let servers = std::mem::take(&mut self.servers);
         Box::pin(async move {

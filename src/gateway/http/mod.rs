@@ -74,7 +74,7 @@ pub struct Listen {
 /// Owns the running server; it keeps listening until told to stop.
 pub struct HttpGateway {
     server: ServerHandle,
-    _files: Vec<SocketFile>,
+    files: Vec<SocketFile>,
 }
 
 /// A gateway that listens.
@@ -103,6 +103,8 @@ impl Handler<StopHttp> for HttpGateway {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, stop: StopHttp, _: &mut Self::Context) -> Self::Result {
+        // The files go now: the process may end before this actor is dropped.
+        self.files.clear();
         Box::pin(self.server.stop(stop.graceful))
     }
 }
@@ -112,7 +114,7 @@ impl Handler<StopHttp> for HttpGateway {
 pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
     let (sender, mut started) = mpsc::unbounded_channel();
     let Built { server, addresses, files } = build(cell, &listen, sender)?;
-    let gateway = HttpGateway { server: server.handle(), _files: files }.start();
+    let gateway = HttpGateway { server: server.handle(), files }.start();
     let mut running = actix_rt::spawn(server);
     let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
     while workers.len() < listen.workers.max(1) {
