@@ -3,17 +3,33 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use actix_web::{
-    Error, HttpResponse,
+    Error, HttpResponse, Resource,
     body::{EitherBody, MessageBody},
     dev::{Service, ServiceRequest, ServiceResponse},
+    web::ServiceConfig,
 };
 
 use super::{Access, Denied, Endpoint, FOREIGN_PAGE};
 
 type Answer<B> = Pin<Box<dyn Future<Output = Result<ServiceResponse<B>, Error>>>>;
 
+/// Adds a resource; the guard is in front of it if there is anything to look at, also for methods
+/// that it does not have.
+pub(crate) fn add_guarded(
+    app: &mut ServiceConfig,
+    access: &Arc<Access>,
+    endpoint: Endpoint,
+    resource: Resource,
+) {
+    if access.is_guarded(endpoint) {
+        app.service(resource.wrap_fn(guard(access.clone(), endpoint)));
+    } else {
+        app.service(resource);
+    }
+}
+
 /// A middleware that refuses what `access` does.
-pub fn guard<S, B>(
+fn guard<S, B>(
     access: Arc<Access>,
     endpoint: Endpoint,
 ) -> impl Fn(ServiceRequest, &S) -> Answer<EitherBody<B>> + Clone

@@ -6,8 +6,8 @@ mod restrictions;
 
 use std::sync::Arc;
 
+pub(crate) use self::guard::add_guarded;
 pub use self::{
-    guard::guard,
     origin::{PAGE_TOKEN_HEADER, PageToken},
     restrictions::Restrictions,
 };

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use self::page::{Page, PageUpdate};
 use super::{
     ServerState,
-    access::{Endpoint, guard},
+    access::{Endpoint, add_guarded},
     status::status,
 };
 use troupe_base::{
@@ -47,12 +47,7 @@ pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
     let access = &state.settings.http_access;
     let endpoint = Endpoint { api: Api::Troupe, changes: false };
     let mut on = |path: &str, route: Route| {
-        let resource = web::resource(path).route(route);
-        if access.is_guarded(endpoint) {
-            app.service(resource.wrap_fn(guard(access.clone(), endpoint)));
-        } else {
-            app.service(resource);
-        }
+        add_guarded(app, access, endpoint, web::resource(path).route(route));
     };
     on("/", web::get().to(index_page));
     on("/changes", web::get().to(index_changes));

@@ -18,6 +18,7 @@ use super::{
     refusal::Refusal,
     server_state::charge,
 };
+use crate::request_limits::{MIN_ARRIVED_PART, MIN_SHARED_BYTES};
 use troupe_base::{
     budget::{Charge, Hold, Kind},
     error::{Error, Result},
@@ -25,10 +26,6 @@ use troupe_base::{
 };
 
 const MAX_CHUNKS: usize = 65_536;
-/// Bodies below this are cheaper to copy to a worker process than to map.
-const MIN_SHARED_BYTES: usize = 64 << 10;
-/// Memory for a whole body is taken once this part of it has arrived: a sixteenth.
-const MIN_ARRIVED_PART: usize = 16;
 /// Where the first binary tensor begins in a segment is a multiple of this.
 const ALIGNMENT: usize = 64;
 

@@ -14,16 +14,14 @@ use super::{
     limits::{SizeLimit, off_thread},
     refusal::Refusal,
 };
-use crate::inference::MAX_BYTES_ON_THREAD;
+use crate::{
+    inference::MAX_BYTES_ON_THREAD,
+    inflate::{self, InflateError, MAX_INFLATED_HERE_BYTES},
+};
 use troupe_base::{
-    budget::{Charge, Kind},
+    budget::Charge,
     error::{Error, Result},
 };
-
-/// Even a small body may inflate a thousandfold, so it is not done on this thread.
-const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
-/// As much is inflated before it is counted.
-const INFLATED_AT_ONCE_BYTES: u64 = 256 << 10;
 
 /// How a body is coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,22 +89,14 @@ pub(super) async fn inflate(
     Ok(off_thread(effort, work).await?)
 }
 
-/// Counts what is inflated before there is more of it.
-fn read_all(mut from: impl Read, limit: SizeLimit, charge: &Charge) -> Result<Bytes> {
-    let mut hold = charge.hold(Kind::Received);
-    let mut inflated = Vec::new();
-    loop {
-        let most = (limit.bytes() as u64).saturating_add(1) - inflated.len() as u64;
-        let more = from.by_ref().take(most.min(INFLATED_AT_ONCE_BYTES)).read_to_end(&mut inflated);
-        let more = more.map_err(|error| {
+fn read_all(from: impl Read, limit: SizeLimit, charge: &Charge) -> Result<Bytes> {
+    inflate::inflate(from, limit.bytes(), charge).map_err(|error| match error {
+        InflateError::Invalid(error) => {
             Error::invalid(format!("failed to decompress the request body: {error}"))
-        })?;
-        limit.check(inflated.len())?;
-        if more == 0 {
-            return Ok(hold.over(inflated.into()));
         }
-        hold.grow(more)?;
-    }
+        InflateError::TooLarge(size) => limit.too_large(size),
+        InflateError::Exhausted(error) => error,
+    })
 }
 
 /// All parts, one after the other, compressed; `None` if that fails.

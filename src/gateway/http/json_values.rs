@@ -9,16 +9,13 @@ use serde::{
 };
 
 use super::json;
+use crate::request_limits::{MAX_ITEMS, MAX_LIST_ITEMS};
 use troupe_base::{
     error::{Error, Result},
     request::Parameter,
     tensor::Shape,
 };
 
-/// Most items in any list but `data`.
-const MAX_ITEMS: usize = 4096;
-/// Most items in all lists of a request but `data`.
-const MAX_ITEMS_IN_ALL: usize = 65_536;
 /// Dimensions that are kept of a shape: no model has more.
 const MAX_DIMS: usize = 64;
 
@@ -302,14 +299,14 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Members<'a, V> {
     }
 }
 
-/// An item in memory is many times larger than its text.
+/// Of any list but `data`: an item in memory is many times larger than its text.
 fn check_room<E: serde::de::Error>(length: usize) -> Result<(), E> {
     let items = ITEMS.get() + 1;
     ITEMS.set(items);
-    let most = if MAX_ITEMS <= length {
+    let most = if MAX_LIST_ITEMS <= length {
+        MAX_LIST_ITEMS
+    } else if MAX_ITEMS < items {
         MAX_ITEMS
-    } else if MAX_ITEMS_IN_ALL < items {
-        MAX_ITEMS_IN_ALL
     } else {
         return Ok(());
     };

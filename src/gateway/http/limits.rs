@@ -42,13 +42,15 @@ impl SizeLimit {
         self.bytes
     }
 
-    /// Triton's text for a body of `size` bytes over the limit.
+    /// Refuses a body of `size` bytes over the limit.
     pub(super) fn check(self, size: usize) -> Result<()> {
+        if size <= self.bytes { Ok(()) } else { Err(self.too_large(size)) }
+    }
+
+    /// Triton's text for a body of `size` bytes, which are too many.
+    pub(super) fn too_large(self, size: usize) -> Error {
         let limit = self.bytes;
-        if size <= limit {
-            return Ok(());
-        }
-        Err(Error::invalid(match self.body {
+        Error::invalid(match self.body {
             BodyKind::Json => format!(
                 "request JSON size of {size} bytes exceeds the maximum allowed input size of \
                  {limit} bytes. Use --http-max-input-size to increase the limit."
@@ -61,7 +63,7 @@ impl SizeLimit {
                 "Raw input has a byte_size ({size} bytes) that exceeds the maximum allowed value \
                  of {limit} bytes. Use --http-max-input-size to increase the limit."
             ),
-        }))
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     generate, graph, health, infer, logging, metadata, refusal, repository, shared_memory, tap,
     trace,
 };
-use crate::access::{Access, Endpoint, guard};
+use crate::access::{Access, Endpoint, add_guarded};
 use troupe_options::Api;
 
 /// Adds resources; each says to which group it belongs, and whether it changes anything.
@@ -34,12 +34,7 @@ impl Routes<'_> {
         let others = web::to(refusal::method_not_allowed);
         let resource = web::resource(path).default_service(others);
         let resource = routes.into_iter().fold(resource, |resource, it| resource.route(it));
-        if self.access.is_guarded(endpoint) {
-            // Also for methods that it does not have.
-            self.app.service(resource.wrap_fn(guard(self.access.clone(), endpoint)));
-        } else {
-            self.app.service(resource);
-        }
+        add_guarded(self.app, self.access, endpoint, resource);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::{
     ServerState,
-    access::{Endpoint, guard},
+    access::{Endpoint, add_guarded},
 };
 use troupe_options::Api;
 
@@ -39,12 +39,7 @@ pub(super) fn configure(
     let access = &state.settings.http_access;
     let endpoint = Endpoint { api: Api::Health, changes: false };
     let mut on = |path: &str, route: Route| {
-        let resource = web::resource(path).route(route);
-        if access.is_guarded(endpoint) {
-            app.service(resource.wrap_fn(guard(access.clone(), endpoint)));
-        } else {
-            app.service(resource);
-        }
+        add_guarded(app, access, endpoint, web::resource(path).route(route));
     };
     on("/v2/health/live", web::get().to(live));
     on("/v2/health/ready", web::get().to(ready));

@@ -8,16 +8,15 @@ use http_body::Body as _;
 use tonic::{Code, Status, body::Body};
 
 use super::wire::{self, Malformed, TRUNCATED};
-use crate::grpc::refusal::refuse;
+use crate::{grpc::refusal::refuse, request_limits::MIN_ARRIVED_PART};
 use troupe_base::budget::Hold;
 
 /// Bytes before each message: a flag and the length.
 const HEADER_BYTES: usize = 5;
 
-/// A row of bytes announced as at most this long is given its memory at once.
+/// A row of bytes announced as at most this long is given its memory at once, a longer
+/// one once `MIN_ARRIVED_PART` of it has come.
 const MIN_EARLY_BYTES: usize = 64 << 10;
-/// A longer one once this part of it has come.
-const MIN_ARRIVED_PART: usize = 16;
 
 /// What a client sends with one call.
 pub(crate) struct Arriving {

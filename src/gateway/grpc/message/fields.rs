@@ -7,14 +7,12 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::wire::{BAD_TEXT, BAD_TYPE, Fields, Malformed, WireValue};
+use crate::request_limits::MAX_ITEMS;
 use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Shape},
 };
 use troupe_proto::inference::InferParameter;
-
-/// Most dimensions and parameters of all tensors of a request: they take more memory than wire.
-const MAX_ITEMS: usize = 65_536;
 
 /// UTF-8, as it came.
 #[derive(Default)]

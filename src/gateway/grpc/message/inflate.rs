@@ -7,13 +7,11 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use tokio::task::spawn_blocking;
 use tonic::{Status, codegen::http::HeaderMap};
 
-use crate::grpc::refusal::refuse;
-use troupe_base::budget::{Charge, Kind};
-
-/// Even a small message may inflate a thousandfold, so it is not done on this thread.
-const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
-/// As much is inflated before it is counted.
-const INFLATED_AT_ONCE_BYTES: u64 = 256 << 10;
+use crate::{
+    grpc::refusal::refuse,
+    inflate::{self, InflateError, MAX_INFLATED_HERE_BYTES},
+};
+use troupe_base::budget::Charge;
 
 /// What the messages of a call are compressed with, those that are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,26 +74,12 @@ fn inflate_here(
     }
 }
 
-/// Counts what is inflated before there is more of it.
-fn read_all(mut from: impl Read, limit: usize, charge: &Charge) -> Result<Bytes, Status> {
-    let mut hold = charge.hold(Kind::Received);
-    let mut inflated = Vec::new();
-    loop {
-        let most = (limit as u64).saturating_add(1) - inflated.len() as u64;
-        let more = from
-            .by_ref()
-            .take(most.min(INFLATED_AT_ONCE_BYTES))
-            .read_to_end(&mut inflated)
-            .map_err(|error| Status::internal(format!("Error decompressing: {error}")))?;
-        if limit < inflated.len() {
-            return Err(Status::resource_exhausted(format!(
-                "Error decompressing: size limit, of {limit} bytes, exceeded while decompressing \
-                 message"
-            )));
-        }
-        if more == 0 {
-            return Ok(hold.over(inflated.into()));
-        }
-        hold.grow(more).map_err(refuse)?;
-    }
+fn read_all(from: impl Read, limit: usize, charge: &Charge) -> Result<Bytes, Status> {
+    inflate::inflate(from, limit, charge).map_err(|error| match error {
+        InflateError::Invalid(error) => Status::internal(format!("Error decompressing: {error}")),
+        InflateError::TooLarge(_) => Status::resource_exhausted(format!(
+            "Error decompressing: size limit, of {limit} bytes, exceeded while decompressing message"
+        )),
+        InflateError::Exhausted(error) => refuse(error),
+    })
 }

@@ -14,7 +14,12 @@ use super::{
     inflate::{self, MessageCoding},
     wire::{self, BAD_TYPE, TRUNCATED, WireType},
 };
-use crate::{ServerState, connections::Connection, grpc::refusal::refuse};
+use crate::{
+    ServerState,
+    connections::Connection,
+    grpc::refusal::refuse,
+    request_limits::{MAX_LIST_ITEMS, MIN_SHARED_BYTES},
+};
 use troupe_base::{
     budget::{Charge, Hold, Kind, Reason},
     error::{Error, Result},
@@ -23,11 +28,6 @@ use troupe_base::{
 };
 use troupe_proto::inference::InferParameter;
 
-/// Most entries of a list: each is many times larger in memory than on the wire.
-const MAX_LIST_ITEMS: usize = 4096;
-/// Tensors from here on are worth a segment that worker processes can map. Below, what the
-/// connection received is copied: a slice would keep all of its buffer.
-const MIN_SHARED_BYTES: usize = 64 << 10;
 /// Bytes after the only message of a call that are read and forgotten.
 const MAX_IGNORED_BYTES: usize = 64 << 10;
 
@@ -285,6 +285,7 @@ impl<P: TensorPlace> FieldReader<'_, P> {
     async fn raw(&mut self, length: usize) -> Result<RawContent, Status> {
         let InferMessage { model_name, model_version, charge, .. } = &*self.message;
         if length < MIN_SHARED_BYTES {
+            // Copied: a slice would keep all of what the connection received with it.
             let mut uncounted = Charge::default().hold(Kind::Received);
             let bytes = self.arriving.take(length, &mut uncounted).await?;
             charge.add(Kind::Received, length).map_err(refuse)?;

@@ -1,0 +1,48 @@
+//! Inflates what a client compressed: counted before there is more of it, up to a limit. The same for
+//! both protocols.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+
+use troupe_base::{
+    budget::{Charge, Kind},
+    error::Error,
+};
+
+/// Even a small body may inflate a thousandfold: more than this is inflated on another thread.
+pub(crate) const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
+/// As much is inflated before it is counted.
+const INFLATED_AT_ONCE_BYTES: u64 = 256 << 10;
+
+/// Why something was not inflated.
+pub(crate) enum InflateError {
+    /// It is not what its coding says.
+    Invalid(io::Error),
+    /// It has more bytes than the limit; so many were seen.
+    TooLarge(usize),
+    /// There is no memory for more of it.
+    Exhausted(Error),
+}
+
+/// All that `from` yields, at most `limit` bytes, which `charge` counts as long as any are in use.
+pub(crate) fn inflate(
+    mut from: impl Read,
+    limit: usize,
+    charge: &Charge,
+) -> Result<Bytes, InflateError> {
+    let mut hold = charge.hold(Kind::Received);
+    let mut inflated = Vec::new();
+    loop {
+        let most = (limit as u64).saturating_add(1) - inflated.len() as u64;
+        let mut part = from.by_ref().take(most.min(INFLATED_AT_ONCE_BYTES));
+        let more = part.read_to_end(&mut inflated).map_err(InflateError::Invalid)?;
+        if limit < inflated.len() {
+            return Err(InflateError::TooLarge(inflated.len()));
+        }
+        if more == 0 {
+            return Ok(hold.over(inflated.into()));
+        }
+        hold.grow(more).map_err(InflateError::Exhausted)?;
+    }
+}
