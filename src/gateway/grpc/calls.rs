@@ -13,7 +13,7 @@ use tonic::{
 
 use super::{
     infer,
-    message::{Arriving, InferMessages, answer, coding_of, compression_of, open_charge},
+    message::{Arriving, InferMessages, Pauses, answer, coding_of, compression_of, open_charge},
     observe::{CallHead, CallTimes},
     refusal::refuse,
     service::Inference,
@@ -32,13 +32,23 @@ pub(super) struct InferCalls {
 
 impl InferCalls {
     /// One request, one answer. Dropping the future before the answer cancels the request.
-    pub(super) async fn unary(self, call: Request<Body>, times: CallTimes) -> Response<Body> {
-        self.answer(call, times).await.unwrap_or_else(Status::into_http)
+    pub(super) async fn unary(
+        self,
+        call: Request<Body>,
+        times: CallTimes,
+        pauses: Pauses,
+    ) -> Response<Body> {
+        self.answer(call, times, pauses).await.unwrap_or_else(Status::into_http)
     }
 
-    async fn answer(self, call: Request<Body>, times: CallTimes) -> Result<Response<Body>, Status> {
+    async fn answer(
+        self,
+        call: Request<Body>,
+        times: CallTimes,
+        pauses: Pauses,
+    ) -> Result<Response<Body>, Status> {
         let compression = compression_of(&call, self.inference.state.settings.grpc.compression);
-        let (metadata, messages) = self.messages(call)?;
+        let (metadata, messages) = self.messages(call, pauses)?;
         let message = messages.only().await?;
         let head = CallHead::of_one(metadata, times);
         let charge = message.charge.clone();
@@ -53,13 +63,13 @@ impl InferCalls {
     }
 
     /// Any number of requests and answers, until either side ends the call.
-    pub(super) fn streaming(self, call: Request<Body>) -> Response<Body> {
-        self.stream(call).unwrap_or_else(Status::into_http)
+    pub(super) fn streaming(self, call: Request<Body>, pauses: Pauses) -> Response<Body> {
+        self.stream(call, pauses).unwrap_or_else(Status::into_http)
     }
 
-    fn stream(self, call: Request<Body>) -> Result<Response<Body>, Status> {
+    fn stream(self, call: Request<Body>, pauses: Pauses) -> Result<Response<Body>, Status> {
         self.inference.admit().map_err(refuse)?;
-        let (metadata, messages) = self.messages(call)?;
+        let (metadata, messages) = self.messages(call, pauses)?;
         let ends_on_error =
             metadata.get("triton_grpc_error").is_some_and(|it| it.as_bytes() == b"true");
         let requests = stream::unfold(messages, |mut messages| async move {
@@ -78,6 +88,7 @@ impl InferCalls {
     fn messages(
         &self,
         call: Request<Body>,
+        pauses: Pauses,
     ) -> Result<(MetadataMap, InferMessages<Arc<ServerState>>), Status> {
         let (head, body) = call.into_parts();
         let coding = coding_of(&head.headers)?;
@@ -86,7 +97,7 @@ impl InferCalls {
             place: self.inference.state.clone(),
             charge: open_charge(connection.as_ref()).map_err(refuse)?,
             connection,
-            arriving: Arriving::new(body),
+            arriving: Arriving::new(body, pauses),
             coding,
             limit: self.limit,
         };

@@ -3,16 +3,8 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-use tonic::{
-    body::Body,
-    codegen::{
-        BoxFuture,
-        http::{HeaderMap, Response},
-    },
-};
-
-use super::refusal::deadline_exceeded;
+use tokio::time::Instant;
+use tonic::codegen::http::HeaderMap;
 
 /// When the call is to be over; `None` if the client does not say, or says it wrongly.
 pub(super) fn of(headers: &HeaderMap) -> Option<Instant> {
@@ -34,17 +26,6 @@ fn parse(text: &str) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
     }
-}
-
-/// The call's answer, or DEADLINE_EXCEEDED. To be made before tonic looks at its own clock.
-pub(super) fn limit<E: Send + 'static>(
-    deadline: Instant,
-    call: BoxFuture<Response<Body>, E>,
-) -> BoxFuture<Response<Body>, E> {
-    Box::pin(async move {
-        let exceeded = |_| Ok(deadline_exceeded().into_http());
-        timeout_at(deadline, call).await.unwrap_or_else(exceeded)
-    })
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
-//! Dispatches a call to its service: inference straight, everything else by tonic's router.
+//! Dispatches a call: checks who asks, then inference straight, everything else by tonic's router.
 
 use std::{
     convert::Infallible,
     future::ready,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tonic::{
+    Status,
     body::Body,
     codegen::{
-        BoxFuture, Service,
+        Service,
         http::{Request, Response},
     },
     service::Routes,
@@ -20,10 +21,17 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
 use super::{
-    calls::InferCalls, deadline, health::WholeServer, message::guarded, observe::CallTimes,
+    answering::Answering,
+    calls::InferCalls,
+    deadline,
+    health::WholeServer,
+    message::guarded,
+    methods::{self, Handler, Method},
+    observe::CallTimes,
+    refusal::denied,
     service::Inference,
 };
-use crate::ServerState;
+use crate::{ServerState, access::Access, connections::Connection};
 use troupe_observability::telemetry::Tracer;
 use troupe_proto as proto;
 use troupe_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -34,6 +42,9 @@ const MAX_MESSAGE: usize = i32::MAX as usize;
 /// Serves one connection after the other; a clone for each.
 #[derive(Clone)]
 pub(super) struct Dispatcher {
+    access: Arc<Access>,
+    /// How long a message may stand still; zero: for ever.
+    stalled: Duration,
     infer: InferCalls,
     inference: GrpcInferenceServiceServer<Inference>,
     others: Routes,
@@ -50,11 +61,24 @@ impl Dispatcher {
             .max_encoding_message_size(MAX_MESSAGE);
         let limit = state.settings.max_input_size.min(MAX_MESSAGE);
         Dispatcher {
+            access: state.settings.grpc_access.clone(),
+            stalled: state.settings.stalled,
             infer: InferCalls { inference, limit },
             inference: server,
             tracer: state.tracer.clone(),
             others: others(state),
         }
+    }
+
+    /// The method that is called, or why it may not be.
+    fn method(&self, request: &Request<Body>) -> Result<&'static Method, Status> {
+        let method = methods::find(request.uri().path());
+        let method = method.ok_or_else(|| Status::unimplemented("there is no such method"))?;
+        if self.access.is_guarded(method.endpoint) {
+            let header = |name: &str| request.headers().get(name).map(|it| it.as_bytes());
+            self.access.check(method.endpoint, header).map_err(denied)?;
+        }
+        Ok(method)
     }
 }
 
@@ -75,58 +99,39 @@ fn others(state: ServerState) -> Routes {
 impl Service<Request<Body>> for Dispatcher {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<Response<Body>, Infallible>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         // None of the services has a queue.
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let method = Method::of(request.uri().path());
-        let deadline = match method {
-            Method::Other => None,
-            _ => deadline::of(request.headers()),
+    fn call(&mut self, request: Request<Body>) -> Answering {
+        let method = match self.method(&request) {
+            Ok(method) => method,
+            Err(status) => return Answering::refused(status),
         };
-        let call: Self::Future = match method {
-            Method::Infer => {
-                let arrived = self.tracer.is_on().then(Instant::now);
-                let times = CallTimes { arrived, deadline: deadline.map(|it| it.into_std()) };
-                let call = self.infer.clone().unary(request, times);
-                Box::pin(async { Ok(call.await) })
-            }
-            Method::StreamInfer => Box::pin(ready(Ok(self.infer.clone().streaming(request)))),
-            Method::Inference | Method::Other => match guarded(request, self.infer.limit) {
-                Ok(request) if method == Method::Inference => self.inference.call(request),
-                Ok(request) => Box::pin(self.others.call(request)),
-                Err(status) => Box::pin(ready(Ok(status.into_http()))),
-            },
+        let busy = request.extensions().get::<Arc<Connection>>().map(Connection::begin);
+        let pauses = method.pauses(self.stalled);
+        if method.handler == Handler::StreamInfer {
+            let response = self.infer.clone().streaming(request, pauses);
+            return Answering::new(Box::pin(ready(Ok(response))), busy);
+        }
+        if method.handler == Handler::Infer {
+            let arrived = self.tracer.is_on().then(Instant::now);
+            let deadline = deadline::of(request.headers());
+            let times = CallTimes { arrived, deadline: deadline.map(|it| it.into_std()) };
+            let call = self.infer.clone().unary(request, times, pauses);
+            return Answering::new(Box::pin(async { Ok(call.await) }), busy).until(deadline);
+        }
+        let request = match guarded(request, self.infer.limit, pauses) {
+            Ok(request) => request,
+            Err(status) => return Answering::refused(status),
         };
-        match deadline {
-            Some(deadline) => deadline::limit(deadline, call),
-            None => call,
+        if method.handler == Handler::Other {
+            return Answering::new(Box::pin(self.others.call(request)), busy);
         }
-    }
-}
-
-/// Who answers a call.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Method {
-    Infer,
-    StreamInfer,
-    /// Any other of the inference service.
-    Inference,
-    /// Of another service.
-    Other,
-}
-
-impl Method {
-    fn of(path: &str) -> Method {
-        match path.strip_prefix("/inference.GRPCInferenceService/") {
-            Some("ModelInfer") => Method::Infer,
-            Some("ModelStreamInfer") => Method::StreamInfer,
-            Some(_) => Method::Inference,
-            None => Method::Other,
-        }
+        let deadline = deadline::of(request.headers());
+        Answering::new(self.inference.call(request), busy).until(deadline)
     }
 }

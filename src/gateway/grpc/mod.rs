@@ -1,14 +1,13 @@
 //! The gRPC gateway: tonic inside the engine's arbiters, each with its share of the connections.
 
+mod answering;
 mod calls;
 mod connection;
 mod contents;
 mod convert;
 mod deadline;
 mod dispatch;
-mod entry;
 mod health;
-mod idle;
 mod infer;
 mod listen;
 mod logging;
@@ -37,7 +36,6 @@ use tonic::transport::Server;
 use self::{
     connection::ConnectionTimes,
     dispatch::Dispatcher,
-    entry::Entry,
     listen::{Accepted, Listener, Target, incoming},
     service::Inference,
 };
@@ -81,7 +79,6 @@ impl GrpcGateway {
         let (stopping, stop) = watch::channel(false);
         let (mut servers, mut files, mut listening) = (Vec::new(), Vec::new(), Vec::new());
         let stalled = state.settings.stalled;
-        let tuning = state.settings.grpc;
         let bound: Vec<_> =
             bindings.iter().map(|it| it.bind(stalled)).collect::<io::Result<_>>()?;
         for mut socket in bound {
@@ -90,13 +87,9 @@ impl GrpcGateway {
             let listener = Listener::new(socket);
             let mut targets = Vec::new();
             for arbiter in arbiters {
-                let dispatcher =
-                    Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
-                let access = state.settings.grpc_access.clone();
-                let entry = Entry::new(dispatcher, access, stalled);
                 let (target, received) = Target::new();
                 targets.push(target);
-                servers.push(serve(arbiter, received, entry, tuning, stop.clone()));
+                servers.push(serve(arbiter, received, state, stop.clone()));
             }
             let connections = state.settings.connections.clone();
             acceptor.spawn(listener.accept(targets, connections, stop.clone()));
@@ -120,9 +113,9 @@ impl Handler<StopGrpc> for GrpcGateway {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: StopGrpc, _: &mut Self::Context) -> Self::Result {
-        // Nobody listening means that every server has ended.
         // The files go now: the process may end before this actor is dropped.
         self.files.clear();
+        // Nobody listening means that every server has ended.
         let _ = self.stopping.send(true);
         let servers = std::mem::take(&mut self.servers);
         Box::pin(async move {
@@ -137,12 +130,13 @@ impl Handler<StopGrpc> for GrpcGateway {
 fn serve(
     arbiter: &ArbiterHandle,
     received: mpsc::UnboundedReceiver<Accepted>,
-    entry: Entry,
-    tuning: GrpcTuning,
+    state: &ServerState,
     mut stop: watch::Receiver<bool>,
 ) -> oneshot::Receiver<()> {
     let (ended, end) = oneshot::channel();
-    let times = ConnectionTimes { stalled: entry.stalled(), end: tuning.end() };
+    let dispatcher = Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
+    let tuning = state.settings.grpc;
+    let times = ConnectionTimes { stalled: state.settings.stalled, end: tuning.end() };
     // An arbiter that has stopped drops the future, and with it `ended`.
     arbiter.spawn(async move {
         let stopped = async move {
@@ -150,7 +144,8 @@ fn serve(
             let _ = stop.changed().await;
         };
         let incoming = incoming(received, times);
-        let served = server(tuning).serve_with_incoming_shutdown(entry, incoming, stopped).await;
+        let server = server(tuning);
+        let served = server.serve_with_incoming_shutdown(dispatcher, incoming, stopped).await;
         if let Err(error) = served {
             tracing::error!(%error, "the gRPC gateway stopped");
         }

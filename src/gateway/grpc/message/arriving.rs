@@ -1,10 +1,15 @@
 //! The bytes of a request's body as they arrive: memory follows what has come, never what was
 //! announced.
 
-use std::{future::poll_fn, pin::Pin};
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    time::Duration,
+};
 
 use bytes::{Buf, Bytes};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
+use tokio::time::sleep;
 use tonic::{Code, Status, body::Body};
 
 use super::wire::{self, Malformed, TRUNCATED};
@@ -18,10 +23,30 @@ const HEADER_BYTES: usize = 5;
 /// one once `MIN_ARRIVED_PART` of it has come.
 const MIN_EARLY_BYTES: usize = 64 << 10;
 
+/// How long a client may send nothing although it has not come to its end; zero: for ever.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pauses {
+    between_messages: Duration,
+    in_message: Duration,
+}
+
+impl Pauses {
+    /// Of a call with one message.
+    pub(crate) fn of_one(stalled: Duration) -> Pauses {
+        Pauses { between_messages: stalled, in_message: stalled }
+    }
+
+    /// Of a call with a row of messages: between them its client has any time.
+    pub(crate) fn of_stream(stalled: Duration) -> Pauses {
+        Pauses { between_messages: Duration::ZERO, in_message: stalled }
+    }
+}
+
 /// What a client sends with one call.
 pub(crate) struct Arriving {
     /// `None` once nothing more comes.
     body: Option<Body>,
+    pauses: Pauses,
     /// What came and was not taken yet.
     chunk: Bytes,
     /// How many bytes were taken.
@@ -37,13 +62,14 @@ pub(super) struct Header {
 
 impl Arriving {
     /// All of a call's messages.
-    pub(crate) fn new(body: Body) -> Arriving {
-        Arriving { body: Some(body), chunk: Bytes::new(), taken: 0 }
+    pub(crate) fn new(body: Body, pauses: Pauses) -> Arriving {
+        Arriving { body: Some(body), pauses, chunk: Bytes::new(), taken: 0 }
     }
 
     /// Bytes that are there.
     pub(super) fn whole(bytes: Bytes) -> Arriving {
-        Arriving { body: None, chunk: bytes, taken: 0 }
+        let pauses = Pauses::of_one(Duration::ZERO);
+        Arriving { body: None, pauses, chunk: bytes, taken: 0 }
     }
 
     /// What has come and was not taken.
@@ -58,9 +84,13 @@ impl Arriving {
 
     /// Waits until there is something to take; `false` if nothing more comes.
     pub(super) async fn more(&mut self) -> Result<bool, Status> {
+        self.wait(self.pauses.in_message).await
+    }
+
+    async fn wait(&mut self, limit: Duration) -> Result<bool, Status> {
         while self.chunk.is_empty() {
             let Some(body) = &mut self.body else { return Ok(false) };
-            match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            match next_frame(body, limit).await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(chunk) => self.chunk = chunk,
                     // Trailers: nothing of a request is in them.
@@ -80,7 +110,7 @@ impl Arriving {
 
     /// The header of the next message; `None` after the last one.
     pub(super) async fn header(&mut self, limit: usize) -> Result<Option<Header>, Status> {
-        if !self.more().await? {
+        if !self.wait(self.pauses.between_messages).await? {
             return Ok(None);
         }
         let mut header = [0; HEADER_BYTES];
@@ -175,6 +205,23 @@ impl Arriving {
     }
 }
 
+/// What comes next of a body; ABORTED if nothing does within `limit`, zero: however long it takes.
+async fn next_frame(body: &mut Body, limit: Duration) -> Option<Result<Frame<Bytes>, Status>> {
+    let mut timer = None;
+    poll_fn(|cx| {
+        let frame = Pin::new(&mut *body).poll_frame(cx);
+        if frame.is_ready() || limit.is_zero() {
+            return frame;
+        }
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+        timer.as_mut().poll(cx).map(|()| {
+            let text = format!("no more of the request came for {} s", limit.as_secs_f32());
+            Some(Err(Status::aborted(text)))
+        })
+    })
+    .await
+}
+
 /// Has so much of `length` bytes arrived that memory for all of them may be taken?
 pub(super) fn is_early_enough(arrived: usize, length: usize) -> bool {
     length <= MIN_EARLY_BYTES || length / MIN_ARRIVED_PART <= arrived
@@ -187,4 +234,57 @@ fn unexpected_end() -> Status {
 /// The status for bytes that are no message.
 pub(super) fn malformed(malformed: Malformed) -> Status {
     Status::internal(malformed.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const STALLED: Duration = Duration::from_secs(30);
+
+    /// A body of which nothing more comes after these bytes, and which does not end.
+    struct Left(Option<Bytes>);
+
+    impl http_body::Body for Left {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            self.0.take().map_or(Poll::Pending, |it| Poll::Ready(Some(Ok(Frame::data(it)))))
+        }
+    }
+
+    async fn read_all(sent: &[u8], pauses: Pauses) -> Result<(), Status> {
+        let left = Left((!sent.is_empty()).then(|| Bytes::copy_from_slice(sent)));
+        let mut arriving = Arriving::new(Body::new(left), pauses);
+        while let Some(header) = arriving.header(100).await? {
+            arriving.skip(header.length).await?;
+        }
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_told_from_a_message_that_stands_still() {
+        let sent = [&[0, 0, 0, 0, 3, 1, 2, 3][..], &[0, 0, 0, 0, 0], &[1, 0, 0, 0, 1, 9]].concat();
+        let between = [0, 8, 13, 19];
+        for read in 0..sent.len() + 1 {
+            let of_stream = read_all(&sent[..read], Pauses::of_stream(STALLED));
+            let given_up = timeout(1000 * STALLED, of_stream).await;
+            assert_eq!(given_up.is_err(), between.contains(&read), "{read}");
+            let of_one = read_all(&sent[..read], Pauses::of_one(STALLED));
+            assert_eq!(
+                timeout(2 * STALLED, of_one).await.unwrap().unwrap_err().code(),
+                Code::Aborted
+            );
+            let for_ever = read_all(&sent[..read], Pauses::of_one(Duration::ZERO));
+            assert!(timeout(1000 * STALLED, for_ever).await.is_err());
+        }
+    }
 }

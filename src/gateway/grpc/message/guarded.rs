@@ -17,7 +17,7 @@ use tonic::{
 };
 
 use super::{
-    arriving::Arriving,
+    arriving::{Arriving, Pauses},
     inflate::{self, MessageCoding},
     walk::{self, Schema},
 };
@@ -32,7 +32,11 @@ const MAX_PLAIN_BYTES: usize = 1 << 20;
 
 /// The request with a body that is safe to decode; none of its messages is longer than `limit`
 /// bytes, also once inflated.
-pub(crate) fn guarded(request: Request<Body>, limit: usize) -> Result<Request<Body>, Status> {
+pub(crate) fn guarded(
+    request: Request<Body>,
+    limit: usize,
+    pauses: Pauses,
+) -> Result<Request<Body>, Status> {
     let method = request.uri().path().rsplit('/').next().unwrap_or_default();
     let has_files = method == "RepositoryModelLoad";
     let limit = if has_files { limit } else { limit.min(MAX_PLAIN_BYTES) };
@@ -41,7 +45,7 @@ pub(crate) fn guarded(request: Request<Body>, limit: usize) -> Result<Request<Bo
     let coding = coding_of(&mut head.headers)?;
     let charge = open_charge(head.extensions.get()).map_err(refuse)?;
     let hold = charge.hold(Kind::Received);
-    let arriving = Arriving::new(body);
+    let arriving = Arriving::new(body, pauses);
     let source = GuardedMessages { arriving, coding, limit, schema, charge, hold };
     let messages = stream::unfold(source, |mut source| async move {
         let message = source.next().await.transpose()?;

@@ -15,7 +15,7 @@ mod wire;
 mod tests;
 
 pub(super) use self::{
-    arriving::Arriving,
+    arriving::{Arriving, Pauses},
     compress::compression_of,
     fields::{Contents, InputHead, ItemBudget, OutputHead},
     guarded::{guarded, open_charge},

@@ -5,6 +5,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -67,7 +68,7 @@ fn of_chunks(chunks: VecDeque<Bytes>) -> InferMessages<Place> {
         place: Place(SegmentPool::new(0)),
         connection: None,
         charge: Charge::default(),
-        arriving: Arriving::new(Body::new(Chunks(chunks))),
+        arriving: Arriving::new(Body::new(Chunks(chunks)), Pauses::of_one(Duration::ZERO)),
         coding: MessageCoding::Gzip,
         limit: LIMIT,
     }

@@ -1,0 +1,94 @@
+//! A call that is being answered: until its deadline, on a connection that is busy until the answer
+//! was sent.
+
+use std::{
+    convert::Infallible,
+    future::{Future, ready},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{BoxFuture, http::Response},
+};
+
+use super::refusal::deadline_exceeded;
+use crate::connections::Busy;
+
+/// The answer of a call, or DEADLINE_EXCEEDED. Dropping it before cancels the call.
+pub(super) struct Answering {
+    call: BoxFuture<Response<Body>, Infallible>,
+    /// To be made before tonic looks at its own clock.
+    deadline: Option<Instant>,
+    /// Since the answer did not come at once.
+    timer: Option<Pin<Box<Sleep>>>,
+    busy: Option<Busy>,
+}
+
+impl Answering {
+    /// Of a call that may take any time.
+    pub(super) fn new(
+        call: BoxFuture<Response<Body>, Infallible>,
+        busy: Option<Busy>,
+    ) -> Answering {
+        Answering { call, deadline: None, timer: None, busy }
+    }
+
+    /// Of a call that is refused.
+    pub(super) fn refused(status: Status) -> Answering {
+        Answering::new(Box::pin(ready(Ok(status.into_http()))), None)
+    }
+
+    /// The same until `deadline`.
+    pub(super) fn until(self, deadline: Option<Instant>) -> Answering {
+        Answering { deadline, ..self }
+    }
+
+    fn poll_call(&mut self, context: &mut Context<'_>) -> Poll<Result<Response<Body>, Infallible>> {
+        let answer = self.call.as_mut().poll(context);
+        let Some(deadline) = self.deadline.filter(|_| answer.is_pending()) else { return answer };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        timer.as_mut().poll(context).map(|()| Ok(deadline_exceeded().into_http()))
+    }
+}
+
+impl Future for Answering {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = std::task::ready!(self.poll_call(context))?;
+        let busy = self.busy.take();
+        Poll::Ready(Ok(answer.map(|body| Body::new(BusyGrpcBody { body, _busy: busy }))))
+    }
+}
+
+/// A response during which its connection is busy.
+struct BusyGrpcBody {
+    body: Body,
+    _busy: Option<Busy>,
+}
+
+impl http_body::Body for BusyGrpcBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
