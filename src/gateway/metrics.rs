@@ -98,10 +98,7 @@ async fn answer(source: Data<(ServerState, Metrics)>) -> HttpResponse {
     // Of many models it takes a while, and this thread also says whether the server lives.
     let rendered = web::block(move || {
         let (state, metrics) = &**source;
-        let settings = &state.settings;
-        let (memory, regions) = (settings.segments.bytes(), settings.shared_memory.as_deref());
-        let catalog = state.repository.catalog.load();
-        render(&catalog, metrics, memory, &settings.budget, regions, Some(&*settings.connections))
+        render(&state.repository.catalog.load(), metrics, &state.settings)
     });
     match rendered.await {
         Ok(Ok(text)) => HttpResponse::Ok()

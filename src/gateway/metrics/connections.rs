@@ -1,6 +1,6 @@
 //! Metrics of connections: how many are open, how many there may be, how many were refused.
 
-use prometheus::proto::{MetricFamily, MetricType};
+use prometheus::proto::MetricFamily;
 
 use crate::connections::Connections;
 use troupe_base::metrics::proto;
@@ -13,17 +13,10 @@ const REFUSED: (&str, &str) =
 
 /// At this moment.
 pub(super) fn families(connections: &Connections) -> [MetricFamily; 3] {
-    let (open, most) = (connections.open() as f64, connections.limits().connections as f64);
-    let refused = connections.refused() as f64;
     [
-        proto::family(OPEN.0, OPEN.1, MetricType::GAUGE, [proto::gauge(Vec::new(), open)]),
-        proto::family(LIMIT.0, LIMIT.1, MetricType::GAUGE, [proto::gauge(Vec::new(), most)]),
-        proto::family(
-            REFUSED.0,
-            REFUSED.1,
-            MetricType::COUNTER,
-            [proto::counter(Vec::new(), refused)],
-        ),
+        proto::only_gauge(OPEN, connections.open() as f64),
+        proto::only_gauge(LIMIT, connections.limits().connections as f64),
+        proto::only_counter(REFUSED, connections.refused() as f64),
     ]
 }
 

@@ -24,10 +24,9 @@ pub(super) fn families(budget: &ByteBudget) -> [MetricFamily; 3] {
     let refused = Reason::ALL.map(|reason| {
         proto::counter(label("reason", reason.as_str()), budget.refusals(reason) as f64)
     });
-    let limit = [proto::gauge(Vec::new(), budget.cap() as f64)];
     [
         proto::family(IN_FLIGHT.0, IN_FLIGHT.1, MetricType::GAUGE, kinds),
-        proto::family(LIMIT.0, LIMIT.1, MetricType::GAUGE, limit),
+        proto::only_gauge(LIMIT, budget.cap() as f64),
         proto::family(REFUSED.0, REFUSED.1, MetricType::COUNTER, refused),
     ]
 }

@@ -18,9 +18,8 @@ pub(super) fn families(shared_memory: &SharedMemory) -> [MetricFamily; 2] {
     let copied = [("read", read), ("written", written)].map(|(direction, bytes)| {
         proto::counter(vec![proto::label("direction", direction)], bytes as f64)
     });
-    let regions = [proto::gauge(Vec::new(), shared_memory.len() as f64)];
     [
-        proto::family(REGIONS.0, REGIONS.1, MetricType::GAUGE, regions),
+        proto::only_gauge(REGIONS, shared_memory.len() as f64),
         proto::family(COPIED.0, COPIED.1, MetricType::COUNTER, copied),
     ]
 }

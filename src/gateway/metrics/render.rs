@@ -1,13 +1,10 @@
 //! All metrics at one moment, as text.
 
-use prometheus::{TextEncoder, proto::MetricType};
+use prometheus::TextEncoder;
 
 use super::{connections, memory, models, regions, steps};
-use crate::{connections::Connections, shared_memory::SharedMemory};
-use troupe_base::{
-    budget::ByteBudget,
-    metrics::{Metrics, proto},
-};
+use crate::settings::Settings;
+use troupe_base::metrics::{Metrics, proto};
 use troupe_repository::Catalog;
 
 const PINNED_TOTAL: (&str, &str) =
@@ -19,25 +16,20 @@ const MEMORY: (&str, &str) = (
     "Bytes of shared memory for tensors, in use or kept for reuse, of the server and its workers",
 );
 
-/// The page; `shared` are the bytes of shared memory.
+/// The page.
 pub(super) fn render(
     catalog: &Catalog,
     metrics: &Metrics,
-    shared: usize,
-    budget: &ByteBudget,
-    shared_memory: Option<&SharedMemory>,
-    open: Option<&Connections>,
+    settings: &Settings,
 ) -> prometheus::Result<String> {
     let mut families = models::families(catalog, metrics.latencies());
     families.extend(steps::families(catalog, metrics));
-    families.extend(memory::families(budget));
-    families.extend(shared_memory.map(regions::families).into_iter().flatten());
-    families.extend(open.map(connections::families).into_iter().flatten());
+    families.extend(memory::families(&settings.budget));
+    families.extend(settings.shared_memory.iter().flat_map(|it| regions::families(it)));
+    families.extend(connections::families(&settings.connections));
     // There is no such pool: tensors lie in memory that is shared, not pinned.
-    let values = [(PINNED_TOTAL, 0), (PINNED_USED, 0), (MEMORY, shared)];
-    families.extend(values.map(|((name, help), value)| {
-        proto::family(name, help, MetricType::GAUGE, [proto::gauge(Vec::new(), value as f64)])
-    }));
+    families.extend([PINNED_TOTAL, PINNED_USED].map(|it| proto::only_gauge(it, 0.0)));
+    families.push(proto::only_gauge(MEMORY, settings.segments.bytes() as f64));
     families.extend(metrics.gather());
     // The encoder refuses families without series.
     families.retain(|it| !it.get_metric().is_empty());

@@ -12,7 +12,10 @@ use tokio::{
 };
 
 use super::*;
-use crate::testing::{self, Nobody};
+use crate::{
+    settings::Settings,
+    testing::{self, Nobody},
+};
 use troupe_base::{
     budget::{ByteBudget, Kind, Reason},
     config::{ServerFeatures, read_text},
@@ -21,6 +24,7 @@ use troupe_base::{
     model::{Model, ModelParts},
     request::{Reply, Response},
     statistics::{Statistics, Timing},
+    tensor::Owner,
 };
 use troupe_repository::{Catalog, ModelEntry, VersionEntry, VersionState};
 
@@ -80,8 +84,7 @@ fn use_it(model: &Model) {
 fn counters_have_tritons_names_labels_and_texts() {
     let model = model();
     use_it(&model);
-    let text =
-        render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited(), None, None).unwrap();
+    let text = render(&catalog(&model), &Metrics::new(), &testing::settings("here")).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (name, kind, help, value) in [
         (
@@ -151,7 +154,7 @@ fn histograms_and_summaries_are_there_if_asked_for() {
     let metrics = Metrics::with(latencies);
     let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false));
     use_it(&model);
-    let text = render(&catalog(&model), &metrics, 0, &ByteBudget::unlimited(), None, None).unwrap();
+    let text = render(&catalog(&model), &metrics, &testing::settings("here")).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     let summary = |name: &str, help: &str, value: u64| {
         format!(
@@ -192,8 +195,7 @@ fn sizes_of_executions_are_a_histogram() {
     for rows in [1, 2, 2, 5, 300] {
         model.stats.execution(rows, &Timing::default(), std::time::Instant::now());
     }
-    let text =
-        render(&catalog(&model), &Metrics::new(), 0, &ByteBudget::unlimited(), None, None).unwrap();
+    let text = render(&catalog(&model), &Metrics::new(), &testing::settings("here")).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;
     for (line, value) in [
         ("le=\"1\"", 1),
@@ -238,11 +240,13 @@ fn an_ensemble_shows_the_queues_of_its_steps() {
     let budget = ByteBudget::new(100);
     budget.take_beyond(Kind::Tensors, 30);
     budget.count_refusal(Reason::ModelBytes);
-    let text = render(&catalog(&ensemble), &metrics, 7, &budget, None, None).unwrap();
+    let settings = Settings { budget, ..testing::settings("here") };
+    let _segment = settings.segments.take(1, Owner::default()).unwrap();
+    let text = render(&catalog(&ensemble), &metrics, &settings).unwrap();
     for line in [
         r#"troupe_ensemble_step_queue_depth{ensemble="e",model="m",step="0"} 2"#,
         r#"troupe_ensemble_step_in_flight{ensemble="e",model="m",step="0"} 1"#,
-        "troupe_python_shared_memory_bytes 7",
+        "troupe_python_shared_memory_bytes 65536",
         r#"troupe_inflight_bytes{kind="tensors"} 30"#,
         r#"troupe_inflight_bytes{kind="received"} 0"#,
         "troupe_inflight_bytes_limit 100",
