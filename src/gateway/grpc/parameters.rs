@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     error_details,
-    shared_memory::{RegionRange, RegionSlice},
+    shared_memory::{OFFSET_PARAMETER, REGION_PARAMETER, RegionRange, RegionSlice, SIZE_PARAMETER},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -14,8 +14,6 @@ use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
 
 /// For the gateway, not for the model; only answers of decoupled models depend on it.
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
-/// The parameter that says how many bytes of a region a tensor takes.
-const REGION_SIZE: &str = "shared_memory_byte_size";
 
 /// Does the client want an empty final response where a decoupled request ends without one?
 pub(super) fn wants_empty_final(map: &HashMap<String, InferParameter>) -> bool {
@@ -112,8 +110,6 @@ pub(super) fn region<'a>(
     map: &'a HashMap<String, InferParameter>,
     tensor: &str,
 ) -> Result<Option<RegionRange<'a>>> {
-    const REGION: &str = "shared_memory_region";
-    const OFFSET: &str = "shared_memory_offset";
     let choice = |name| map.get(name).map(|it| it.parameter_choice.as_ref());
     let wrong = |text: String| Err(Error::invalid(format!("{text} for tensor '{tensor}'")));
     let wrong_type = |name, expected| {
@@ -121,18 +117,18 @@ pub(super) fn region<'a>(
             "invalid value type for '{name}' parameter for tensor '{tensor}', expected {expected}."
         )))
     };
-    let region = match choice(REGION) {
+    let region = match choice(REGION_PARAMETER) {
         None => None,
         Some(Some(ParameterChoice::StringParam(region))) => Some(region),
-        Some(_) => return wrong_type(REGION, "string_param"),
+        Some(_) => return wrong_type(REGION_PARAMETER, "string_param"),
     };
     let mut numbers = [None; 2];
-    for (number, name) in numbers.iter_mut().zip([OFFSET, REGION_SIZE]) {
+    for (number, name) in numbers.iter_mut().zip([OFFSET_PARAMETER, SIZE_PARAMETER]) {
         match choice(name) {
             None => (),
             Some(_) if region.is_none() => {
                 return wrong(format!(
-                    "'{name}' can not be specified without '{REGION}' parameter"
+                    "'{name}' can not be specified without '{REGION_PARAMETER}' parameter"
                 ));
             }
             // Negative numbers are as far behind every region's end as their bits say.
@@ -145,13 +141,15 @@ pub(super) fn region<'a>(
         (Some(region), [offset, Some(byte_size)]) => {
             Ok(Some(RegionRange { region, offset: offset.unwrap_or(0), byte_size }))
         }
-        _ => wrong(format!("'{REGION_SIZE}' must be specified along with '{REGION}' parameter")),
+        _ => wrong(format!(
+            "'{SIZE_PARAMETER}' must be specified along with '{REGION_PARAMETER}' parameter"
+        )),
     }
 }
 
 /// How many bytes of a region the tensor takes, if it lies in one.
 pub(super) fn bytes_in_region(map: &HashMap<String, InferParameter>) -> usize {
-    match map.get(REGION_SIZE).and_then(|it| it.parameter_choice.as_ref()) {
+    match map.get(SIZE_PARAMETER).and_then(|it| it.parameter_choice.as_ref()) {
         Some(ParameterChoice::Int64Param(size)) => usize::try_from(*size).unwrap_or(0),
         _ => 0,
     }
@@ -160,11 +158,11 @@ pub(super) fn bytes_in_region(map: &HashMap<String, InferParameter>) -> usize {
 /// What a response says of an output in a region.
 pub(super) fn of_region(slice: &RegionSlice, size: usize) -> HashMap<String, InferParameter> {
     let mut parameters = vec![
-        ("shared_memory_region".into(), Parameter::String(slice.region().to_owned())),
-        (REGION_SIZE.into(), Parameter::Int(i64::try_from(size).unwrap_or(i64::MAX))),
+        (REGION_PARAMETER.into(), Parameter::String(slice.region().to_owned())),
+        (SIZE_PARAMETER.into(), Parameter::Int(i64::try_from(size).unwrap_or(i64::MAX))),
     ];
     if let Some(offset) = i64::try_from(slice.offset()).ok().filter(|it| *it != 0) {
-        parameters.push(("shared_memory_offset".into(), Parameter::Int(offset)));
+        parameters.push((OFFSET_PARAMETER.into(), Parameter::Int(offset)));
     }
     write(parameters)
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::{
     ServerState,
-    shared_memory::{SharedMemory, cuda, disabled},
+    shared_memory::{self, SharedMemory, cuda},
 };
 use troupe_base::error::Result;
 use troupe_proto::inference::{system_shared_memory_status_response::RegionStatus, *};
 
 fn regions(state: &ServerState) -> Result<&Arc<SharedMemory>> {
-    state.settings.shared_memory.as_ref().ok_or_else(disabled)
+    shared_memory::allowed(state.settings.shared_memory.as_ref())
 }
 
 /// The region of a name, or all.
@@ -19,10 +19,7 @@ pub(super) fn status(
     state: &ServerState,
     request: &SystemSharedMemoryStatusRequest,
 ) -> Result<SystemSharedMemoryStatusResponse> {
-    let found = match &state.settings.shared_memory {
-        Some(regions) => regions.status(&request.name)?,
-        None => SharedMemory::status_of_none(&request.name)?,
-    };
+    let found = shared_memory::status(state.settings.shared_memory.as_ref(), &request.name)?;
     let regions = found.iter().map(|it| {
         let status = RegionStatus {
             name: it.name.clone(),

@@ -12,7 +12,9 @@ use super::{
 use crate::{
     inference::{Deliveries, Delivery, Encoding, InferParams},
     resolve::NamedRequest,
-    shared_memory::{RegionAccess, RegionRange, RegionSlice},
+    shared_memory::{
+        OFFSET_PARAMETER, REGION_PARAMETER, RegionAccess, RegionRange, RegionSlice, SIZE_PARAMETER,
+    },
     size_error::{InputContext, explain},
 };
 use troupe_base::{
@@ -20,9 +22,6 @@ use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Shape, Tensor, element_count},
 };
-
-/// The parameter that names a tensor's region.
-const REGION: &str = "shared_memory_region";
 
 /// What `Inference-Header-Content-Length` says about a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +137,7 @@ impl InferReader<'_> {
         let find = |name| parameters.iter().find(|(key, _)| key == name);
         let size = find("binary_data_size");
         let size = size.map(|(key, value)| value.count(key)).transpose()?;
-        check_source(input.data.is_some(), size.is_some(), find(REGION).is_some())?;
+        check_source(input.data.is_some(), size.is_some(), find(REGION_PARAMETER).is_some())?;
         check_byte_size(&name, elements, dtype)?;
         let about = InputContext { input: &name, model: &self.config.name, id };
         let tensor = match (input.data, size) {
@@ -232,14 +231,14 @@ fn region_range<'a>(
 ) -> Result<RegionRange<'a>> {
     regions.allowed()?;
     let find = |key| parameters.iter().find(|it| it.0 == key).map_or(&Scalar::Absent, |it| &it.1);
-    let offset = match find("shared_memory_offset") {
+    let offset = match find(OFFSET_PARAMETER) {
         Scalar::Absent => 0,
-        offset => offset.count("shared_memory_offset")?,
+        offset => offset.count(OFFSET_PARAMETER)?,
     };
     Ok(RegionRange {
-        region: find(REGION).text(REGION)?,
+        region: find(REGION_PARAMETER).text(REGION_PARAMETER)?,
         offset,
-        byte_size: find("shared_memory_byte_size").count("shared_memory_byte_size")?,
+        byte_size: find(SIZE_PARAMETER).count(SIZE_PARAMETER)?,
     })
 }
 
@@ -259,7 +258,7 @@ impl<'a> OutputOptions<'a> {
         let parameters = output.parameters.list("parameters")?;
         let has = |key: &str| parameters.iter().any(|it| it.0 == key);
         let mut options = OutputOptions::default();
-        if has(REGION) {
+        if has(REGION_PARAMETER) {
             check_shared(has("classification"), parameters)?;
             options.range = Some(region_range(parameters, regions)?);
         }

@@ -14,7 +14,7 @@ use super::{
     refusal::{Refusal, error_body},
     server_state::state,
 };
-use crate::shared_memory::{SharedMemory, cuda, disabled};
+use crate::shared_memory::{self, SharedMemory, cuda};
 use troupe_base::error::{Error, ErrorKind, Result};
 
 /// What a register request may hold, of either kind.
@@ -56,16 +56,13 @@ fn region(http: &HttpRequest) -> String {
 }
 
 fn regions(http: &HttpRequest) -> Result<&Arc<SharedMemory>> {
-    state(http)?.settings.shared_memory.as_ref().ok_or_else(disabled)
+    shared_memory::allowed(state(http)?.settings.shared_memory.as_ref())
 }
 
 /// The region of a path, or all.
 pub(super) async fn status(http: HttpRequest) -> Result<HttpResponse, Refusal> {
-    let name = &*region(&http);
-    let found = match &state(&http)?.settings.shared_memory {
-        Some(regions) => regions.status(name)?,
-        None => SharedMemory::status_of_none(name)?,
-    };
+    let registry = state(&http)?.settings.shared_memory.as_ref();
+    let found = shared_memory::status(registry, &region(&http))?;
     let listed: Vec<RegionJson<'_>> = found
         .iter()
         .map(|it| RegionJson {

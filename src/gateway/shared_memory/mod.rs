@@ -20,6 +20,7 @@ pub use self::{
     slice::{RegionRange, RegionSlice},
 };
 pub(crate) use self::{
-    registry::disabled,
+    registry::{allowed, status},
+    slice::{OFFSET_PARAMETER, REGION_PARAMETER, SIZE_PARAMETER},
     tensors::{RegionAccess, write},
 };

@@ -39,12 +39,23 @@ pub struct SharedMemory {
     pub(super) written_bytes: AtomicU64,
 }
 
-/// The refusal of a server that was started without the flag.
-pub(crate) fn disabled() -> Error {
-    Error::unsupported(
-        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to \
-         enable.",
-    )
+/// The registry of a server that has one: it was started with the flag.
+pub(crate) fn allowed(registry: Option<&Arc<SharedMemory>>) -> Result<&Arc<SharedMemory>> {
+    registry.ok_or_else(|| {
+        Error::unsupported(
+            "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to \
+             enable.",
+        )
+    })
+}
+
+/// The region of this name, or all if it is empty; none where nothing can be registered.
+pub(crate) fn status(registry: Option<&Arc<SharedMemory>>, name: &str) -> Result<Vec<Arc<Region>>> {
+    match registry {
+        Some(registry) => registry.status(name),
+        None if name.is_empty() => Ok(Vec::new()),
+        None => Err(unknown("system ", name)),
+    }
 }
 
 /// The refusal of a name of no region of this kind.
@@ -107,11 +118,6 @@ impl SharedMemory {
             return Ok(regions.values().cloned().collect());
         }
         regions.get(name).map(|it| vec![it.clone()]).ok_or_else(|| unknown("system ", name))
-    }
-
-    /// What `status` says where nothing can be registered.
-    pub(crate) fn status_of_none(name: &str) -> Result<Vec<Arc<Region>>> {
-        if name.is_empty() { Ok(Vec::new()) } else { Err(unknown("system ", name)) }
     }
 
     /// Forgets the region of this name, or all if it is empty; those that requests use, once the

@@ -17,6 +17,11 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 
+/// The parameters of a tensor in which a request says where it lies, as in `RegionRange`.
+pub(crate) const REGION_PARAMETER: &str = "shared_memory_region";
+pub(crate) const OFFSET_PARAMETER: &str = "shared_memory_offset";
+pub(crate) const SIZE_PARAMETER: &str = "shared_memory_byte_size";
+
 /// Where a request says that a tensor lies: the name of a region, and bytes in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionRange<'a> {

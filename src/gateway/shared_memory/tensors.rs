@@ -6,10 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{
-    registry::{SharedMemory, disabled},
+    registry::{self, SharedMemory},
     slice::{RegionRange, RegionSlice},
 };
 use crate::{
+    request_limits::MIN_SHARED_BYTES,
     settings::Settings,
     size_error::{InputContext, explain, size_mismatch},
 };
@@ -19,9 +20,6 @@ use troupe_base::{
     model::Model,
     tensor::{DataType, Lease, Owner, Shape, Tensor, element_count},
 };
-
-/// Smaller tensors are cheaper to copy to a worker process than to map there.
-const MIN_SEGMENT_BYTES: usize = 64 << 10;
 
 /// The regions that the tensors of one request may lie in.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +52,7 @@ impl RegionAccess {
 
     /// The regions there are, unless none are allowed.
     pub(crate) fn allowed(&self) -> Result<&Arc<SharedMemory>> {
-        self.shared_memory.as_ref().ok_or_else(disabled)
+        registry::allowed(self.shared_memory.as_ref())
     }
 
     /// The part of a region that a client names.
@@ -83,7 +81,7 @@ impl RegionAccess {
         }
         charge.add(Kind::Tensors, size)?;
         let wrong = |data: &[u8]| explain(dtype, &shape, data, about);
-        if self.is_for_workers && MIN_SEGMENT_BYTES <= size {
+        if self.is_for_workers && MIN_SHARED_BYTES <= size {
             let mut segment = slice.segments().take(size, self.owner)?;
             slice.read_into(&mut segment.bytes_mut()[..size])?;
             let lease = segment.freeze();
