@@ -38,13 +38,13 @@ pub fn gauge(labels: Vec<LabelPair>, value: f64) -> Metric {
     metric
 }
 
-/// A family of one counter without labels: name and help, and how much.
-pub fn only_counter((name, help): (&str, &str), value: f64) -> MetricFamily {
+/// A family of one counter without labels.
+pub fn only_counter(name: &str, help: &str, value: f64) -> MetricFamily {
     family(name, help, MetricType::COUNTER, [counter(Vec::new(), value)])
 }
 
-/// A family of one gauge without labels: name and help, and how much.
-pub fn only_gauge((name, help): (&str, &str), value: f64) -> MetricFamily {
+/// A family of one gauge without labels.
+pub fn only_gauge(name: &str, help: &str, value: f64) -> MetricFamily {
     family(name, help, MetricType::GAUGE, [gauge(Vec::new(), value)])
 }
 

@@ -14,9 +14,9 @@ const REFUSED: (&str, &str) =
 /// At this moment.
 pub(super) fn families(connections: &Connections) -> [MetricFamily; 3] {
     [
-        proto::only_gauge(OPEN, connections.open() as f64),
-        proto::only_gauge(LIMIT, connections.limits().connections as f64),
-        proto::only_counter(REFUSED, connections.refused() as f64),
+        proto::only_gauge(OPEN.0, OPEN.1, connections.open() as f64),
+        proto::only_gauge(LIMIT.0, LIMIT.1, connections.limits().connections as f64),
+        proto::only_counter(REFUSED.0, REFUSED.1, connections.refused() as f64),
     ]
 }
 

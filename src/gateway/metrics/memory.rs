@@ -26,7 +26,7 @@ pub(super) fn families(budget: &ByteBudget) -> [MetricFamily; 3] {
     });
     [
         proto::family(IN_FLIGHT.0, IN_FLIGHT.1, MetricType::GAUGE, kinds),
-        proto::only_gauge(LIMIT, budget.cap() as f64),
+        proto::only_gauge(LIMIT.0, LIMIT.1, budget.cap() as f64),
         proto::family(REFUSED.0, REFUSED.1, MetricType::COUNTER, refused),
     ]
 }

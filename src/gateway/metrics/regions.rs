@@ -19,7 +19,7 @@ pub(super) fn families(shared_memory: &SharedMemory) -> [MetricFamily; 2] {
         proto::counter(vec![proto::label("direction", direction)], bytes as f64)
     });
     [
-        proto::only_gauge(REGIONS, shared_memory.len() as f64),
+        proto::only_gauge(REGIONS.0, REGIONS.1, shared_memory.len() as f64),
         proto::family(COPIED.0, COPIED.1, MetricType::COUNTER, copied),
     ]
 }

@@ -28,8 +28,8 @@ pub(super) fn render(
     families.extend(settings.shared_memory.iter().flat_map(|it| regions::families(it)));
     families.extend(connections::families(&settings.connections));
     // There is no such pool: tensors lie in memory that is shared, not pinned.
-    families.extend([PINNED_TOTAL, PINNED_USED].map(|it| proto::only_gauge(it, 0.0)));
-    families.push(proto::only_gauge(MEMORY, settings.segments.bytes() as f64));
+    families.extend([PINNED_TOTAL, PINNED_USED].map(|it| proto::only_gauge(it.0, it.1, 0.0)));
+    families.push(proto::only_gauge(MEMORY.0, MEMORY.1, settings.segments.bytes() as f64));
     families.extend(metrics.gather());
     // The encoder refuses families without series.
     families.retain(|it| !it.get_metric().is_empty());
