@@ -1,6 +1,6 @@
 //! What keeps a model busy, or is reloaded again and again, harms nobody else.
 
-use std::{fs, net::TcpStream};
+use std::net::TcpStream;
 
 use serde_json::json;
 
@@ -9,16 +9,15 @@ use crate::support::{
     gate::Gate,
     http::{finish, floats, input},
     models::{execute, native},
-    until,
+    process, until,
 };
 
 const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
 
 /// Timers that a server has open.
 fn timers(server: &Server) -> usize {
-    let files = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap();
-    let links = files.flatten().filter_map(|it| fs::read_link(it.path()).ok());
-    links.filter(|it| it.to_string_lossy().contains("[timerfd]")).count()
+    let all = process::descriptors(server.pid);
+    all.iter().filter(|it| it.to_string_lossy().contains("[timerfd]")).count()
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! Connections that wait for ever: findings A2, A3, A8, B6, C10 of the review, on every port.
 
 use std::{
-    fs,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
 };
 
 use serde_json::json;
 
-use crate::support::{Http, PATIENCE, Repository, Server, native, until};
+use crate::support::{
+    Http, PATIENCE, Repository, Server,
+    http2::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RST_STREAM, Received, frame, head},
+    native, process, until,
+};
 
 const IMPATIENT: &str = "--stalled-connection-secs=1";
 
@@ -39,9 +42,8 @@ fn until_closed(mut stream: &TcpStream) -> String {
 
 /// Sockets the server has open.
 fn sockets(server: &Server) -> usize {
-    let all = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap().flatten();
-    let target = |it: fs::DirEntry| fs::read_link(it.path()).unwrap_or_default();
-    all.map(target).filter(|it| it.to_string_lossy().starts_with("socket")).count()
+    let all = process::descriptors(server.pid);
+    all.iter().filter(|it| it.to_string_lossy().starts_with("socket")).count()
 }
 
 #[test]
@@ -98,45 +100,19 @@ fn r24_a_connection_without_a_preface_is_closed() {
     server.is_well();
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = (payload.len() as u32).to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
 #[test]
 fn r08_a_call_that_is_opened_and_left_ends() {
     let server = serve(&[IMPATIENT]);
-    let text = |it: &[u8]| [&[it.len() as u8], it].concat();
-    let header = |name: &[u8], value: &[u8]| [&[0][..], &text(name), &text(value)].concat();
     for method in ["ModelInfer", "ModelStreamInfer", "ServerLive"] {
-        let path = format!("/inference.GRPCInferenceService/{method}");
-        let headers = [
-            &[0x83, 0x86][..],
-            &header(b":path", path.as_bytes()),
-            &header(b":authority", b"a"),
-            &header(b"content-type", b"application/grpc"),
-            &header(b"te", b"trailers"),
-        ]
-        .concat();
-        let mut stream = connect(server.grpc);
-        let sent = [
-            &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..],
-            &frame(4, 0, 0, &[]),
-            &frame(4, 1, 0, &[]),
-            &frame(1, 4, 1, &headers),
+        let mut frames = Frames::connect(server.grpc);
+        frames.send(&[
+            frame(HEADERS, END_HEADERS, 1, &head(method)),
             // A message of 1 MiB begins.
-            &frame(0, 0, 1, &[0, 0, 0x10, 0, 0]),
-        ]
-        .concat();
-        stream.write_all(&sent).unwrap();
+            frame(DATA, 0, 1, &[0, 0, 0x10, 0, 0]),
+        ]);
         loop {
-            let mut head = [0; 9];
-            stream.read_exact(&mut head).unwrap_or_else(|it| panic!("{method} stays: {it}"));
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            stream.read_exact(&mut vec![0; length]).unwrap();
-            let (kind, flags, of) = (head[3], head[4], head[8]);
-            let ends = kind == 3 || (kind == 1 && flags & 1 == 1);
-            if of == 1 && ends {
+            let Received { kind, flags, stream } = frames.receive();
+            if stream == 1 && (kind == RST_STREAM || kind == HEADERS && flags & END_STREAM != 0) {
                 break;
             }
         }
@@ -149,23 +125,14 @@ fn r06_an_answer_that_nobody_reads_is_given_up() {
     let server = serve(&[IMPATIENT]);
     let before = sockets(&server);
     let data = vec![7; 32 << 20];
-    let json = json!({
+    let request = json!({
         "inputs": [{
             "name": "x", "datatype": "UINT8", "shape": [data.len()],
             "parameters": {"binary_data_size": data.len()},
         }],
         "parameters": {"binary_data_output": true},
-    })
-    .to_string();
-    let head = format!(
-        "POST /v2/models/bytes/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\
-         Inference-Header-Content-Length: {}\r\n\r\n{json}",
-        json.len() + data.len(),
-        json.len()
-    );
-    let mut stream = connect(server.http.0);
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(&data).unwrap();
+    });
+    let mut stream = server.http.start_binary("bytes", &request, &[&data]);
     // The answer has begun; it is not read on.
     stream.read_exact(&mut [0; 12]).unwrap();
     until("the connection to be closed", || sockets(&server) <= before);

@@ -1,19 +1,14 @@
 //! gRPC messages that are more than they look: many empty parts, calls that are opened and left,
 //! compressed bombs, requests there is no memory for, frames cut anywhere.
 
-use std::{
-    fs,
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-};
-
 use tonic::{Code, codec::CompressionEncoding};
 use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use crate::support::{
     Repository, Server,
     grpc::{Grpc, floats, floats_of},
-    native,
+    http2::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RST_STREAM, frame, head},
+    native, process,
 };
 
 const MIB: usize = 1 << 20;
@@ -34,14 +29,6 @@ fn answers(server: &Server) {
     assert_eq!(floats_of(&answer.raw_output_contents[0]), [1.0, 2.0]);
 }
 
-/// A number of `/proc/PID/status`, in MiB.
-fn memory_mib(server: &Server, name: &str) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid)).unwrap();
-    let line = status.lines().find_map(|it| it.strip_prefix(name)).unwrap();
-    let line = line.trim_start_matches(':').trim().trim_end_matches(" kB");
-    line.parse::<u64>().unwrap() >> 10
-}
-
 /// A request of so many bytes.
 fn of_size(size: usize) -> ModelInferRequest {
     ModelInferRequest {
@@ -57,74 +44,12 @@ fn of_size(size: usize) -> ModelInferRequest {
     }
 }
 
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let [_, length @ ..] = (payload.len() as u32).to_be_bytes();
-    [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-/// The head of a call, nothing of it compressed.
-fn head(method: &str) -> Vec<u8> {
-    let path = format!("/inference.GRPCInferenceService/{method}");
-    let fields = [
-        (":path", &*path),
-        (":authority", "a"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ];
-    let field = |(name, value): (&str, &str)| {
-        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
-    };
-    // POST and http.
-    [vec![0x83, 0x86]].into_iter().chain(fields.map(field)).collect::<Vec<_>>().concat()
-}
-
-/// A connection that speaks frames.
-struct Frames(TcpStream);
-
-impl Frames {
-    fn connect(address: SocketAddr) -> Frames {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        let settings = [frame(SETTINGS, 0, 0, b""), frame(SETTINGS, 1, 0, b"")].concat();
-        stream.write_all(&[preface, settings].concat()).unwrap();
-        Frames(stream)
-    }
-
-    fn send(&mut self, frames: &[Vec<u8>]) {
-        self.0.write_all(&frames.concat()).unwrap();
-    }
-
-    /// Returns when the server has read all that was sent.
-    fn is_read(&mut self) {
-        self.send(&[frame(PING, 0, 0, b"are you?")]);
-        loop {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).unwrap();
-            let [a, b, c, kind, flags, ..] = head;
-            let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-            self.0.read_exact(&mut payload).unwrap();
-            if (kind, flags) == (PING, 1) {
-                return;
-            }
-        }
-    }
-}
-
 #[test]
 fn a1_messages_of_many_empty_parts_are_refused_and_take_no_memory() {
     let server = serve();
     answers(&server);
     let mut grpc = Grpc::connect(server.grpc);
-    let before = memory_mib(&server, "VmHWM");
+    let before = process::memory_mib(server.pid, "VmHWM");
     // Parameters, inputs, requested outputs, raw contents; and the name first, or last.
     for (key, part) in ["\"\0", "*\0", "2\0", ":\0"].into_iter().zip(1..) {
         let parts = key.repeat(2 * MIB + 20);
@@ -135,7 +60,7 @@ fn a1_messages_of_many_empty_parts_are_refused_and_take_no_memory() {
             assert_eq!(grpc.send_raw(server.grpc, &body), "3", "part {part}");
         }
     }
-    let after = memory_mib(&server, "VmHWM");
+    let after = process::memory_mib(server.pid, "VmHWM");
     assert!(after < before + 48, "{before} MiB, and {after} MiB after messages of 4 MiB");
     answers(&server);
     server.is_well();
@@ -145,7 +70,8 @@ fn a1_messages_of_many_empty_parts_are_refused_and_take_no_memory() {
 fn a8_calls_that_announce_much_and_are_left_take_no_memory() {
     let server = serve();
     answers(&server);
-    let (before, mapped) = (memory_mib(&server, "VmRSS"), memory_mib(&server, "VmSize"));
+    let (before, mapped) =
+        (process::memory_mib(server.pid, "VmRSS"), process::memory_mib(server.pid, "VmSize"));
     let mut frames = Frames::connect(server.grpc);
     let announced = (32 * MIB as u32).to_be_bytes();
     for call in 0..1000 {
@@ -163,7 +89,8 @@ fn a8_calls_that_announce_much_and_are_left_take_no_memory() {
     }
     frames.is_read();
     answers(&server);
-    let (after, mapped_after) = (memory_mib(&server, "VmRSS"), memory_mib(&server, "VmSize"));
+    let (after, mapped_after) =
+        (process::memory_mib(server.pid, "VmRSS"), process::memory_mib(server.pid, "VmSize"));
     assert!(after < before + 48, "{before} MiB, and {after} MiB with 1,000 calls");
     assert!(mapped_after < mapped + 1024, "{mapped} MiB, and {mapped_after} MiB with 1,000 calls");
     drop(frames);

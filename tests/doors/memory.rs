@@ -1,6 +1,6 @@
 //! The memory of requests: it is bounded, shared out fairly, refused at once, and given back.
 
-use std::{fs, io::Write, net::TcpStream};
+use std::{io::Write, net::TcpStream};
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::{
     gate::Gate,
     http::finish,
     models::{delay, execute},
-    native, until,
+    native, process, until,
 };
 
 const MIB: usize = 1 << 20;
@@ -49,16 +49,7 @@ fn send(server: &Server, model: &str, size: usize) -> Answer {
 
 /// The same, sent and not waited for.
 fn start(server: &Server, model: &str, size: usize) -> TcpStream {
-    let stream = server.http.connect();
-    let json = asked(size).to_string();
-    let head = format!(
-        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\
-         Inference-Header-Content-Length: {}\r\n\r\n{json}",
-        json.len() + size,
-        json.len()
-    );
-    (&stream).write_all(&[head.as_bytes(), &vec![7; size]].concat()).unwrap();
-    stream
+    server.http.start_binary(model, &asked(size), &[&vec![7; size]])
 }
 
 fn make(mib: usize) -> Value {
@@ -77,8 +68,7 @@ fn refusals(server: &Server, reason: &str) -> f64 {
 }
 
 fn resident(server: &Server) -> usize {
-    let text = fs::read_to_string(format!("/proc/{}/statm", server.pid)).unwrap();
-    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    process::resident_mib(server.pid) as usize * MIB
 }
 
 /// Nobody holds anything any more.

@@ -39,11 +39,19 @@ impl Http {
 
     /// JSON and tensors behind it.
     pub(crate) fn infer_binary(&self, model: &str, request: &Value, tensors: &[&[u8]]) -> Answer {
-        let json = request.to_string();
-        let length = json.len().to_string();
-        let body = [json.as_bytes()].iter().chain(tensors).copied().collect::<Vec<_>>().concat();
-        let path = format!("/v2/models/{model}/infer");
-        self.send("POST", &path, &[("Inference-Header-Content-Length", &length)], &body)
+        self.send_raw(&[&binary(model, request, tensors)])
+    }
+
+    /// The same, sent and not waited for.
+    pub(crate) fn start_binary(
+        &self,
+        model: &str,
+        request: &Value,
+        tensors: &[&[u8]],
+    ) -> TcpStream {
+        let mut stream = self.connect();
+        stream.write_all(&binary(model, request, tensors)).unwrap();
+        stream
     }
 
     /// One request with its length announced.
@@ -237,6 +245,16 @@ pub(crate) fn rows(inputs: &[(&str, &[f32])]) -> Value {
         input["shape"] = json!([rows, 1]);
     }
     request
+}
+
+/// JSON and tensors behind it, with the head of the request.
+fn binary(model: &str, request: &Value, tensors: &[&[u8]]) -> Vec<u8> {
+    let (json, tensors) = (request.to_string(), tensors.concat());
+    let length = json.len().to_string();
+    let path = format!("/v2/models/{model}/infer");
+    let mut head = head("POST", &path, &[("Inference-Header-Content-Length", &length)]);
+    head += &format!("Content-Length: {}\r\n\r\n{json}", json.len() + tensors.len());
+    [head.as_bytes(), &tensors].concat()
 }
 
 fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {

@@ -6,6 +6,7 @@ pub(crate) mod collector;
 pub(crate) mod gate;
 pub(crate) mod grpc;
 pub(crate) mod http;
+pub(crate) mod http2;
 pub(crate) mod models;
 pub(crate) mod process;
 pub(crate) mod prometheus;

@@ -1,6 +1,6 @@
 //! What the kernel knows of a process: its memory, its children, its end.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -15,9 +15,20 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 
 /// Resident memory in MiB.
 pub(crate) fn resident_mib(pid: u32) -> u64 {
+    memory_mib(pid, "VmRSS")
+}
+
+/// A size in its status, in MiB: `VmRSS`, `VmHWM` for the most so far, `VmSize`.
+pub(crate) fn memory_mib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// What its descriptors lead to.
+pub(crate) fn descriptors(pid: u32) -> Vec<PathBuf> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    all.filter_map(|it| fs::read_link(it.path()).ok()).collect()
 }
 
 /// Is there such a process, other than one that has ended and waits to be reaped?

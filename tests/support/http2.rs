@@ -1,0 +1,85 @@
+//! HTTP/2 by hand, so that tests can send gRPC calls as no client would.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use super::PATIENCE;
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+
+/// A frame.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let [_, length @ ..] = (payload.len() as u32).to_be_bytes();
+    [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The headers of a call of the inference service, nothing of them compressed.
+pub(crate) fn head(method: &str) -> Vec<u8> {
+    let path = format!("/inference.GRPCInferenceService/{method}");
+    let fields = [
+        (":path", &*path),
+        (":authority", "a"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let field = |(name, value): (&str, &str)| {
+        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+    };
+    // POST and http.
+    [vec![0x83, 0x86]].into_iter().chain(fields.map(field)).collect::<Vec<_>>().concat()
+}
+
+/// A frame that the server has sent.
+pub(crate) struct Received {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+}
+
+/// A connection that speaks frames.
+pub(crate) struct Frames(TcpStream);
+
+impl Frames {
+    pub(crate) fn connect(address: SocketAddr) -> Frames {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let settings = [frame(SETTINGS, 0, 0, b""), frame(SETTINGS, 1, 0, b"")].concat();
+        stream.write_all(&[preface, settings].concat()).unwrap();
+        Frames(stream)
+    }
+
+    pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
+        self.0.write_all(&frames.concat()).unwrap();
+    }
+
+    /// The next frame, without what is in it.
+    #[track_caller]
+    pub(crate) fn receive(&mut self) -> Received {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).expect("the server sends a frame in time");
+        let [a, b, c, kind, flags, stream @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        self.0.read_exact(&mut payload).unwrap();
+        Received { kind, flags, stream: u32::from_be_bytes(stream) }
+    }
+
+    /// Returns when the server has read all that was sent.
+    pub(crate) fn is_read(&mut self) {
+        self.send(&[frame(PING, 0, 0, b"are you?")]);
+        loop {
+            let Received { kind, flags, .. } = self.receive();
+            if (kind, flags) == (PING, 1) {
+                return;
+            }
+        }
+    }
+}
