@@ -1,15 +1,19 @@
-//! What anybody who reaches the ports can do, and what they cannot.
+//! What anybody who reaches the ports can do, and what they cannot. `README.md` beside this file says
+//! which test stands for which fault that other servers had.
 
 mod busy_models;
 mod connections;
+mod every_route;
 mod grpc_messages;
 mod grpc_tuning;
 mod hostile_workers;
+mod loads;
 mod memory;
 mod models_apart;
 mod pages;
 mod restricted;
 mod routes;
+mod shapes;
 mod shared_memory;
 mod tls;
 mod tls_clients;

@@ -1,5 +1,7 @@
 //! Restricted APIs: CVE-2026-24207. The same verdict on every route, alias and method of a group.
 
+use std::collections::BTreeSet;
+
 use tonic::{Code, Request, metadata::MetadataValue};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use troupe_proto::inference::{ModelConfigRequest, RepositoryIndexRequest, ServerLiveRequest};
@@ -12,8 +14,8 @@ use crate::support::{
 
 const VALUE: &str = "hunter2=;:x";
 
-/// Each group and its routes.
-const ROUTES: &[(&str, &str, &str)] = &[
+/// Every route: its group, the methods it takes, and a path.
+pub(super) const ROUTES: &[(&str, &str, &str)] = &[
     ("health", "GET", "/v2/health/live"),
     ("health", "GET", "/v2/health/ready"),
     ("health", "GET", "/v2/models/m/ready"),
@@ -25,25 +27,47 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("inference", "POST", "/v2/models/m/infer"),
     ("inference", "POST", "/v2/models/m/versions/1/infer"),
     ("inference", "POST", "/v2/models/m/generate"),
+    ("inference", "POST", "/v2/models/m/versions/1/generate"),
     ("inference", "POST", "/v2/models/m/generate_stream"),
+    ("inference", "POST", "/v2/models/m/versions/1/generate_stream"),
     ("shared-memory", "GET", "/v2/systemsharedmemory/status"),
+    ("shared-memory", "GET", "/v2/systemsharedmemory/region/r/status"),
+    ("shared-memory", "POST", "/v2/systemsharedmemory/register"),
     ("shared-memory", "POST", "/v2/systemsharedmemory/region/r/register"),
     ("shared-memory", "POST", "/v2/systemsharedmemory/unregister"),
+    ("shared-memory", "POST", "/v2/systemsharedmemory/region/r/unregister"),
     ("shared-memory", "GET", "/v2/cudasharedmemory/status"),
+    ("shared-memory", "GET", "/v2/cudasharedmemory/region/r/status"),
+    ("shared-memory", "POST", "/v2/cudasharedmemory/register"),
+    ("shared-memory", "POST", "/v2/cudasharedmemory/region/r/register"),
+    ("shared-memory", "POST", "/v2/cudasharedmemory/unregister"),
+    ("shared-memory", "POST", "/v2/cudasharedmemory/region/r/unregister"),
     ("model-config", "GET", "/v2/models/m/config"),
     ("model-config", "GET", "/v2/models/m/versions/1/config"),
     ("model-repository", "POST", "/v2/repository/index"),
+    ("model-repository", "POST", "/v2/repository/models/index"),
     ("model-repository", "POST", "/v2/repository/models/m/load"),
     ("model-repository", "POST", "/v2/repository/models/m/unload"),
     ("statistics", "GET", "/v2/models/stats"),
     ("statistics", "GET", "/v2/models/m/stats"),
-    ("trace", "GET", "/v2/trace/setting"),
-    ("trace", "POST", "/v2/models/m/trace/setting"),
-    ("logging", "GET", "/v2/logging"),
-    ("logging", "POST", "/v2/logging"),
+    ("statistics", "GET", "/v2/models/m/versions/1/stats"),
+    ("trace", "GET|POST", "/v2/trace/setting"),
+    ("trace", "GET|POST", "/v2/models/m/trace/setting"),
+    ("logging", "GET|POST", "/v2/logging"),
     ("troupe", "GET", "/v2/models/m/graph"),
+    ("troupe", "GET", "/v2/models/m/versions/1/graph"),
     ("troupe", "POST", "/v2/models/m/tap"),
+    ("troupe", "POST", "/v2/models/m/versions/1/tap"),
 ];
+
+/// Each method of each route.
+fn requests() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let of = |(group, methods, path): &(&'static str, &'static str, &'static str)| {
+        let (group, path) = (*group, *path);
+        methods.split('|').map(move |method| (group, method, path))
+    };
+    ROUTES.iter().flat_map(of)
+}
 
 fn serve(groups: &str) -> Server {
     let repository = Repository::of([("m", native("identity", "x:FP32[-1] -> y:FP32[-1]"))]);
@@ -67,7 +91,7 @@ fn every_route_of_a_restricted_group_asks_for_its_header_before_anything_else() 
     let all = "health,metadata,inference,shared-memory,model-config,model-repository,statistics,\
                trace,logging,troupe";
     let server = serve(all);
-    for (_, method, path) in ROUTES {
+    for (_, method, path) in requests() {
         let refused = server.http.send(method, path, &[], b"");
         refused.refuses(403, "This API is restricted, expecting header 'Admin-Key'");
         assert_eq!(status(&server.http, method, path, Some("hunter2")), 403, "{path}");
@@ -103,10 +127,26 @@ fn every_route_of_a_restricted_group_asks_for_its_header_before_anything_else() 
 }
 
 #[test]
+fn each_group_closes_its_own_routes_and_no_others() {
+    let groups: BTreeSet<&str> = ROUTES.iter().map(|it| it.0).collect();
+    for closed in groups {
+        let server = serve(closed);
+        for (group, method, path) in requests() {
+            let is_refused = status(&server.http, method, path, None) == 403;
+            assert_eq!(is_refused, group == closed, "{closed} is closed: {method} {path}");
+        }
+        let health = status(&server.metrics, "GET", "/v2/health/live", None);
+        assert_eq!(health == 403, closed == "health", "{closed} is closed: health beside metrics");
+        let dashboard = status(&server.metrics, "GET", "/", None);
+        assert_eq!(dashboard == 403, closed == "troupe", "{closed} is closed: the dashboard");
+    }
+}
+
+#[test]
 fn other_groups_stay_open() {
     let server = serve("model-repository,logging");
-    for (group, method, path) in ROUTES {
-        let is_restricted = ["model-repository", "logging"].contains(group);
+    for (group, method, path) in requests() {
+        let is_restricted = ["model-repository", "logging"].contains(&group);
         let is_refused = status(&server.http, method, path, None) == 403;
         assert_eq!(is_refused, is_restricted, "{method} {path}");
     }

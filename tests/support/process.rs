@@ -31,6 +31,13 @@ pub(crate) fn descriptors(pid: u32) -> Vec<PathBuf> {
     all.filter_map(|it| fs::read_link(it.path()).ok()).collect()
 }
 
+/// Waits until a process holds about as much memory as before; the allocator and other requests
+/// have some MiB.
+pub(crate) fn memory_is_back(pid: u32, before_mib: u64) {
+    let most = before_mib + before_mib / 20 + 16;
+    until(&format!("{before_mib} MiB to be held again"), || resident_mib(pid) <= most);
+}
+
 /// Is there such a process, other than one that has ended and waits to be reaped?
 pub(crate) fn is_alive(pid: u32) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != "Z")

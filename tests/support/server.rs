@@ -17,7 +17,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Answer, Http, Repository, eventually, process, until, venv};
+use super::{Answer, Http, Repository, eventually, http::floats, process, until, venv};
 
 /// Older lines are forgotten: some tests print a lot.
 const KEPT_LINES: usize = 50_000;
@@ -210,6 +210,16 @@ impl Server {
     pub(crate) fn is_well(&self) {
         assert_eq!(self.http.get("/v2/health/ready").status, 200, "{}", self.log());
         assert_eq!(self.log.line("panicked at"), None);
+    }
+
+    /// Live, nothing in it has panicked, and `m`, which gives FP32 `x` back as `y`, answers right.
+    #[track_caller]
+    pub(crate) fn still_serves(&self, after: &str) {
+        let live = self.http.get("/v2/health/live").status;
+        assert_eq!(live, 200, "after {after}: {}", self.log());
+        assert_eq!(self.log.line("panicked at"), None, "after {after}");
+        let answer = self.infer("m", &floats(&[("x", &[1.0, 2.0])]));
+        assert_eq!(answer.numbers("y"), [1.0, 2.0], "after {after}");
     }
 }
 

@@ -26,7 +26,7 @@ pub use self::{
     bytes::parse_bytes,
     draft::{Draft, read_json, read_text},
     features::{MINIMUM_CAPABILITY, ServerFeatures},
-    problem::{Problem, SourceMap, SourcePosition, join_messages},
+    problem::{Problem, SourceMap, SourcePosition, join_messages, join_texts},
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,
         InstanceGroup, InstanceKind, ModelConfig, Output, StepConfig, VersionPolicy, Warmup,

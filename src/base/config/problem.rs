@@ -105,9 +105,23 @@ impl Problem {
     }
 }
 
-/// Every problem in one line.
+/// Texts of one model that an error lists; of the others it tells the number.
+const MAX_LISTED: usize = 100;
+
+/// The problems in one line, the first of them if there are many.
 pub fn join_messages(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::message).collect::<Vec<_>>().join("; ")
+    join_texts(problems.iter().map(Problem::message))
+}
+
+/// The same of texts. A small config can have a hundred thousand problems, which must be no error of
+/// megabytes.
+pub fn join_texts(texts: impl ExactSizeIterator<Item = String>) -> String {
+    let more = texts.len().saturating_sub(MAX_LISTED);
+    let mut listed: Vec<String> = texts.take(MAX_LISTED).collect();
+    if 0 < more {
+        listed.push(format!("and {more} more"));
+    }
+    listed.join("; ")
 }
 
 /// The candidate a misspelled name was probably meant to be.
@@ -188,6 +202,17 @@ mod tests {
     fn a_problem_prints_as_compilers_do() {
         let problem = source_map().problem("input[0]", "no such thing");
         assert_eq!(problem.to_string(), "m/config.pbtxt:3:7: no such thing");
+    }
+
+    #[test]
+    fn of_many_problems_the_first_are_listed() {
+        let all = |count: usize| {
+            let problems: Vec<_> = (0..count).map(|_| source_map().problem("", "no")).collect();
+            join_messages(&problems)
+        };
+        assert_eq!(all(2), "no; no");
+        assert_eq!(all(MAX_LISTED), ["no"; MAX_LISTED].join("; "));
+        assert_eq!(all(100_000), ["no"; MAX_LISTED].join("; ") + "; and 99900 more");
     }
 
     #[test]

@@ -243,5 +243,5 @@ fn unreadable(path: &Path, text: String) -> LoadFailure {
 }
 
 fn texts(problems: &[Problem]) -> String {
-    problems.iter().map(|it| it.text.as_str()).collect::<Vec<_>>().join("; ")
+    config::join_texts(problems.iter().map(|it| it.text.clone()))
 }

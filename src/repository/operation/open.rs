@@ -185,8 +185,8 @@ fn invalid(problems: Vec<config::Problem>) -> Error {
 fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
     let model = &draft.proto.name;
     let wrong = |problems: Vec<config::Problem>| {
-        let texts: Vec<_> = problems.iter().map(|problem| problem.text.as_str()).collect();
-        Error::internal(format!("the backend completed '{model}' wrongly: {}", texts.join("; ")))
+        let texts = config::join_texts(problems.into_iter().map(|it| it.text));
+        Error::internal(format!("the backend completed '{model}' wrongly: {texts}"))
     };
     let found = config::read_json(completed, "the completed config").map_err(wrong)?;
     let found = found.proto;

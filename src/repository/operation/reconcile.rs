@@ -14,7 +14,7 @@ use crate::{
     disk::definition::{Content, Definition},
     failure::{LoadFailure, UNLOADED},
 };
-use troupe_base::model::Model;
+use troupe_base::{config::join_texts, model::Model};
 
 /// What is known of a model beside its record.
 pub(super) struct ReconcileInput {
@@ -101,7 +101,7 @@ async fn apply(
             let (cycle, steps) = (input.cycle.as_deref(), &input.steps);
             versions::open_ensemble(context, record, &definition, config, cycle, steps)
                 .await
-                .map_err(|problems| LoadFailure::Invalid(problems.join("; ")).into())
+                .map_err(|problems| LoadFailure::Invalid(join_texts(problems.into_iter())).into())
         }
     };
     match attempt {
