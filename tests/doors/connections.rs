@@ -111,7 +111,7 @@ fn r08_a_call_that_is_opened_and_left_ends() {
             frame(DATA, 0, 1, &[0, 0, 0x10, 0, 0]),
         ]);
         loop {
-            let Received { kind, flags, stream } = frames.receive();
+            let Received { kind, flags, stream, .. } = frames.receive();
             if stream == 1 && (kind == RST_STREAM || kind == HEADERS && flags & END_STREAM != 0) {
                 break;
             }

@@ -7,7 +7,7 @@ use troupe_base::{
     tensor::{DataType, Tensor},
 };
 
-use super::mutate::{Corpus, fuzz};
+use super::{attempts::fuzz, mutate::Corpus};
 
 const TEXT: &[u8] = br#"
 name: "m" platform: "onnxruntime_onnx" max_batch_size: 8 # a comment

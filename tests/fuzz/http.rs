@@ -1,16 +1,21 @@
 //! Bodies of requests over HTTP: JSON, JSON with binary tensors, and other endpoints that read JSON.
 
-use std::sync::LazyLock;
-
-use super::mutate::{Corpus, fuzz};
+use super::{
+    attempts::{Subject, fuzz_server},
+    mutate::Corpus,
+};
 use crate::support::{Repository, Server, models::native};
 
-static SERVER: LazyLock<Server> = LazyLock::new(|| {
-    Server::lenient(Repository::of([
+fn subject() -> Subject {
+    let models = [
         ("m", native("identity", "x:FP32[-1] -> y:FP32[-1]")),
         ("s", native("identity", "x:BYTES[-1] -> y:BYTES[-1]")),
-    ]))
-});
+    ];
+    Subject::new(Repository::of(models), &[], |server| {
+        let request = str::from_utf8(STRINGS).unwrap();
+        assert_eq!(server.http.infer("s", request).output("y"), serde_json::json!(["a", "ä"]));
+    })
+}
 
 const TOKENS: &[&[u8]] = &[
     b"{",
@@ -55,12 +60,12 @@ const BINARY_STRINGS: &[u8] = b"{\"inputs\":[{\"name\":\"x\",\"datatype\":\"BYTE
 \"parameters\":{\"binary_data_size\":10}}]}\x01\x00\x00\x00a\x01\x00\x00\x00b";
 
 /// The answer is none of a mistake of the server's own.
-fn send(path: &str, headers: &str, body: &[u8]) {
+fn send(server: &Server, path: &str, headers: &str, body: &[u8]) {
     let length = body.len();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
     );
-    let answer = SERVER.http.send_or_be_cut(&[head.as_bytes(), body]);
+    let answer = server.http.send_or_be_cut(&[head.as_bytes(), body]);
     if let Some(answer) = answer {
         // Triton's status for data of another shape.
         let is_of_triton = || answer.error().starts_with("Unable to parse 'data'");
@@ -72,17 +77,20 @@ fn send(path: &str, headers: &str, body: &[u8]) {
 #[test]
 fn json_bodies_are_answered() {
     let corpus = Corpus { inputs: &[JSON, STRINGS], tokens: TOKENS };
-    fuzz("JSON over HTTP", &corpus, |input, random| {
+    let subject = subject();
+    fuzz_server("JSON over HTTP", &subject, |random| {
+        let input = &random.input(&corpus);
         let model = random.pick(&["m", "s"]);
-        send(&format!("/v2/models/{model}/infer"), "", input);
+        send(&subject.server, &format!("/v2/models/{model}/infer"), "", input);
     });
-    SERVER.http.get("/v2/health/live").ok();
 }
 
 #[test]
 fn binary_bodies_are_answered() {
     let corpus = Corpus { inputs: &[BINARY, BINARY_STRINGS], tokens: TOKENS };
-    fuzz("binary over HTTP", &corpus, |input, random| {
+    let subject = subject();
+    fuzz_server("binary over HTTP", &subject, |random| {
+        let input = &random.input(&corpus);
         let model = random.pick(&["m", "s"]);
         let end = input.iter().rposition(|it| *it == b'}').map_or(0, |it| it + 1);
         let wrong = random.below(input.len() + 2).to_string();
@@ -92,9 +100,8 @@ fn binary_bodies_are_answered() {
             _ => end.to_string(),
         };
         let header = format!("inference-header-content-length: {length}\r\n");
-        send(&format!("/v2/models/{model}/infer"), &header, input);
+        send(&subject.server, &format!("/v2/models/{model}/infer"), &header, input);
     });
-    SERVER.http.get("/v2/health/live").ok();
 }
 
 #[test]
@@ -122,9 +129,10 @@ fn other_bodies_are_answered() {
         "/v2/models/s/generate",
         "/v2/models/s/generate_stream",
     ];
-    fuzz("other JSON over HTTP", &corpus, |input, random| {
+    let subject = subject();
+    fuzz_server("other JSON over HTTP", &subject, |random| {
+        let input = &random.input(&corpus);
         let path: &&str = random.pick(&paths);
-        send(path, "", input);
+        send(&subject.server, path, "", input);
     });
-    SERVER.http.get("/v2/health/live").ok();
 }

@@ -1,10 +1,4 @@
-//! Mutations of bytes by random numbers, and the loop that tries them.
-
-use std::{
-    env,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+//! Mutations of bytes by random numbers.
 
 /// What an input is made from.
 pub(super) struct Corpus<'a> {
@@ -14,19 +8,48 @@ pub(super) struct Corpus<'a> {
     pub(super) tokens: &'a [&'a [u8]],
 }
 
-/// Random enough, and the same for the same seed.
-pub(super) struct Random(u64);
+/// Random enough, and the same for the same seed; keeps what was made of it, to be reported.
+pub(super) struct Random {
+    state: u64,
+    pub(super) made: Vec<u8>,
+}
 
 /// Inputs do not grow beyond this.
 const MAX_BYTES: usize = 64 << 10;
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn new(seed: u64) -> Random {
+        Random { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, made: Vec::new() }
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
         // xorshift64*, by Vigna.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// Keeps a part of the input.
+    pub(super) fn keep(&mut self, part: &[u8]) {
+        self.made.extend_from_slice(part);
+    }
+
+    /// True once in so many times.
+    pub(super) fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// Bytes cut at random places, in order.
+    pub(super) fn pieces<'a>(&mut self, mut data: &'a [u8], max: usize) -> Vec<&'a [u8]> {
+        let mut pieces = Vec::new();
+        for _ in 1..1 + self.below(max) {
+            let (piece, rest) = data.split_at(self.below(data.len() + 1));
+            pieces.push(piece);
+            data = rest;
+        }
+        pieces.push(data);
+        pieces
     }
 
     pub(super) fn below(&mut self, end: usize) -> usize {
@@ -44,10 +67,12 @@ impl Random {
             self.mutate(&mut data, corpus);
         }
         data.truncate(MAX_BYTES);
+        self.keep(&data);
         data
     }
 
-    fn mutate(&mut self, data: &mut Vec<u8>, corpus: &Corpus<'_>) {
+    /// One mistake.
+    pub(super) fn mutate(&mut self, data: &mut Vec<u8>, corpus: &Corpus<'_>) {
         let start = self.below(data.len() + 1);
         let end = (start + self.below(16)).min(data.len());
         match self.below(9) {
@@ -76,23 +101,4 @@ impl Random {
             }
         }
     }
-}
-
-/// Checks mutated inputs until the time is up; a panic of the check is a failure.
-pub(super) fn fuzz(name: &str, corpus: &Corpus<'_>, mut check: impl FnMut(&[u8], &mut Random)) {
-    let number = |name: &str| env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
-    let seconds = number("FUZZ_SECONDS");
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    let first = number("FUZZ_SEED").unwrap_or_else(|| if seconds.is_some() { now() } else { 1 });
-    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(1));
-    let mut seed = first;
-    while Instant::now() < end || seed == first {
-        // Each input has a seed, so that the last one is found again at once.
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        let input = random.input(corpus);
-        let checked = catch_unwind(AssertUnwindSafe(|| check(&input, &mut random)));
-        assert!(checked.is_ok(), "{name}: FUZZ_SEED={seed}: {}", input.escape_ascii());
-        seed = seed.wrapping_add(1);
-    }
-    println!("{name}: {} inputs from FUZZ_SEED={first} on", seed.wrapping_sub(first));
 }

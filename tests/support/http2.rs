@@ -1,7 +1,7 @@
 //! HTTP/2 by hand, so that tests can send gRPC calls as no client would.
 
 use std::{
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
 };
 
@@ -12,8 +12,12 @@ pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const END_STREAM: u8 = 1;
+/// Of settings and pings.
+pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
+pub(crate) const PADDED: u8 = 8;
 
 /// A frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -30,11 +34,13 @@ pub(crate) fn head(method: &str) -> Vec<u8> {
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ];
-    let field = |(name, value): (&str, &str)| {
-        [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
-    };
     // POST and http.
     [vec![0x83, 0x86]].into_iter().chain(fields.map(field)).collect::<Vec<_>>().concat()
+}
+
+/// One more header: its name and its value.
+pub(crate) fn field((name, value): (&str, &str)) -> Vec<u8> {
+    [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
 }
 
 /// A frame that the server has sent.
@@ -42,10 +48,11 @@ pub(crate) struct Received {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
 }
 
 /// A connection that speaks frames.
-pub(crate) struct Frames(TcpStream);
+pub(crate) struct Frames(pub(crate) TcpStream);
 
 impl Frames {
     pub(crate) fn connect(address: SocketAddr) -> Frames {
@@ -61,15 +68,20 @@ impl Frames {
         self.0.write_all(&frames.concat()).unwrap();
     }
 
-    /// The next frame, without what is in it.
+    /// The next frame.
     #[track_caller]
     pub(crate) fn receive(&mut self) -> Received {
+        self.receive_or_be_cut().expect("the server sends a frame in time")
+    }
+
+    /// The same, where the server may close the connection.
+    pub(crate) fn receive_or_be_cut(&mut self) -> io::Result<Received> {
         let mut head = [0; 9];
-        self.0.read_exact(&mut head).expect("the server sends a frame in time");
+        self.0.read_exact(&mut head)?;
         let [a, b, c, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
-        self.0.read_exact(&mut payload).unwrap();
-        Received { kind, flags, stream: u32::from_be_bytes(stream) }
+        self.0.read_exact(&mut payload)?;
+        Ok(Received { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }
 
     /// Returns when the server has read all that was sent.

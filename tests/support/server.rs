@@ -195,6 +195,11 @@ impl Server {
         self.log.2.store(!reads, SeqCst);
     }
 
+    /// A line of the log so far that holds this.
+    pub(crate) fn has_logged(&self, text: &str) -> Option<String> {
+        self.log.line(text)
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         process::signal(self.pid, signal);

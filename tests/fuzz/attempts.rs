@@ -1,0 +1,128 @@
+//! The loop of all fuzzers: inputs made from seeds, a server that is looked at in between, and a
+//! report of what failed.
+
+use std::{
+    env, fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use super::mutate::{Corpus, Random};
+use crate::support::{Repository, Server, eventually, process, until};
+
+/// A server is looked at after so many inputs.
+const BATCH: usize = 64;
+/// Resident memory may grow by so much, in MiB: the budget of requests, and what an allocator keeps.
+const MAX_GROWTH_MIB: u64 = 300;
+/// Descriptors that may be open beside those of the start: connections that end, files in use.
+const MAX_MORE_DESCRIPTORS: usize = 64;
+
+/// Small limits, so that they are met.
+pub(super) const LIMITS: &[&str] = &[
+    "--max-inflight-bytes=67108864",
+    "--http-max-input-size=1048576",
+    "--stalled-connection-secs=2",
+    "--exit-on-error=false",
+];
+
+/// A server under attack, with what it was before.
+pub(super) struct Subject {
+    pub(super) server: Server,
+    /// Sends a sound request and looks at its answer.
+    works: fn(&Server),
+    resident_mib: u64,
+    descriptors: usize,
+}
+
+impl Subject {
+    /// Serves with `LIMITS` and more flags.
+    pub(super) fn new(repository: Repository, flags: &[&str], works: fn(&Server)) -> Subject {
+        let server = Server::with(repository, &[LIMITS, flags].concat());
+        works(&server);
+        let (resident_mib, descriptors) = (process::resident_mib(server.pid), descriptors(&server));
+        Subject { server, works, resident_mib, descriptors }
+    }
+
+    /// It lives, answers as it should, and holds nothing of what it was sent.
+    fn is_sound(&self) {
+        let server = &self.server;
+        (self.works)(server);
+        assert_eq!(server.http.get("/v2/health/live").status, 200);
+        assert_eq!(server.has_logged("panicked at"), None);
+        for kind in ["received", "tensors", "responses", "other"] {
+            until(&format!("bytes of kind {kind} to be given back"), || {
+                server.metric("troupe_inflight_bytes", &[kind]) == Some(0.0)
+            });
+        }
+        until("descriptors to be closed", || {
+            descriptors(server) <= self.descriptors + MAX_MORE_DESCRIPTORS
+        });
+        let (before, now) = (self.resident_mib, process::resident_mib(server.pid));
+        assert!(now <= before + MAX_GROWTH_MIB, "{before} MiB have become {now} MiB");
+    }
+}
+
+fn descriptors(server: &Server) -> usize {
+    // It may be changed while it is read.
+    eventually("the list of descriptors", || {
+        fs::read_dir(format!("/proc/{}/fd", server.pid)).ok().map(Iterator::count)
+    })
+}
+
+/// Gives mutated inputs to a function that reads them; a panic is a failure.
+pub(super) fn fuzz(name: &str, corpus: &Corpus<'_>, mut check: impl FnMut(&[u8], &mut Random)) {
+    let one = |random: &mut Random| {
+        let input = random.input(corpus);
+        check(&input, random);
+    };
+    attempt(name, one, || ());
+}
+
+/// Attacks a server; `one` makes an input, keeps it, sends it and checks the answer.
+pub(super) fn fuzz_server(name: &str, subject: &Subject, one: impl FnMut(&mut Random)) {
+    attempt(name, one, || subject.is_sound());
+}
+
+fn attempt(name: &str, mut one: impl FnMut(&mut Random), is_sound: impl Fn()) {
+    let number = |name: &str| env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
+    let seconds = number("FUZZ_SECONDS");
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let first = number("FUZZ_SEED").unwrap_or_else(|| if seconds.is_some() { now() } else { 1 });
+    let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(1));
+    let (mut seed, mut inputs) = (first, Vec::new());
+    loop {
+        // Each input has a seed, so that the last one is found again at once.
+        let mut random = Random::new(seed);
+        let tried = catch_unwind(AssertUnwindSafe(|| one(&mut random)));
+        inputs.push(random.made);
+        if tried.is_err() {
+            let folder = write(name, seed, &inputs[inputs.len() - 1..]);
+            panic!("{name}: FUZZ_SEED={seed}, {}", folder.display());
+        }
+        seed = seed.wrapping_add(1);
+        let is_over = end <= Instant::now();
+        if is_over || inputs.len() == BATCH {
+            if catch_unwind(AssertUnwindSafe(&is_sound)).is_err() {
+                let begin = seed.wrapping_sub(inputs.len() as u64);
+                let folder = write(name, begin, &inputs);
+                panic!("{name}: after FUZZ_SEED={begin} to {seed}, {}", folder.display());
+            }
+            inputs.clear();
+        }
+        if is_over {
+            break;
+        }
+    }
+    println!("{name}: {} inputs from FUZZ_SEED={first} on", seed.wrapping_sub(first));
+}
+
+/// Writes inputs to files named by their seeds; where they lie.
+fn write(name: &str, first: u64, inputs: &[Vec<u8>]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz").join(name.replace(' ', "-"));
+    fs::create_dir_all(&folder).unwrap();
+    for (seed, input) in (first..).zip(inputs) {
+        fs::write(folder.join(seed.to_string()), input).unwrap();
+    }
+    folder
+}
