@@ -7,6 +7,7 @@ mod every_route;
 mod grpc_messages;
 mod grpc_tuning;
 mod hostile_workers;
+mod kills;
 mod loads;
 mod memory;
 mod models_apart;

@@ -1,5 +1,4 @@
-//! The loop of all fuzzers: inputs made from seeds, a server that is looked at in between, and a
-//! report of what failed.
+//! The loop of all fuzzers: inputs made from seeds, a server that is looked at in between, a report.
 
 use std::{
     env, fs,
@@ -9,65 +8,21 @@ use std::{
 };
 
 use super::mutate::{Corpus, Random};
-use crate::support::{Repository, Server, eventually, process, until};
+use crate::support::{Repository, Server, subject::Subject};
 
 /// A server is looked at after so many inputs.
 const BATCH: usize = 64;
-/// Resident memory may grow by so much, in MiB: the budget of requests, and what an allocator keeps.
-const MAX_GROWTH_MIB: u64 = 300;
-/// Descriptors that may be open beside those of the start: connections that end, files in use.
-const MAX_MORE_DESCRIPTORS: usize = 64;
-
 /// Small limits, so that they are met.
-pub(super) const LIMITS: &[&str] = &[
+const LIMITS: &[&str] = &[
     "--max-inflight-bytes=67108864",
     "--http-max-input-size=1048576",
     "--stalled-connection-secs=2",
     "--exit-on-error=false",
 ];
 
-/// A server under attack, with what it was before.
-pub(super) struct Subject {
-    pub(super) server: Server,
-    /// Sends a sound request and looks at its answer.
-    works: fn(&Server),
-    resident_mib: u64,
-    descriptors: usize,
-}
-
-impl Subject {
-    /// Serves with `LIMITS` and more flags.
-    pub(super) fn new(repository: Repository, flags: &[&str], works: fn(&Server)) -> Subject {
-        let server = Server::with(repository, &[LIMITS, flags].concat());
-        works(&server);
-        let (resident_mib, descriptors) = (process::resident_mib(server.pid), descriptors(&server));
-        Subject { server, works, resident_mib, descriptors }
-    }
-
-    /// It lives, answers as it should, and holds nothing of what it was sent.
-    fn is_sound(&self) {
-        let server = &self.server;
-        (self.works)(server);
-        assert_eq!(server.http.get("/v2/health/live").status, 200);
-        assert_eq!(server.has_logged("panicked at"), None);
-        for kind in ["received", "tensors", "responses", "other"] {
-            until(&format!("bytes of kind {kind} to be given back"), || {
-                server.metric("troupe_inflight_bytes", &[kind]) == Some(0.0)
-            });
-        }
-        until("descriptors to be closed", || {
-            descriptors(server) <= self.descriptors + MAX_MORE_DESCRIPTORS
-        });
-        let (before, now) = (self.resident_mib, process::resident_mib(server.pid));
-        assert!(now <= before + MAX_GROWTH_MIB, "{before} MiB have become {now} MiB");
-    }
-}
-
-fn descriptors(server: &Server) -> usize {
-    // It may be changed while it is read.
-    eventually("the list of descriptors", || {
-        fs::read_dir(format!("/proc/{}/fd", server.pid)).ok().map(Iterator::count)
-    })
+/// A server with these limits, and more flags.
+pub(super) fn attacked(repository: Repository, flags: &[&str], works: fn(&Server)) -> Subject {
+    Subject::new(repository, &[LIMITS, flags].concat(), works)
 }
 
 /// Gives mutated inputs to a function that reads them; a panic is a failure.

@@ -6,14 +6,17 @@ use std::io::Write;
 use prost::Message;
 
 use super::{
-    attempts::{Subject, fuzz_server},
+    attempts::fuzz_server,
     grpc_messages::{call, sound, subject},
     mutate::Random,
     transfers::{bomb, deflated, gzipped},
 };
-use crate::support::http2::{
-    ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PADDED, PING, RST_STREAM,
-    SETTINGS, field, frame, head,
+use crate::support::{
+    http2::{
+        ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, PADDED, PING, RST_STREAM,
+        SETTINGS, field, frame, head,
+    },
+    subject::Subject,
 };
 
 /// What is known of a call while it is made.

@@ -17,7 +17,7 @@ use troupe_proto::inference::{
 };
 
 use super::{
-    attempts::{Subject, fuzz_server},
+    attempts::{attacked, fuzz_server},
     mutate::Random,
     wire::with_mistakes,
 };
@@ -25,6 +25,7 @@ use crate::support::{
     Repository, Server,
     grpc::{Grpc, floats, floats_of},
     models::native,
+    subject::Subject,
 };
 
 pub(super) fn subject() -> Subject {
@@ -32,7 +33,7 @@ pub(super) fn subject() -> Subject {
         ("m", native("identity", "x:FP32[-1] -> y:FP32[-1]")),
         ("s", native("identity", "x:BYTES[-1] -> y:BYTES[-1]")),
     ];
-    Subject::new(Repository::of(models), &[], |server: &Server| {
+    attacked(Repository::of(models), &[], |server: &Server| {
         let answer = Grpc::connect(server.grpc).infer(sound()).unwrap();
         assert_eq!(floats_of(&answer.raw_output_contents[0]), [1.0, 2.5]);
     })

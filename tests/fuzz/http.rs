@@ -1,17 +1,17 @@
 //! Bodies of requests over HTTP: JSON, JSON with binary tensors, and other endpoints that read JSON.
 
 use super::{
-    attempts::{Subject, fuzz_server},
+    attempts::{attacked, fuzz_server},
     mutate::Corpus,
 };
-use crate::support::{Repository, Server, models::native};
+use crate::support::{Repository, Server, models::native, subject::Subject};
 
 fn subject() -> Subject {
     let models = [
         ("m", native("identity", "x:FP32[-1] -> y:FP32[-1]")),
         ("s", native("identity", "x:BYTES[-1] -> y:BYTES[-1]")),
     ];
-    Subject::new(Repository::of(models), &[], |server| {
+    attacked(Repository::of(models), &[], |server| {
         let request = str::from_utf8(STRINGS).unwrap();
         assert_eq!(server.http.infer("s", request).output("y"), serde_json::json!(["a", "ä"]));
     })

@@ -11,7 +11,7 @@ use troupe_proto::inference::{
 };
 
 use super::{
-    attempts::{Subject, fuzz_server},
+    attempts::{attacked, fuzz_server},
     mutate::Random,
 };
 use crate::support::{
@@ -209,7 +209,7 @@ fn shared_memory_may_be_called_in_any_order() {
         ("strings", native("identity", "x:BYTES[-1] -> y:BYTES[-1]")),
         ("python", execute(bytes, same)),
     ];
-    let subject = Subject::new(Repository::of(models), &["--allow-client-shm=true"], works);
+    let subject = attacked(Repository::of(models), &["--allow-client-shm=true"], works);
     let server = &subject.server;
     let mut client = Grpc::connect(server.grpc);
     fuzz_server("shared memory", &subject, |random| {

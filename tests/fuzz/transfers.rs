@@ -12,10 +12,10 @@ use flate2::{
 };
 
 use super::{
-    attempts::{Subject, fuzz_server},
+    attempts::{attacked, fuzz_server},
     mutate::{Corpus, Random},
 };
-use crate::support::{Http, Repository, Server, http::floats, models::native};
+use crate::support::{Http, Repository, Server, http::floats, models::native, subject::Subject};
 
 const JSON: &[u8] = br#"{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2.5]}],
 "parameters":{"binary_data_output":true}}"#;
@@ -219,7 +219,7 @@ fn exchange(http: Http, pieces: &[&[u8]], is_sound: bool) -> Vec<u8> {
 
 fn subject() -> Subject {
     let models = [("m", native("identity", "x:FP32[-1] -> y:FP32[-1]"))];
-    Subject::new(Repository::of(models), &[], |server: &Server| {
+    attacked(Repository::of(models), &[], |server: &Server| {
         let answer = server.infer("m", &floats(&[("x", &[1.0, 2.5])]));
         assert_eq!(answer.numbers("y"), [1.0, 2.5]);
     })

@@ -4,7 +4,7 @@
 use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use super::{
-    attempts::{Subject, fuzz_server},
+    attempts::{attacked, fuzz_server},
     mutate::{Corpus, Random},
 };
 use crate::{
@@ -262,7 +262,7 @@ fn workers_that_send_anything_fail_their_own_requests_only() {
         ("decoupled", decoupled(python(SIGNATURE, &once))),
         ("other", native("identity", "x:FP32[-1] -> y:FP32[-1]")),
     ];
-    let subject = Subject::new(Repository::of(models), &[], works);
+    let subject = attacked(Repository::of(models), &[], works);
     let frames = corpus();
     let frames: Vec<&[u8]> = frames.iter().map(|it| &**it).collect();
     let corpus = Corpus { inputs: &frames, tokens: TOKENS };

@@ -14,6 +14,7 @@ pub(crate) mod regions;
 pub(crate) mod repository;
 pub(crate) mod script;
 pub(crate) mod server;
+pub(crate) mod subject;
 pub(crate) mod venv;
 
 use std::{
