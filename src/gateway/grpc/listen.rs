@@ -61,6 +61,15 @@ enum AcceptedSocket {
     Unix(unix::net::UnixStream),
 }
 
+impl AsFd for AcceptedSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            AcceptedSocket::Tcp(socket) => socket.as_fd(),
+            AcceptedSocket::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
 /// A thread that serves connections, as the one that accepts sees it.
 pub(super) struct Target {
     sender: mpsc::UnboundedSender<Accepted>,
@@ -106,9 +115,6 @@ impl Listener {
             };
             // One that is not admitted is closed by being dropped.
             let Some(guard) = connections.admit(socket.as_fd()) else { continue };
-            let Ok(socket) = socket.detach() else {
-                continue;
-            };
             next = fewest(&targets, next);
             if let Some(target) = targets.get(next) {
                 let of_thread = target.connections.clone();
@@ -141,40 +147,16 @@ impl Acceptor {
         })
     }
 
-    async fn accept(&self) -> io::Result<NewSocket> {
+    /// The next connection, for another thread.
+    async fn accept(&self) -> io::Result<AcceptedSocket> {
         Ok(match self {
-            Acceptor::Tcp(listener) => NewSocket::Tcp(listener.accept().await?.0),
-            Acceptor::Unix(listener) => NewSocket::Unix(listener.accept().await?.0),
+            Acceptor::Tcp(it) => AcceptedSocket::Tcp(it.accept().await?.0.into_std()?),
+            Acceptor::Unix(it) => AcceptedSocket::Unix(it.accept().await?.0.into_std()?),
         })
     }
 }
 
-/// The socket of a connection on the thread that has accepted it.
-enum NewSocket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl NewSocket {
-    /// To be used on another thread.
-    fn detach(self) -> io::Result<AcceptedSocket> {
-        Ok(match self {
-            NewSocket::Tcp(socket) => AcceptedSocket::Tcp(socket.into_std()?),
-            NewSocket::Unix(socket) => AcceptedSocket::Unix(socket.into_std()?),
-        })
-    }
-}
-
-impl AsFd for NewSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            NewSocket::Tcp(socket) => socket.as_fd(),
-            NewSocket::Unix(socket) => socket.as_fd(),
-        }
-    }
-}
-
-async fn accept(listener: &Acceptor, warned_at: &mut Option<Instant>) -> NewSocket {
+async fn accept(listener: &Acceptor, warned_at: &mut Option<Instant>) -> AcceptedSocket {
     loop {
         match listener.accept().await {
             Ok(socket) => return socket,
