@@ -4,6 +4,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use troupe_base::{
     budget::{Charge, Kind},
@@ -15,6 +16,32 @@ pub(crate) const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
 /// As much is inflated before it is counted.
 const INFLATED_AT_ONCE_BYTES: u64 = 256 << 10;
 
+/// How bytes are coded, as clients name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Identity,
+    Gzip,
+    Deflate,
+}
+
+impl Coding {
+    /// As headers spell it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Coding::Identity => "identity",
+            Coding::Gzip => "gzip",
+            Coding::Deflate => "deflate",
+        }
+    }
+
+    /// What a header names.
+    pub(crate) fn parse(name: &str) -> Option<Coding> {
+        [Coding::Identity, Coding::Gzip, Coding::Deflate]
+            .into_iter()
+            .find(|it| it.as_str().eq_ignore_ascii_case(name))
+    }
+}
+
 /// Why something was not inflated.
 pub(crate) enum InflateError {
     /// It is not what its coding says.
@@ -25,12 +52,22 @@ pub(crate) enum InflateError {
     Exhausted(Error),
 }
 
-/// All that `from` yields, at most `limit` bytes, which `charge` counts as long as any are in use.
+/// `data` as it was before it was coded: at most `limit` bytes, which `charge` counts as long as any
+/// are in use.
 pub(crate) fn inflate(
-    mut from: impl Read,
+    coding: Coding,
+    data: Bytes,
     limit: usize,
     charge: &Charge,
 ) -> Result<Bytes, InflateError> {
+    match coding {
+        Coding::Identity => Ok(data),
+        Coding::Gzip => read_all(MultiGzDecoder::new(&data[..]), limit, charge),
+        Coding::Deflate => read_all(ZlibDecoder::new(&data[..]), limit, charge),
+    }
+}
+
+fn read_all(mut from: impl Read, limit: usize, charge: &Charge) -> Result<Bytes, InflateError> {
     let mut hold = charge.hold(Kind::Received);
     let mut inflated = Vec::new();
     loop {

@@ -17,6 +17,7 @@ use rustix::{
 };
 
 use crate::tls::Tls;
+use troupe_options::UNIX_SOCKET;
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -53,7 +54,7 @@ impl fmt::Display for ListenAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ListenAddress::Tcp(address) => address.fmt(formatter),
-            ListenAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            ListenAddress::Unix(path) => write!(formatter, "{UNIX_SOCKET}{}", path.display()),
         }
     }
 }

@@ -8,14 +8,11 @@ use tonic::{
     transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use troupe_options::ConnectionArguments;
+use troupe_options::{ConnectionArguments, UNIX_SOCKET};
 use troupe_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 
 /// A server that does not take the connection in this time counts as absent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What the address of a Unix socket begins with.
-const UNIX_SOCKET: &str = "unix:";
 
 /// What may be on its way to us unread, and in one frame: large tensors in few parts.
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     owner::Owner,
@@ -199,30 +199,14 @@ impl SegmentPool {
 
     /// Frees so many bytes of what nobody uses, if there are so many: requests need them.
     fn free_idle(&self, bytes: usize) {
-        let mut idle = self.idle.lock();
+        let idle = self.idle.lock();
         let left = idle.bytes.saturating_sub(bytes);
-        let mut freed = Vec::new();
-        while left < idle.bytes
-            && let Some(segment) = idle.take_oldest(Duration::ZERO)
-        {
-            freed.push(segment);
-        }
-        drop(idle);
-        drop(freed);
+        free_down_to(left, Duration::ZERO, idle);
     }
 
     /// Frees segments nobody has used for `age`, but for what is always kept.
     pub fn trim(&self, age: Duration) {
-        let mut idle = self.idle.lock();
-        let mut freed = Vec::new();
-        while self.sizes.kept < idle.bytes
-            && let Some(segment) = idle.take_oldest(age)
-        {
-            freed.push(segment);
-        }
-        // Freed without the lock: unmapping takes time.
-        drop(idle);
-        drop(freed);
+        free_down_to(self.sizes.kept, age, self.idle.lock());
     }
 }
 
@@ -232,15 +216,21 @@ impl Home for SegmentPool {
         segment.set_idle(Some(self.server.keep(Kind::Segments, segment.size())));
         let mut idle = self.idle.lock();
         idle.put(owner, segment);
-        let mut freed = Vec::new();
-        while self.limit < idle.bytes
-            && let Some(segment) = idle.take_oldest(Duration::ZERO)
-        {
-            freed.push(segment);
-        }
-        drop(idle);
-        drop(freed);
+        free_down_to(self.limit, Duration::ZERO, idle);
     }
+}
+
+/// Frees what nobody has used for `age`, the oldest first, until so many bytes are left.
+fn free_down_to(left: usize, age: Duration, mut idle: MutexGuard<'_, IdleSegments>) {
+    let mut freed = Vec::new();
+    while left < idle.bytes
+        && let Some(segment) = idle.take_oldest(age)
+    {
+        freed.push(segment);
+    }
+    // Freed without the lock: unmapping takes time.
+    drop(idle);
+    drop(freed);
 }
 
 impl SegmentSizes {

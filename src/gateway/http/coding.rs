@@ -1,12 +1,11 @@
 //! Content codings: inflating requests up to a limit, compressing answers for those who ask.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use actix_web::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap};
 use bytes::Bytes;
 use flate2::{
     Compression,
-    read::{MultiGzDecoder, ZlibDecoder},
     write::{GzEncoder, ZlibEncoder},
 };
 
@@ -14,39 +13,12 @@ use super::{
     limits::{SizeLimit, off_thread},
     refusal::Refusal,
 };
+pub(super) use crate::inflate::Coding;
 use crate::{
     inference::MAX_BYTES_ON_THREAD,
     inflate::{self, InflateError, MAX_INFLATED_HERE_BYTES},
 };
-use troupe_base::{
-    budget::Charge,
-    error::{Error, Result},
-};
-
-/// How a body is coded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
-    Identity,
-    Gzip,
-    Deflate,
-}
-
-impl Coding {
-    /// As headers spell it.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Coding::Identity => "identity",
-            Coding::Gzip => "gzip",
-            Coding::Deflate => "deflate",
-        }
-    }
-
-    fn parse(name: &str) -> Option<Coding> {
-        [Coding::Identity, Coding::Gzip, Coding::Deflate]
-            .into_iter()
-            .find(|it| it.as_str().eq_ignore_ascii_case(name))
-    }
-}
+use troupe_base::{budget::Charge, error::Error};
 
 /// How the request's body is coded.
 pub(super) fn of_request(headers: &HeaderMap) -> Result<Coding, Refusal> {
@@ -81,22 +53,20 @@ pub(super) async fn inflate(
     let coding = of_request(headers)?;
     let effort = if body.len() <= MAX_INFLATED_HERE_BYTES { 0 } else { MAX_BYTES_ON_THREAD + 1 };
     let charge = charge.clone();
-    let work = move || match coding {
-        Coding::Identity => Ok(body),
-        Coding::Gzip => read_all(MultiGzDecoder::new(&body[..]), limit, &charge),
-        Coding::Deflate => read_all(ZlibDecoder::new(&body[..]), limit, &charge),
+    let work = move || {
+        inflate::inflate(coding, body, limit.bytes(), &charge).map_err(|it| wrong(it, limit))
     };
     Ok(off_thread(effort, work).await?)
 }
 
-fn read_all(from: impl Read, limit: SizeLimit, charge: &Charge) -> Result<Bytes> {
-    inflate::inflate(from, limit.bytes(), charge).map_err(|error| match error {
+fn wrong(error: InflateError, limit: SizeLimit) -> Error {
+    match error {
         InflateError::Invalid(error) => {
             Error::invalid(format!("failed to decompress the request body: {error}"))
         }
         InflateError::TooLarge(size) => limit.too_large(size),
         InflateError::Exhausted(error) => error,
-    })
+    }
 }
 
 /// All parts, one after the other, compressed; `None` if that fails.

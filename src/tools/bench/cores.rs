@@ -8,6 +8,8 @@ use std::{
     time::Instant,
 };
 
+use troupe_options::UNIX_SOCKET;
+
 /// Where CPU time is read.
 pub(super) struct Cores {
     /// How many this process may use.
@@ -75,7 +77,7 @@ impl CpuReading {
 
 /// The process that listens at an address of this machine.
 fn listener(address: &str) -> Option<(u32, String)> {
-    let sockets = match address.strip_prefix("unix:") {
+    let sockets = match address.strip_prefix(UNIX_SOCKET) {
         Some(path) => listening_at(&fs::read_to_string("/proc/net/unix").ok()?, path),
         None => {
             let addresses: Vec<SocketAddr> = address.to_socket_addrs().ok()?.collect();

@@ -18,10 +18,10 @@ use tonic::{
 
 use super::{
     arriving::{Arriving, Pauses},
-    inflate::{self, MessageCoding},
+    inflate,
     walk::{self, Schema},
 };
-use crate::{connections::Connection, grpc::refusal::refuse};
+use crate::{connections::Connection, grpc::refusal::refuse, inflate::Coding};
 use troupe_base::{
     budget::{Charge, Hold, Kind},
     error::Result as BaseResult,
@@ -61,7 +61,7 @@ pub(crate) fn open_charge(connection: Option<&Arc<Connection>>) -> BaseResult<Ch
 }
 
 /// What messages are compressed with. Whoever decodes them sees them inflated, so the header goes.
-fn coding_of(headers: &mut HeaderMap) -> Result<MessageCoding, Status> {
+fn coding_of(headers: &mut HeaderMap) -> Result<Coding, Status> {
     let coding = inflate::coding_of(headers)?;
     headers.remove("grpc-encoding");
     Ok(coding)
@@ -69,7 +69,7 @@ fn coding_of(headers: &mut HeaderMap) -> Result<MessageCoding, Status> {
 
 struct GuardedMessages {
     arriving: Arriving,
-    coding: MessageCoding,
+    coding: Coding,
     limit: usize,
     schema: &'static Schema,
     charge: Charge,

@@ -11,13 +11,14 @@ use super::{
     arriving::{Arriving, Header, is_early_enough, malformed},
     fields::{MapEntry, Text},
     guarded::open_charge,
-    inflate::{self, MessageCoding},
+    inflate,
     wire::{self, BAD_TYPE, TRUNCATED, WireType},
 };
 use crate::{
     ServerState,
     connections::Connection,
     grpc::refusal::refuse,
+    inflate::Coding,
     request_limits::{MAX_LIST_ITEMS, MIN_SHARED_BYTES},
 };
 use troupe_base::{
@@ -143,7 +144,7 @@ pub(crate) struct InferMessages<P> {
     /// Counts the call, and its request if it is the only one.
     pub(crate) charge: Charge,
     pub(crate) arriving: Arriving,
-    pub(crate) coding: MessageCoding,
+    pub(crate) coding: Coding,
     /// Most bytes of a message, also once inflated.
     pub(crate) limit: usize,
 }

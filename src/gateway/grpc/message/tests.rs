@@ -14,10 +14,10 @@ use prost::Message;
 use tonic::{Code, Status, body::Body};
 
 use super::{
-    inflate::MessageCoding,
     request::{InferMessage, InferMessages, TensorPlace},
     *,
 };
+use crate::inflate::Coding;
 use troupe_base::{
     budget::Charge,
     error::Error,
@@ -69,7 +69,7 @@ fn of_chunks(chunks: VecDeque<Bytes>) -> InferMessages<Place> {
         connection: None,
         charge: Charge::default(),
         arriving: Arriving::new(Body::new(Chunks(chunks)), Pauses::of_one(Duration::ZERO)),
-        coding: MessageCoding::Gzip,
+        coding: Coding::Gzip,
         limit: LIMIT,
     }
 }
