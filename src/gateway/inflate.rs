@@ -75,6 +75,7 @@ fn read_all(mut from: impl Read, limit: usize, charge: &Charge) -> Result<Bytes,
         let mut part = from.by_ref().take(most.min(INFLATED_AT_ONCE_BYTES));
         let more = part.read_to_end(&mut inflated).map_err(InflateError::Invalid)?;
         if limit < inflated.len() {
+            charge.count_refused_size();
             return Err(InflateError::TooLarge(inflated.len()));
         }
         if more == 0 {

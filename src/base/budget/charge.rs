@@ -148,6 +148,13 @@ impl Charge {
         Ok(())
     }
 
+    /// The request is refused because it is larger than any may be.
+    pub fn count_refused_size(&self) {
+        if let Some(charged) = &self.0 {
+            charged.account.budget.count_refusal(Reason::Size);
+        }
+    }
+
     /// Nothing yet: bytes that are to come, as `Hold::grow` counts them.
     pub fn hold(&self, kind: Kind) -> Hold {
         Hold { charge: self.clone(), kind, bytes: 0, counted: 0 }

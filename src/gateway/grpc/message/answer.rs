@@ -20,7 +20,10 @@ use tonic::{
     },
 };
 
-use super::compress::compress;
+use super::{
+    compress::compress,
+    prefix::{PREFIX_BYTES, Prefix},
+};
 use crate::inference::Sending;
 use troupe_base::budget::{Charge, Kind};
 use troupe_proto::inference::{ModelInferResponse, ModelStreamInferResponse};
@@ -141,9 +144,8 @@ impl Parts {
                  {MAX_MESSAGE_BYTES} bytes"
             )));
         }
-        self.open.reserve(5 + length - size.large);
-        self.open.put_u8(0);
-        self.open.put_u32(length as u32);
+        self.open.reserve(PREFIX_BYTES + length - size.large);
+        self.open.put_slice(&Prefix { is_compressed: false, length }.bytes());
         Ok(())
     }
 

@@ -12,12 +12,12 @@ use http_body::{Body as _, Frame};
 use tokio::time::sleep;
 use tonic::{Code, Status, body::Body};
 
-use super::wire::{self, Malformed, TRUNCATED};
+use super::{
+    prefix::{PREFIX_BYTES, Prefix},
+    wire::{self, Malformed, TRUNCATED},
+};
 use crate::{grpc::refusal::refuse, request_limits::MIN_ARRIVED_PART};
-use troupe_base::budget::Hold;
-
-/// Bytes before each message: a flag and the length.
-const HEADER_BYTES: usize = 5;
+use troupe_base::budget::{Charge, Hold};
 
 /// A row of bytes announced as at most this long is given its memory at once, a longer
 /// one once `MIN_ARRIVED_PART` of it has come.
@@ -51,13 +51,6 @@ pub(crate) struct Arriving {
     chunk: Bytes,
     /// How many bytes were taken.
     taken: usize,
-}
-
-/// What stands before a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) is_compressed: bool,
-    pub(super) length: usize,
 }
 
 impl Arriving {
@@ -108,33 +101,29 @@ impl Arriving {
         Ok(true)
     }
 
-    /// The header of the next message; `None` after the last one.
-    pub(super) async fn header(&mut self, limit: usize) -> Result<Option<Header>, Status> {
+    /// The prefix of the next message; `None` after the last one. `charge` counts a message that is
+    /// refused because it is larger than `limit`.
+    pub(super) async fn prefix(
+        &mut self,
+        limit: usize,
+        charge: &Charge,
+    ) -> Result<Option<Prefix>, Status> {
         if !self.wait(self.pauses.between_messages).await? {
             return Ok(None);
         }
-        let mut header = [0; HEADER_BYTES];
-        for byte in &mut header {
+        let mut bytes = [0; PREFIX_BYTES];
+        for byte in &mut bytes {
             *byte = self.byte().await?;
         }
-        let [flag, length @ ..] = header;
-        let is_compressed = match flag {
-            0 => false,
-            1 => true,
-            _ => {
-                return Err(Status::internal(format!(
-                    "protocol error: received message with invalid compression flag: {flag} (valid \
-                     flags are 0 and 1), while sending request"
-                )));
-            }
-        };
-        let length = u32::from_be_bytes(length) as usize;
+        let prefix = Prefix::read(bytes)?;
+        let length = prefix.length;
         if limit < length {
+            charge.count_refused_size();
             return Err(Status::resource_exhausted(format!(
                 "SERVER: Received message larger than max ({length} vs. {limit})"
             )));
         }
-        Ok(Some(Header { is_compressed, length }))
+        Ok(Some(prefix))
     }
 
     async fn byte(&mut self) -> Result<u8, Status> {
@@ -264,8 +253,8 @@ mod tests {
     async fn read_all(sent: &[u8], pauses: Pauses) -> Result<(), Status> {
         let left = Left((!sent.is_empty()).then(|| Bytes::copy_from_slice(sent)));
         let mut arriving = Arriving::new(Body::new(left), pauses);
-        while let Some(header) = arriving.header(100).await? {
-            arriving.skip(header.length).await?;
+        while let Some(prefix) = arriving.prefix(100, &Charge::default()).await? {
+            arriving.skip(prefix.length).await?;
         }
         Ok(())
     }

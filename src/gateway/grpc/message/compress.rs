@@ -10,12 +10,11 @@ use tonic::{
     codegen::http::{HeaderMap, Request, header::HeaderName},
 };
 
+use super::prefix::{PREFIX_BYTES, Prefix};
 use troupe_base::budget::{Charge, Kind};
 use troupe_options::GrpcCompression;
 
 const ACCEPTED: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-/// The flag and the length before a message.
-const PREFIX_BYTES: usize = 5;
 /// Less is compressed in less time than another thread takes to begin.
 const MAX_COMPRESSED_HERE_BYTES: usize = 4 << 10;
 
@@ -67,9 +66,8 @@ fn compress_here(parts: &[Bytes], level: Compression) -> io::Result<Vec<u8>> {
         encoder.write_all(&part[skipped..])?;
     }
     let mut written = encoder.finish()?;
-    let length = u32::try_from(written.len() - PREFIX_BYTES).map_err(io::Error::other)?;
-    written[0] = 1;
-    written[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    let prefix = Prefix { is_compressed: true, length: written.len() - PREFIX_BYTES };
+    written[..PREFIX_BYTES].copy_from_slice(&prefix.bytes());
     Ok(written)
 }
 

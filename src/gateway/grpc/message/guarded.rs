@@ -19,6 +19,7 @@ use tonic::{
 use super::{
     arriving::{Arriving, Pauses},
     inflate,
+    prefix::Prefix,
     walk::{self, Schema},
 };
 use crate::{connections::Connection, grpc::refusal::refuse, inflate::Coding};
@@ -79,10 +80,12 @@ struct GuardedMessages {
 
 impl GuardedMessages {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(header) = self.arriving.header(self.limit).await? else { return Ok(None) };
+        let Some(prefix) = self.arriving.prefix(self.limit, &self.charge).await? else {
+            return Ok(None);
+        };
         self.hold = self.charge.hold(Kind::Received);
-        let mut message = self.arriving.take(header.length, &mut self.hold).await?;
-        if header.is_compressed {
+        let mut message = self.arriving.take(prefix.length, &mut self.hold).await?;
+        if prefix.is_compressed {
             message = inflate::inflate(self.coding, message, self.limit, &self.charge).await?;
         }
         walk::check(&message, self.schema).map_err(refuse)?;
@@ -112,10 +115,9 @@ impl http_body::Body for GuardedBody {
                 Ok(message) => message,
                 Err(status) => return Some(Err(status)),
             };
-            // No limit is above what 32 bits can say.
-            let [a, b, c, d] = (message.len() as u32).to_be_bytes();
+            let prefix = Prefix { is_compressed: false, length: message.len() }.bytes();
             ready.push_back(message);
-            Some(Ok(Frame::data(Bytes::copy_from_slice(&[0, a, b, c, d]))))
+            Some(Ok(Frame::data(Bytes::copy_from_slice(&prefix))))
         })
     }
 }

@@ -7,6 +7,7 @@ mod compress;
 mod fields;
 mod guarded;
 mod inflate;
+mod prefix;
 mod request;
 mod walk;
 mod wire;

@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 use tonic::{Code, Status};
 
 use super::{
-    arriving::{Arriving, Header, is_early_enough, malformed},
+    arriving::{Arriving, is_early_enough, malformed},
     fields::{MapEntry, Text},
     guarded::open_charge,
     inflate,
+    prefix::Prefix,
     wire::{self, BAD_TYPE, TRUNCATED, WireType},
 };
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
     request_limits::{MAX_LIST_ITEMS, MIN_SHARED_BYTES},
 };
 use troupe_base::{
-    budget::{Charge, Hold, Kind, Reason},
+    budget::{Charge, Hold, Kind},
     error::{Error, Result},
     model::parse_version,
     tensor::{DataType, Lease, OwnedPool, Shape, Tensor},
@@ -79,14 +80,14 @@ impl InferMessage {
 
 impl InferMessage {
     /// The same without what takes memory, if that is why it was not read to its end.
-    fn left_out(self, header: Header, status: Status) -> Result<InferMessage, Status> {
+    fn left_out(self, prefix: Prefix, status: Status) -> Result<InferMessage, Status> {
         if status.code() != Code::ResourceExhausted {
             return Err(status);
         }
         let InferMessage { model_name, model_version, id, .. } = self;
         let refusal = Some(Error::exhausted(status.message()));
         let named = InferMessage { model_name, model_version, id, ..InferMessage::default() };
-        Ok(InferMessage { size: header.length, refusal, ..named })
+        Ok(InferMessage { size: prefix.length, refusal, ..named })
     }
 }
 
@@ -116,9 +117,6 @@ pub(crate) trait TensorPlace {
     /// Where large ones go that worker processes read; `None`: anywhere. RESOURCE_EXHAUSTED if the
     /// model has no room for any.
     fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<OwnedPool>>;
-
-    /// A message was refused because it is larger than any may be.
-    fn refused_size(&self);
 }
 
 impl TensorPlace for Arc<ServerState> {
@@ -129,10 +127,6 @@ impl TensorPlace for Arc<ServerState> {
         model.check_room()?;
         let (pool, owner) = (&self.settings.segments, model.owner);
         Ok(model.shares_memory.then(|| OwnedPool { pool: pool.clone(), owner }))
-    }
-
-    fn refused_size(&self) {
-        self.settings.budget.count_refusal(Reason::Size);
     }
 }
 
@@ -153,10 +147,10 @@ impl<P: TensorPlace> InferMessages<P> {
     /// The only request of a call. One that there is no room for is left out, but for its names.
     pub(crate) async fn only(mut self) -> Result<InferMessage, Status> {
         let missing = || Status::internal("Missing request message.");
-        let header = self.header().await?.ok_or_else(missing)?;
+        let prefix = self.prefix().await?.ok_or_else(missing)?;
         let mut message = InferMessage { charge: self.charge.clone(), ..Default::default() };
-        if let Err(status) = self.read(&mut message, header).await {
-            return message.left_out(header, status);
+        if let Err(status) = self.read(&mut message, prefix).await {
+            return message.left_out(prefix, status);
         }
         let mut ignored = 0;
         while self.arriving.more().await? {
@@ -171,41 +165,36 @@ impl<P: TensorPlace> InferMessages<P> {
     /// The next request; `None` after the last one. One that there is no room for is left out, but
     /// for its names: others may follow.
     pub(crate) async fn next(&mut self) -> Result<Option<InferMessage>, Status> {
-        let Some(header) = self.header().await? else { return Ok(None) };
+        let Some(prefix) = self.prefix().await? else { return Ok(None) };
         let start = self.arriving.taken();
         let mut message = InferMessage::default();
         let read = match open_charge(self.connection.as_ref()) {
             Ok(charge) => {
                 message.charge = charge;
-                self.read(&mut message, header).await
+                self.read(&mut message, prefix).await
             }
             Err(error) => Err(refuse(error)),
         };
         if let Err(status) = read {
-            message = message.left_out(header, status)?;
-            self.arriving.skip(start + header.length - self.arriving.taken()).await?;
+            message = message.left_out(prefix, status)?;
+            self.arriving.skip(start + prefix.length - self.arriving.taken()).await?;
         }
         Ok(Some(message))
     }
 
-    async fn header(&mut self) -> Result<Option<Header>, Status> {
-        let header = self.arriving.header(self.limit).await;
-        header.inspect_err(|status| {
-            if status.code() == Code::ResourceExhausted {
-                self.place.refused_size();
-            }
-        })
+    async fn prefix(&mut self) -> Result<Option<Prefix>, Status> {
+        self.arriving.prefix(self.limit, &self.charge).await
     }
 
-    async fn read(&mut self, message: &mut InferMessage, header: Header) -> Result<(), Status> {
+    async fn read(&mut self, message: &mut InferMessage, prefix: Prefix) -> Result<(), Status> {
         let arriving = &mut self.arriving;
-        if !header.is_compressed {
+        if !prefix.is_compressed {
             let reader = FieldReader { place: &self.place, arriving, is_counted: false, message };
-            return reader.read(header.length).await;
+            return reader.read(prefix.length).await;
         }
         let charge = &message.charge;
         let mut hold = charge.hold(Kind::Received);
-        let compressed = arriving.take(header.length, &mut hold).await?;
+        let compressed = arriving.take(prefix.length, &mut hold).await?;
         let inflated = inflate::inflate(self.coding, compressed, self.limit, charge).await?;
         let length = inflated.len();
         let arriving = &mut Arriving::whole(inflated);

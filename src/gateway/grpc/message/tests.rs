@@ -54,8 +54,6 @@ impl TensorPlace for Place {
         Ok((model_name == "shared")
             .then(|| OwnedPool { pool: self.0.clone(), owner: Owner::default() }))
     }
-
-    fn refused_size(&self) {}
 }
 
 fn messages(sent: &[u8], chunk: usize) -> InferMessages<Place> {
