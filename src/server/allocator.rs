@@ -6,7 +6,7 @@ use std::{fs, sync::Arc, time::Duration};
 use actix_rt::ArbiterHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use troupe_base::budget::ByteBudget;
+use troupe_base::budget::{ByteBudget, Kind};
 
 /// Between two looks.
 const TICK: Duration = Duration::from_secs(2);
@@ -26,9 +26,10 @@ pub(super) fn watch(threads: &[ArbiterHandle], budget: &Arc<ByteBudget>) {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut memory = Watched { least: resident_bytes(), ticks: 0, last: 0 };
             while let Some(budget) = budget.upgrade() {
-                if memory.is_due(resident_bytes(), budget.in_use()) {
+                let (in_use, idle) = (budget.in_use(), budget.in_use_by(Kind::Segments));
+                if memory.is_due(resident_bytes(), in_use, idle) {
                     collect();
-                    memory.least = resident_bytes();
+                    memory.least = resident_bytes().saturating_sub(in_use);
                 }
                 drop(budget);
                 ticks.tick().await;
@@ -39,7 +40,7 @@ pub(super) fn watch(threads: &[ArbiterHandle], budget: &Arc<ByteBudget>) {
 
 /// What one thread knows of the process's memory.
 struct Watched {
-    /// Resident bytes after the last collection.
+    /// Resident bytes after the last collection, without what requests held then.
     least: usize,
     /// Since then.
     ticks: u32,
@@ -49,9 +50,11 @@ struct Watched {
 
 impl Watched {
     /// Is there much that nobody uses, and is nobody about to use it?
-    fn is_due(&mut self, resident: usize, in_use: usize) -> bool {
+    ///
+    /// The budget has `in_use` bytes, of them `idle` that no request holds.
+    fn is_due(&mut self, resident: usize, in_use: usize, idle: usize) -> bool {
         self.ticks += 1;
-        let is_quiet = resident <= self.last && in_use < MIN_SURPLUS_BYTES;
+        let is_quiet = resident <= self.last && in_use.saturating_sub(idle) < MIN_SURPLUS_BYTES;
         self.last = resident;
         let surplus = resident.saturating_sub(self.least).saturating_sub(in_use);
         let is_due = MIN_SURPLUS_BYTES < surplus && (is_quiet || BUSY_TICKS <= self.ticks);
@@ -69,14 +72,11 @@ fn collect() {
     unsafe { libmimalloc_sys::mi_collect(true) }
 }
 
-/// The process's resident memory, shared memory not included; 0 if the system does not say.
+/// The process's resident memory, with the shared memory that the budget counts too; 0 if the system
+/// does not say.
 fn resident_bytes() -> usize {
-    let pages = fs::read_to_string("/proc/self/statm").ok().and_then(|text| {
-        let mut fields = text.split(' ').skip(1);
-        let (all, shared): (usize, usize) =
-            (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        all.checked_sub(shared)
-    });
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|it| it.parse::<usize>().ok());
     pages.unwrap_or(0) * PAGE_BYTES
 }
 
@@ -89,17 +89,21 @@ mod tests {
     #[test]
     fn memory_is_collected_soon_when_it_is_quiet_and_seldom_when_it_is_not() {
         let mut memory = Watched { least: 50 * MB, ticks: 0, last: 0 };
-        for (resident, in_use, expected) in [
-            (200, 100, false),
-            (180, 100, false),
-            (180, 0, true),
-            (52, 0, false),
-            (200, 0, false),
-            (201, 0, false),
-            (202, 0, true),
+        for (resident, in_use, idle, expected) in [
+            (200, 100, 0, false),
+            (180, 100, 0, false),
+            (180, 0, 0, true),
+            (52, 0, 0, false),
+            (200, 0, 0, false),
+            (201, 0, 0, false),
+            (202, 0, 0, true),
+            // Shared memory that is kept for reuse is nobody's request.
+            (152, 100, 100, false),
+            (152, 40, 40, true),
+            (152, 40, 0, false),
         ] {
-            let is_due = memory.is_due(resident * MB, in_use * MB);
-            assert_eq!(is_due, expected, "{resident} {in_use}");
+            let is_due = memory.is_due(resident * MB, in_use * MB, idle * MB);
+            assert_eq!(is_due, expected, "{resident} {in_use} {idle}");
         }
     }
 }

@@ -32,8 +32,10 @@ use troupe_observability::{log::Log, telemetry::Tracer};
 use troupe_options::Serve;
 use troupe_repository::{self as repository, Summary};
 
-/// How often unused shared memory is looked for; it stays for two of these.
-const TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// How often unused shared memory is looked for.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Shared memory that was not used for so long is given back.
+const IDLE_SEGMENT_AGE: Duration = Duration::from_secs(5);
 
 /// How a server is told to end by its handle. A handle that is dropped means `Abort`, without
 /// grace.
@@ -182,6 +184,6 @@ async fn trim(segments: Weak<SegmentPool>) {
     loop {
         ticks.tick().await;
         let Some(segments) = segments.upgrade() else { return };
-        segments.trim(2 * TRIM_INTERVAL);
+        segments.trim(IDLE_SEGMENT_AGE);
     }
 }

@@ -33,8 +33,8 @@ use troupe_base::{
 const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 /// Up to here copying is cheaper than sending in parts.
 const MAX_COPIED_BYTES: usize = 64 << 10;
-/// The connection copies each part it is given, so parts are kept small.
-pub(super) const MAX_PART_BYTES: usize = 256 << 10;
+/// The connection copies each part it is given, and keeps a buffer of that size until it is closed.
+pub(super) const MAX_PART_BYTES: usize = 64 << 10;
 
 /// An answer and all that its text depends on.
 pub(super) struct InferAnswer<'a> {

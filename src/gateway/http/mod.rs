@@ -24,6 +24,7 @@ mod observe;
 mod pace;
 mod refusal;
 mod repository;
+mod request_head;
 mod routes;
 mod server_state;
 mod shared_memory;
@@ -156,7 +157,9 @@ fn build(
         let _ = started.send(WorkerStarted { thread, arbiter });
         App::new()
             .app_data(web::Data::from(cell.clone()))
-            .wrap_fn(connections::mark_busy)
+            .wrap_fn(|request, service| {
+                connections::mark_busy(request_head::detached(request), service)
+            })
             .configure(|app| routes::configure(app, &access))
             .default_service(web::to(refusal::not_found))
     })
