@@ -80,14 +80,14 @@ pub(super) fn admitted(cap: usize) -> usize {
 /// A counter that shares its cache line with nothing else: every thread writes to it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Alone<T>(T);
+struct CachePadded<T>(T);
 
 /// The bytes that all requests of one server may hold together.
 #[derive(Debug)]
 pub struct ByteBudget {
     cap: usize,
-    in_use: Alone<AtomicUsize>,
-    kinds: [Alone<AtomicUsize>; Kind::ALL.len()],
+    in_use: CachePadded<AtomicUsize>,
+    kinds: [CachePadded<AtomicUsize>; Kind::ALL.len()],
     refused: [AtomicU64; Reason::ALL.len()],
     reclaim: Reclaim,
 }
@@ -107,7 +107,7 @@ impl ByteBudget {
     pub fn new(cap: usize) -> Arc<ByteBudget> {
         Arc::new(ByteBudget {
             cap,
-            in_use: Alone::default(),
+            in_use: CachePadded::default(),
             kinds: Default::default(),
             refused: Default::default(),
             reclaim: Reclaim::default(),

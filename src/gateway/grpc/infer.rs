@@ -12,7 +12,10 @@ use crate::{
     inference::{Admitted, InferParams, Observed, RequestTrace},
     shared_memory::RegionAccess,
 };
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    error::{Error, Result},
+    model::Model,
+};
 use troupe_proto::inference::ModelInferResponse;
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request. The trace
@@ -41,20 +44,26 @@ async fn answer(
     mut message: InferMessage,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    // Even its model's name may be missing.
-    if let Some(refusal) = message.refusal.take() {
-        return Err(refusal);
-    }
-    let admitted = observe::admit(observed, state, &message)?;
+    let admitted = observe::admit(observed, state, &mut message)?;
     if admitted.model.config.decoupled {
         return Err(Error::unsupported(
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ));
     }
-    observe::forward(observed, state, head)?;
-    observe::sample(observed, state, &admitted.model, head);
-    let regions = RegionAccess::new(&state.settings, &admitted.model);
+    let regions = prepare(observed, state, head, &admitted.model)?;
     once(&admitted, message, head.times.deadline, regions, observed).await
+}
+
+/// Notes what came with the call; answers which regions the request may use.
+pub(super) fn prepare(
+    observed: &mut Observed,
+    state: &ServerState,
+    head: &CallHead,
+    model: &Model,
+) -> Result<RegionAccess> {
+    observe::forward(observed, state, head)?;
+    observe::sample(observed, state, model, head);
+    Ok(RegionAccess::new(&state.settings, model))
 }
 
 /// Asks a model that answers once, and stops at the deadline.

@@ -67,12 +67,16 @@ pub(super) fn begin(state: &ServerState, message: &InferMessage) -> Observed {
     observed
 }
 
-/// Takes the request on for the model that it names.
+/// Takes the request on for the model that it names, unless there was no room for it.
 pub(super) fn admit(
     observed: &Observed,
     state: &ServerState,
-    message: &InferMessage,
+    message: &mut InferMessage,
 ) -> Result<Admitted> {
+    // Even its model's name may be missing.
+    if let Some(refusal) = message.refusal.take() {
+        return Err(refusal);
+    }
     observed.admit(state, message.model_name.as_str(), message.model_version.as_str())
 }
 

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use super::{
     convert,
-    infer::once,
+    infer::{once, prepare},
     message::InferMessage,
     observe::{self, CallHead},
     parameters,
@@ -123,21 +123,12 @@ impl StreamCall {
         let id = message.id.as_str().to_owned();
         let state = &self.start.state;
         let mut observed = observe::begin(state, &message);
-        let admitted = match message.refusal.take() {
-            Some(refusal) => Err(refusal),
-            None => observe::admit(&observed, state, &message),
-        };
-        let admitted = admitted
-            .and_then(|it| observe::forward(&mut observed, state, &self.start.head).map(|()| it));
-        if let Ok(Admitted { model, .. }) = &admitted {
-            observe::sample(&mut observed, state, model, &self.start.head);
-        }
-        let regions = match &admitted {
-            Ok(Admitted { model, .. }) => RegionAccess::new(&state.settings, model),
-            Err(_) => RegionAccess::default(),
-        };
+        let admitted = observe::admit(&observed, state, &mut message).and_then(|admitted| {
+            let regions = prepare(&mut observed, state, &self.start.head, &admitted.model)?;
+            Ok((admitted, regions))
+        });
         match admitted {
-            Ok(admitted) if admitted.model.config.decoupled => {
+            Ok((admitted, regions)) if admitted.model.config.decoupled => {
                 // Requests begin in the order they came, but for those that take long to decode.
                 let config = &admitted.model.config;
                 let progress = if convert::is_long(&message, config, &regions) {
@@ -150,7 +141,9 @@ impl StreamCall {
             }
             admitted => self.in_flight.single.push_back(Box::pin(async move {
                 let result = match admitted {
-                    Ok(admitted) => once(&admitted, message, None, regions, &mut observed).await,
+                    Ok((admitted, regions)) => {
+                        once(&admitted, message, None, regions, &mut observed).await
+                    }
                     Err(error) => Err(error),
                 };
                 observe::finish(&mut observed, &result);

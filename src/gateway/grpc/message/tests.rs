@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 use prost::Message;
+use tokio::time::timeout;
 use tonic::{Code, Status, body::Body};
 
 use super::{
@@ -31,8 +32,11 @@ use troupe_proto::inference::{
 
 const LIMIT: usize = 1 << 20;
 
-/// A body of these chunks.
-struct Chunks(VecDeque<Bytes>);
+/// A body of these chunks, which ends behind them or stands still.
+struct Chunks {
+    chunks: VecDeque<Bytes>,
+    ends: bool,
+}
 
 impl http_body::Body for Chunks {
     type Data = Bytes;
@@ -42,7 +46,10 @@ impl http_body::Body for Chunks {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Poll::Ready(self.0.pop_front().map(|it| Ok(Frame::data(it))))
+        match self.chunks.pop_front() {
+            None if !self.ends => Poll::Pending,
+            chunk => Poll::Ready(chunk.map(|it| Ok(Frame::data(it)))),
+        }
     }
 }
 
@@ -66,7 +73,10 @@ fn of_chunks(chunks: VecDeque<Bytes>) -> InferMessages<Place> {
         place: Place(SegmentPool::new(0)),
         connection: None,
         charge: Charge::default(),
-        arriving: Arriving::new(Body::new(Chunks(chunks)), Pauses::of_one(Duration::ZERO)),
+        arriving: Arriving::new(
+            Body::new(Chunks { chunks, ends: true }),
+            Pauses::of_one(Duration::ZERO),
+        ),
         coding: Coding::Gzip,
         limit: LIMIT,
     }
@@ -319,4 +329,32 @@ async fn a_call_with_one_message_takes_one() {
         (many.code(), many.message()),
         (Code::Internal, "more than one message in a call that takes one")
     );
+}
+
+const STALLED: Duration = Duration::from_secs(30);
+
+/// Reads messages until nothing more comes.
+async fn read_all(sent: &[u8], pauses: Pauses) -> Result<(), Status> {
+    let sent = Chunks { chunks: [Bytes::copy_from_slice(sent)].into(), ends: false };
+    let mut arriving = Arriving::new(Body::new(sent), pauses);
+    while let Some(prefix) = arriving.prefix(100, &Charge::default()).await? {
+        arriving.skip(prefix.length).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_told_from_a_message_that_stands_still() {
+    let sent = [&[0, 0, 0, 0, 3, 1, 2, 3][..], &[0, 0, 0, 0, 0], &[1, 0, 0, 0, 1, 9]].concat();
+    let between = [0, 8, 13, 19];
+    for read in 0..sent.len() + 1 {
+        let of_stream = read_all(&sent[..read], Pauses::of_stream(STALLED));
+        let given_up = timeout(1000 * STALLED, of_stream).await;
+        assert_eq!(given_up.is_err(), between.contains(&read), "{read}");
+        let of_one = read_all(&sent[..read], Pauses::of_one(STALLED));
+        let of_one = timeout(2 * STALLED, of_one).await.unwrap();
+        assert_eq!(of_one.unwrap_err().code(), Code::Aborted);
+        let for_ever = read_all(&sent[..read], Pauses::of_one(Duration::ZERO));
+        assert!(timeout(1000 * STALLED, for_ever).await.is_err());
+    }
 }
