@@ -2,13 +2,16 @@
 //! which test stands for which fault that other servers had.
 
 mod busy_models;
+mod compressed;
 mod connections;
 mod every_route;
+mod gone_clients;
 mod grpc_messages;
 mod grpc_tuning;
 mod hostile_workers;
 mod kills;
 mod loads;
+mod log_lines;
 mod memory;
 mod models_apart;
 mod pages;

@@ -26,6 +26,9 @@ use troupe_base::{
 };
 
 const MAX_CHUNKS: usize = 65_536;
+/// What the protocol's decoder keeps for a chunk beside its bytes, until the request has ended: with
+/// chunks of one byte that is most of it.
+const CHUNK_PLACE_BYTES: usize = size_of::<Bytes>();
 /// Where the first binary tensor begins in a segment is a multiple of this.
 const ALIGNMENT: usize = 64;
 
@@ -114,12 +117,15 @@ pub(super) async fn receive(
     let shared = plan.shared.filter(|_| MIN_SHARED_BYTES <= length);
     let mut hold = plan.charge.hold(Kind::Received);
     let mut buffer = BodyBuffer::First;
-    let mut chunks = 0;
+    let (mut chunks, mut places) = (0, plan.charge.hold(Kind::Received));
     let mut pace = Pace::of(http);
     while let Some(chunk) = pace.next(payload).await? {
         let chunk = chunk.map_err(|error| truncated(&error, length, hold.bytes()))?;
         hold.grow(chunk.len())?;
-        chunks += usize::from(is_chunked);
+        if is_chunked {
+            places.grow(CHUNK_PLACE_BYTES)?;
+            chunks += 1;
+        }
         if MAX_CHUNKS < chunks {
             return Err(Refusal::Chunks);
         }

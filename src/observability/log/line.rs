@@ -79,7 +79,8 @@ fn text(line: &mut String, record: &LogRecord, quotes: bool) -> fmt::Result {
 
 /// Whether the text needs no quotation marks.
 fn is_word(text: &str) -> bool {
-    let is_plain = |it: char| !it.is_control() && !it.is_whitespace() && it != '"' && it != '\\';
+    let is_odd = |it: char| it.is_whitespace() || it == '"' || it == '\\' || moves_text(it);
+    let is_plain = |it: char| !is_odd(it);
     !text.is_empty() && text.chars().all(is_plain)
 }
 
@@ -119,8 +120,19 @@ fn object(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> f
     line.write_char('}')
 }
 
-/// A text with its control characters escaped: it can neither end the line, nor move the cursor,
-/// nor colour the terminal. `true` also escapes quotation marks and backslashes, for the inside of
+/// Letters that end a line, move the cursor, colour the terminal, or change the order in which the
+/// letters around them are shown.
+fn moves_text(letter: char) -> bool {
+    let is_separator = matches!(letter, '\u{2028}' | '\u{2029}');
+    let is_direction = matches!(
+        letter,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    letter.is_control() || is_separator || is_direction
+}
+
+/// A text with the letters escaped that are more than letters: it can neither end the line, nor move
+/// the cursor, nor colour the terminal, nor look like another one. `true` also escapes quotation marks and backslashes, for the inside of
 /// a JSON string. `serde_json` would leave DEL and the C1 control characters as they are.
 struct Escaped<'a>(&'a str, bool);
 
@@ -132,7 +144,7 @@ impl Display for Escaped<'_> {
                 '\n' => f.write_str("\\n")?,
                 '\r' => f.write_str("\\r")?,
                 '\t' => f.write_str("\\t")?,
-                letter if letter.is_control() => write!(f, "\\u{:04x}", letter as u32)?,
+                letter if moves_text(letter) => write!(f, "\\u{:04x}", letter as u32)?,
                 letter => f.write_char(letter)?,
             }
         }
@@ -223,9 +235,9 @@ mod tests {
 
     #[test]
     fn nobody_can_forge_a_line_or_paint_the_terminal() {
-        let evil = "a\nW0131 b\r\t\u{1b}[31m\0\u{9b}\u{7f}\"\\";
+        let evil = "a\nW0131 b\r\t\u{1b}[31m\0\u{9b}\u{7f}\u{2028}\u{202e}\"\\";
         let record = record(evil, vec![("x", FieldValue::Text(evil.to_owned()))]);
-        let escaped = r#"a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f\"\\"#;
+        let escaped = r#"a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f\u2028\u202e\"\\"#;
         let head = "W0131 12:34:56.123456 PID file.rs:12]";
         check(LogFormat::Default, &record, &format!("{head} \"{escaped}\" x=\"{escaped}\""));
         let switches = Switches::default();
@@ -236,7 +248,7 @@ mod tests {
         let mut plain = Switches::default();
         plain.quotes = false;
         let line = write(&record, &plain, WHEN);
-        let bare = r#"] a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f"\ x="#;
+        let bare = r#"] a\nW0131 b\r\t\u001b[31m\u0000\u009b\u007f\u2028\u202e"\ x="#;
         assert!(line.contains(bare), "{line}");
         assert_eq!(line.matches(char::is_control).collect::<String>(), "\n");
     }
