@@ -76,7 +76,7 @@ pub(super) fn request(
 ) -> Result<InferParams> {
     let mut items = ItemBudget::default();
     let mut named = NamedRequest {
-        id: Cow::Borrowed(message.id.as_str()),
+        id: Cow::Borrowed(&message.id),
         parameters: parameters::read(message.parameters()?)?,
         deadline,
         charge: message.charge.clone(),
@@ -86,8 +86,7 @@ pub(super) fn request(
     let mut slices = Vec::new();
     for entry in &message.inputs {
         let input = InputHead::read(entry, &mut items)?;
-        let about =
-            InputContext { input: input.name, model: &config.name, id: message.id.as_str() };
+        let about = InputContext { input: input.name, model: &config.name, id: &message.id };
         let reader = InputReader { input: &input, entry, about, charge: &message.charge };
         let tensor = match parameters::region(&input.parameters, input.name)? {
             None => reader.tensor(&mut raw, config)?,

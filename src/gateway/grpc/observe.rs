@@ -60,8 +60,8 @@ impl CallHead {
 pub(super) fn begin(state: &ServerState, message: &InferMessage) -> Observed {
     let mut observed = Observed::begin(state, &GRPC);
     if observed.line.is_on() {
-        let version = parse_version(message.model_version.as_str()).ok().flatten();
-        observed.line.names(message.model_name.as_str(), version);
+        let version = parse_version(&message.model_version).ok().flatten();
+        observed.line.names(&message.model_name, version);
         observed.line.received(message.size);
     }
     observed
@@ -77,7 +77,7 @@ pub(super) fn admit(
     if let Some(refusal) = message.refusal.take() {
         return Err(refusal);
     }
-    observed.admit(state, message.model_name.as_str(), message.model_version.as_str())
+    observed.admit(state, &message.model_name, &message.model_version)
 }
 
 /// Takes the metadata that is to become parameters; what is the protocol's own is none.

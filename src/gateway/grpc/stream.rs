@@ -120,7 +120,7 @@ enum StreamInput {
 
 impl StreamCall {
     fn begin(&mut self, mut message: InferMessage) {
-        let id = message.id.as_str().to_owned();
+        let id = str::to_owned(&message.id);
         let state = &self.start.state;
         let mut observed = observe::begin(state, &message);
         let admitted = observe::admit(&observed, state, &mut message).and_then(|admitted| {
@@ -228,7 +228,7 @@ impl DecoupledRequest {
         params: Result<InferParams>,
         mut observed: Observed,
     ) -> BoxFuture<'static, Progress> {
-        let id = message.id.as_str().to_owned();
+        let id = str::to_owned(&message.id);
         let begun = params.and_then(|params| {
             let wants_empty_final = parameters::wants_empty_final(&message.parameters()?);
             Ok((params, wants_empty_final))

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use prost::Message;
 
 use super::wire::{BAD_TEXT, BAD_TYPE, Fields, Malformed, WireValue};
@@ -14,19 +15,9 @@ use troupe_base::{
 };
 use troupe_proto::inference::InferParameter;
 
-/// UTF-8, as it came.
-#[derive(Default)]
-pub(crate) struct Text(Bytes);
-
-impl Text {
-    pub(super) fn new(bytes: Bytes) -> Result<Text, Malformed> {
-        std::str::from_utf8(&bytes).map_err(|_| BAD_TEXT)?;
-        Ok(Text(bytes))
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("new has checked it")
-    }
+/// The text that these bytes are.
+pub(super) fn text(bytes: Bytes) -> Result<ByteString, Malformed> {
+    ByteString::try_from(bytes).map_err(|_| BAD_TEXT)
 }
 
 /// Counts what the parts of one request hold.

@@ -4,12 +4,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use smallvec::SmallVec;
 use tonic::{Code, Status};
 
 use super::{
     arriving::{Arriving, is_early_enough, malformed},
-    fields::{MapEntry, Text},
+    fields::{MapEntry, text},
     guarded::open_charge,
     inflate,
     prefix::Prefix,
@@ -36,9 +37,9 @@ const MAX_IGNORED_BYTES: usize = 64 << 10;
 /// One request.
 #[derive(Default)]
 pub(crate) struct InferMessage {
-    pub(crate) model_name: Text,
-    pub(crate) model_version: Text,
-    pub(crate) id: Text,
+    pub(crate) model_name: ByteString,
+    pub(crate) model_version: ByteString,
+    pub(crate) id: ByteString,
     /// Entries of a map.
     parameters: SmallVec<[Bytes; 1]>,
     /// Messages of their own, as `InputHead` reads them.
@@ -255,9 +256,9 @@ impl<P: TensorPlace> FieldReader<'_, P> {
         let bytes = self.arriving.take(length, head).await?;
         let message = &mut *self.message;
         match number {
-            1 => message.model_name = Text::new(bytes).map_err(malformed)?,
-            2 => message.model_version = Text::new(bytes).map_err(malformed)?,
-            3 => message.id = Text::new(bytes).map_err(malformed)?,
+            1 => message.model_name = text(bytes).map_err(malformed)?,
+            2 => message.model_version = text(bytes).map_err(malformed)?,
+            3 => message.id = text(bytes).map_err(malformed)?,
             4 => push(&mut message.parameters, bytes)?,
             5 => push(&mut message.inputs, bytes)?,
             _ => push(&mut message.outputs, bytes)?,
@@ -283,7 +284,7 @@ impl<P: TensorPlace> FieldReader<'_, P> {
         }
         // The model's name comes before, as long as fields are in their order; if not, the tensor is
         // copied once more later.
-        let pool = self.place.pool(model_name.as_str(), model_version.as_str()).map_err(refuse)?;
+        let pool = self.place.pool(model_name, model_version).map_err(refuse)?;
         if let Some(pool) = pool {
             let hold = charge.hold(Kind::Received);
             return self.shared(&pool, length, hold).await;

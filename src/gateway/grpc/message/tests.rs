@@ -103,9 +103,9 @@ async fn receive(sent: &[u8], chunk: usize) -> (Vec<InferMessage>, Option<Status
 fn generated(message: &InferMessage) -> Result<ModelInferRequest, Error> {
     let mut items = ItemBudget::default();
     let mut request = ModelInferRequest {
-        model_name: message.model_name.as_str().to_owned(),
-        model_version: message.model_version.as_str().to_owned(),
-        id: message.id.as_str().to_owned(),
+        model_name: message.model_name.to_string(),
+        model_version: message.model_version.to_string(),
+        id: message.id.to_string(),
         parameters: message.parameters()?,
         ..ModelInferRequest::default()
     };
