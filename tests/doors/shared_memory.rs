@@ -21,26 +21,13 @@ use crate::{
         gate::Gate,
         grpc::Grpc,
         http,
-        models::{ensemble, execute},
+        models::{ensemble, execute, same},
         native, process,
         regions::{Object, over_grpc, place, register, request, unregister},
     },
 };
 
 const FLAG: &[&str] = &["--allow-client-shm=true"];
-
-/// Answers with what it got.
-fn same(signature: &str) -> Model {
-    execute(
-        signature,
-        "
-        get = pb_utils.get_input_tensor_by_name
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
-            for it in requests
-        ]",
-    )
-}
 
 /// Decoupled; answers with its first byte alone.
 fn first() -> Model {

@@ -8,7 +8,12 @@ use std::{
 };
 
 use super::mutate::{Corpus, Random};
-use crate::support::{Repository, Server, subject::Subject};
+use crate::support::{
+    Repository, Server,
+    http::floats,
+    models::{native, same},
+    subject::Subject,
+};
 
 /// A server is looked at after so many inputs.
 const BATCH: usize = 64;
@@ -23,6 +28,18 @@ const LIMITS: &[&str] = &[
 /// A server with these limits, and more flags.
 pub(super) fn attacked(repository: Repository, flags: &[&str], works: fn(&Server)) -> Subject {
     Subject::new(repository, &[LIMITS, flags].concat(), works)
+}
+
+/// An identity of numbers in the server's process, and one in a worker.
+pub(super) fn identities() -> Subject {
+    let numbers = "x:FP32[-1] -> y:FP32[-1]";
+    let models = [("native", native("identity", numbers)), ("python", same(numbers))];
+    attacked(Repository::of(models), &[], |server| {
+        for model in ["native", "python"] {
+            let answer = server.infer(model, &floats(&[("x", &[1.0, 2.5])]));
+            assert_eq!(answer.numbers("y"), [1.0, 2.5]);
+        }
+    })
 }
 
 /// Gives mutated inputs to a function that reads them; a panic is a failure.

@@ -17,7 +17,7 @@ use super::{
 use crate::support::{
     Answer, Repository, Server,
     grpc::Grpc,
-    models::{execute, native},
+    models::{native, same},
     regions::{Object, over_grpc, path, place, register, request, unregister},
 };
 
@@ -198,16 +198,10 @@ fn works(server: &Server) {
 #[test]
 fn shared_memory_may_be_called_in_any_order() {
     let bytes = "x:UINT8[-1] -> y:UINT8[-1]";
-    let same = "
-        get = pb_utils.get_input_tensor_by_name
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
-            for it in requests
-        ]";
     let models = [
         ("native", native("identity", bytes)),
         ("strings", native("identity", "x:BYTES[-1] -> y:BYTES[-1]")),
-        ("python", execute(bytes, same)),
+        ("python", same(bytes)),
     ];
     let subject = attacked(Repository::of(models), &["--allow-client-shm=true"], works);
     let server = &subject.server;

@@ -72,6 +72,19 @@ pub(crate) fn execute(signature: &str, body: &str) -> Model {
     )
 }
 
+/// A Python model that answers `y` with what it got as `x`.
+pub(crate) fn same(signature: &str) -> Model {
+    execute(
+        signature,
+        "
+        get = pb_utils.get_input_tensor_by_name
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
+            for it in requests
+        ]",
+    )
+}
+
 /// An ensemble; a step is `model[@version]: input=tensor … -> output=tensor …`.
 pub(crate) fn ensemble(signature: &str, steps: &[&str]) -> Model {
     let mut config = format!("platform: \"ensemble\"\n{}", tensors(signature));
