@@ -243,7 +243,8 @@ impl Reply {
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, part: impl Into<Part>) {
         let Part { result, credit } = part.into();
-        let result = self.count_bytes(self.named(result));
+        let mut result = self.named(result);
+        self.count_bytes(&mut result);
         let now = Instant::now();
         if let Some(guard) = &mut self.guard {
             let elapsed = now.saturating_duration_since(self.since);
@@ -293,7 +294,8 @@ impl Reply {
 
     fn send(&mut self, result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
-        let result = self.count_bytes(self.named(result));
+        let mut result = self.named(result);
+        self.count_bytes(&mut result);
         if let (Some(open_span), Ok(response)) = (&self.open_span, &result) {
             open_span.outputs(&response.outputs);
         }
@@ -306,12 +308,13 @@ impl Reply {
     }
 
     /// Answers that are too much for the budget fail: their bytes exist already, but not for long.
-    fn count_bytes(&self, result: Result<Response>) -> Result<Response> {
-        let mut response = result?;
-        if self.charge.is_counted() {
-            charge_all(&mut response.outputs, &self.charge)?;
+    fn count_bytes(&self, result: &mut Result<Response>) {
+        if self.charge.is_counted()
+            && let Ok(response) = result
+            && let Err(error) = charge_all(&mut response.outputs, &self.charge)
+        {
+            *result = Err(error);
         }
-        Ok(response)
     }
 
     fn named(&self, result: Result<Response>) -> Result<Response> {

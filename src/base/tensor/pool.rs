@@ -63,6 +63,11 @@ impl OwnedPool {
     pub fn take(&self, size: usize) -> Result<SegmentMut> {
         self.pool.take(size, self.owner)
     }
+
+    /// One that is kept for reuse, if there is one.
+    pub fn take_idle(&self, size: usize) -> Option<SegmentMut> {
+        self.pool.take_idle(size, self.owner)
+    }
 }
 
 /// What nobody uses, since when: by owner and size, the oldest first.
@@ -153,17 +158,23 @@ impl SegmentPool {
     /// A segment of at least `size` bytes for a request of `owner`, reused if the owner has one.
     /// UNAVAILABLE if there is no memory, or as much as there may be.
     pub fn take(self: &Arc<Self>, size: usize, owner: Owner) -> Result<SegmentMut> {
+        if let Some(reused) = self.take_idle(size, owner) {
+            return Ok(reused);
+        }
         let class = self.sizes.class(size);
-        let reused = self.idle.lock().take(owner, class);
-        let segment = match reused {
-            Some(mut segment) => {
-                segment.set_idle(None);
-                segment
-            }
-            None => Segment::create(class, owner, self.reserve(class)?)?,
-        };
+        let segment = Segment::create(class, owner, self.reserve(class)?)?;
+        Ok(self.to_be_filled(segment))
+    }
+
+    fn take_idle(self: &Arc<Self>, size: usize, owner: Owner) -> Option<SegmentMut> {
+        let mut segment = self.idle.lock().take(owner, self.sizes.class(size))?;
+        segment.set_idle(None);
+        Some(self.to_be_filled(segment))
+    }
+
+    fn to_be_filled(self: &Arc<Self>, segment: Segment) -> SegmentMut {
         let pool: Arc<dyn Home> = self.clone();
-        Ok(SegmentMut::new(segment, Arc::downgrade(&pool)))
+        SegmentMut::new(segment, Arc::downgrade(&pool))
     }
 
     /// Maps a segment that a worker made and sent, even if it is more than there may be.

@@ -4,17 +4,14 @@ use std::{
     collections::HashMap,
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
-use rustix::{
-    net::{Shutdown, shutdown, sockopt::socket_cookie},
-    time::{ClockId, clock_gettime},
-};
+use rustix::net::{Shutdown, shutdown, sockopt::socket_cookie};
 
 use super::pressure::{ConnectionLimits, Verdict};
 use troupe_base::{
@@ -56,7 +53,7 @@ pub struct Connection {
     descriptor: RawFd,
     /// Requests being answered.
     busy: AtomicU32,
-    /// When the last of them ended, in milliseconds of the coarse clock.
+    /// When the last of them ended, in milliseconds of `now_ms`.
     used_at: AtomicU64,
     /// What its requests hold.
     account: Arc<Account>,
@@ -215,11 +212,10 @@ impl Drop for Busy {
     }
 }
 
-/// Milliseconds of a clock that is read without a system call.
+/// Milliseconds since this was called first.
 fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1000
-        + u64::try_from(now.tv_nsec / 1_000_000).unwrap_or(0)
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(ORIGIN.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

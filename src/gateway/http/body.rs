@@ -18,11 +18,11 @@ use super::{
     refusal::Refusal,
     server_state::charge,
 };
-use crate::request_limits::{MIN_ARRIVED_PART, MIN_SHARED_BYTES};
+use crate::request_limits::{MIN_SHARED_BYTES, is_early_enough, segment_for};
 use troupe_base::{
     budget::{Charge, Hold, Kind},
     error::{Error, Result},
-    tensor::{DataType, Lease, Owner, SegmentMut, SegmentPool, Shape, Tensor},
+    tensor::{DataType, Lease, OwnedPool, SegmentMut, Shape, Tensor},
 };
 
 const MAX_CHUNKS: usize = 65_536;
@@ -85,21 +85,20 @@ impl Body {
 }
 
 /// Shared memory for a big body.
-#[derive(Clone, Copy)]
-pub(super) struct SharedBody<'a> {
-    pub(super) pool: &'a Arc<SegmentPool>,
-    /// Whose request it is.
-    pub(super) owner: Owner,
+#[derive(Clone)]
+pub(super) struct SharedBody {
+    /// As the owner of the request uses it.
+    pub(super) pool: OwnedPool,
     /// So many bytes come before its tensors.
     pub(super) header: usize,
 }
 
 /// How a body is to be received.
-pub(super) struct ReceivePlan<'a> {
+pub(super) struct ReceivePlan {
     /// Most bytes it may have.
     pub(super) limit: SizeLimit,
     /// Where a big body goes.
-    pub(super) shared: Option<SharedBody<'a>>,
+    pub(super) shared: Option<SharedBody>,
     /// What its bytes are counted by as they arrive.
     pub(super) charge: Charge,
 }
@@ -108,7 +107,7 @@ pub(super) struct ReceivePlan<'a> {
 pub(super) async fn receive(
     http: &HttpRequest,
     payload: &mut Payload,
-    plan: ReceivePlan<'_>,
+    plan: ReceivePlan,
 ) -> Result<Body, Refusal> {
     let is_chunked = http.headers().contains_key(TRANSFER_ENCODING);
     let length = http.headers().get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
@@ -130,7 +129,7 @@ pub(super) async fn receive(
             return Err(Refusal::Chunks);
         }
         plan.limit.check(hold.bytes())?;
-        buffer = buffer.push(chunk, length, hold.bytes(), shared);
+        buffer = buffer.push(chunk, length, hold.bytes(), shared.as_ref());
     }
     Ok(buffer.finish(hold, plan.charge)?)
 }
@@ -157,14 +156,13 @@ enum BodyBuffer {
 }
 
 impl BodyBuffer {
-    /// Memory for all of `length` announced bytes is taken only once a good part has `arrived`:
-    /// announcing costs a client nothing.
+    /// Memory for all of `length` announced bytes is taken once enough has `arrived`.
     fn push(
         self,
         chunk: Bytes,
         length: usize,
         arrived: usize,
-        shared: Option<SharedBody<'_>>,
+        shared: Option<&SharedBody>,
     ) -> BodyBuffer {
         let mut all = match self {
             BodyBuffer::First if shared.is_some() => BytesMut::new(),
@@ -180,25 +178,28 @@ impl BodyBuffer {
                 return BodyBuffer::Shared(segment, range.start..end);
             }
         };
-        let is_due = length / MIN_ARRIVED_PART <= arrived;
-        if is_due
-            && let Some(place) = shared
-            && let Some(taken) = BodyBuffer::in_segment(&all, length, place)
+        if let Some(place) = shared
+            && let Some(taken) = BodyBuffer::in_segment(&all, length, arrived, place)
         {
             return taken.push(chunk, length, arrived, None);
         }
-        if is_due && all.capacity() < length {
+        if all.capacity() < length && is_early_enough(arrived, length) {
             all.reserve(length - all.len());
         }
         all.extend_from_slice(&chunk);
         BodyBuffer::Many(all)
     }
 
-    /// What came so far, in a segment for all of it; `None` without shared memory: ordinary memory
-    /// will do, though a worker gets a copy then.
-    fn in_segment(came: &[u8], length: usize, place: SharedBody<'_>) -> Option<BodyBuffer> {
+    /// What came so far, in a segment for all of it; `None` if it is too early, or without shared
+    /// memory: ordinary memory will do, though a worker gets a copy then.
+    fn in_segment(
+        came: &[u8],
+        length: usize,
+        arrived: usize,
+        place: &SharedBody,
+    ) -> Option<BodyBuffer> {
         let start = place.header.next_multiple_of(ALIGNMENT) - place.header;
-        let mut segment = place.pool.take(start + length, place.owner).ok()?;
+        let mut segment = segment_for(&place.pool, start + length, arrived)?.ok()?;
         let end = start + came.len();
         segment.bytes_mut().get_mut(start..end)?.copy_from_slice(came);
         Some(BodyBuffer::Shared(segment, start..end))

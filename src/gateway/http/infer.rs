@@ -24,7 +24,7 @@ use troupe_base::{
     error::{Error, Result},
     model::Model,
     request::{Context, Response, Wanted},
-    tensor::DataType,
+    tensor::{DataType, OwnedPool},
 };
 
 /// Answers one request; a client that leaves cancels it, as this future is dropped then.
@@ -119,8 +119,8 @@ async fn receive(
         BodyLayout::Mixed(_) => SizeLimit::of_mixed(most),
         BodyLayout::Raw => SizeLimit::of_raw(most),
     };
-    let (pool, owner) = (&state.settings.segments, model.owner);
-    let shared = header.map(|header| SharedBody { pool, owner, header });
+    let pool = || OwnedPool { pool: state.settings.segments.clone(), owner: model.owner };
+    let shared = header.map(|header| SharedBody { pool: pool(), header });
     let charge = charge(http)?;
     model.check_room()?;
     let body = body::receive(http, payload, ReceivePlan { limit, shared, charge }).await?;

@@ -2,6 +2,7 @@
 //! threads.
 
 mod body;
+mod coarse_time;
 #[doc(hidden)]
 pub mod codec;
 mod coding;

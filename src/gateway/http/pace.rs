@@ -1,22 +1,26 @@
 //! The pace of a request's body: one that stands still, or drips, is given up.
 
-use std::time::{Duration, Instant};
+use std::{future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
 use actix_web::{HttpRequest, dev::Payload, error::PayloadError};
 use bytes::Bytes;
-use futures_util::StreamExt;
-use tokio::time::timeout;
+use futures_util::Stream;
 
-use super::{refusal::Refusal, server_state::state};
+use super::{
+    coarse_time::{self, CoarseTimeout},
+    refusal::Refusal,
+    server_state::state,
+};
 
-/// A body that came with less since its beginning holds its connection for nothing.
-const MIN_BYTES_PER_SECOND: u128 = 500;
+/// A body that came with less since it was first waited for holds its connection for nothing.
+const MIN_BYTES_PER_SECOND: u64 = 500;
 
 /// How a body has come so far.
 pub(super) struct Pace {
     /// How long it may stand still, and how long it may be slow at first; zero: for ever.
     stalled: Duration,
-    began: Option<Instant>,
+    /// The second in which it was first waited for.
+    began: Option<u64>,
     received: usize,
 }
 
@@ -32,24 +36,34 @@ impl Pace {
         &mut self,
         payload: &mut Payload,
     ) -> Result<Option<Result<Bytes, PayloadError>>, Refusal> {
-        if self.stalled.is_zero() {
-            return Ok(payload.next().await);
+        let mut timeout = None;
+        let chunk = poll_fn(|context| {
+            if let Poll::Ready(chunk) = Pin::new(&mut *payload).poll_next(context) {
+                return Poll::Ready(Ok(chunk));
+            }
+            if self.stalled.is_zero() {
+                return Poll::Pending;
+            }
+            let timeout = timeout.get_or_insert_with(|| CoarseTimeout::new(self.stalled));
+            timeout.poll(context).map(|()| Err(Refusal::Slow))
+        });
+        let chunk = chunk.await?;
+        if timeout.is_some() {
+            self.began.get_or_insert_with(coarse_time::seconds);
         }
-        let began = *self.began.get_or_insert_with(Instant::now);
-        let chunk = timeout(self.stalled, payload.next()).await.map_err(|_| Refusal::Slow)?;
         if let Some(Ok(chunk)) = &chunk {
             self.received += chunk.len();
-            let taken = began.elapsed();
-            if self.stalled < taken && is_slow(self.received, taken) {
-                return Err(Refusal::Slow);
-            }
+        }
+        let taken = self.began.map_or(0, |it| coarse_time::seconds() - it);
+        if self.stalled.as_secs() < taken && is_slow(self.received, taken) {
+            return Err(Refusal::Slow);
         }
         Ok(chunk)
     }
 }
 
-fn is_slow(received: usize, taken: Duration) -> bool {
-    (received as u128) * 1000 < MIN_BYTES_PER_SECOND * taken.as_millis()
+fn is_slow(received: usize, seconds: u64) -> bool {
+    (received as u64) < MIN_BYTES_PER_SECOND.saturating_mul(seconds)
 }
 
 #[cfg(test)]
@@ -65,7 +79,7 @@ mod tests {
             (usize::MAX, 1 << 40, false),
             (0, 1, true),
         ] {
-            assert_eq!(is_slow(received, Duration::from_secs(seconds)), expected, "{received}");
+            assert_eq!(is_slow(received, seconds), expected, "{received}");
         }
     }
 }

@@ -22,10 +22,12 @@ IDLE_LIMIT = 512 << 20
 FREED = 1 << 63
 PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
 PAGE = mmap.PAGESIZE
-# In `/proc/self/pagemap`: the number of the lowest of the bits that say whether a page is of a file,
-# in swap, present.
-STATE_BIT = 61
-OF_FILE = 1
+# `/proc/self/pagemap` has eight bytes for each page; bits of the last: the page is present, in swap,
+# of a file. What the last byte is of pages that were not written to: absent, or of the file.
+ENTRY = 8
+PRESENT_OR_SWAPPED = 0xC0
+OF_FILE = 0x20
+UNWRITTEN = bytes(it for it in range(256) if not it & PRESENT_OR_SWAPPED or it & OF_FILE)
 
 
 class Segments:
@@ -101,12 +103,11 @@ class Segments:
         try:
             if self.pagemap is None:
                 self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-            pages = os.pread(self.pagemap, 8 * count, 8 * first)
+            pages = os.pread(self.pagemap, ENTRY * count, ENTRY * first)
         except OSError:
             return True
-        states = np.frombuffer(pages, "<u8") >> np.uint64(STATE_BIT)
-        is_private = (states != 0) & (states & OF_FILE == 0)
-        return len(states) < count or bool(is_private.any())
+        written = pages[ENTRY - 1::ENTRY].translate(None, UNWRITTEN)
+        return len(pages) < ENTRY * count or bool(written)
 
     def find_mapping(self, used, mapping):
         """The segment of a group's inputs that is mapped here."""

@@ -16,12 +16,11 @@ use super::{
     prefix::{PREFIX_BYTES, Prefix},
     wire::{self, Malformed, TRUNCATED},
 };
-use crate::{grpc::refusal::refuse, request_limits::MIN_ARRIVED_PART};
+use crate::{
+    grpc::refusal::refuse,
+    request_limits::{MIN_EARLY_BYTES, is_early_enough},
+};
 use troupe_base::budget::{Charge, Hold};
-
-/// A row of bytes announced as at most this long is given its memory at once, a longer
-/// one once `MIN_ARRIVED_PART` of it has come.
-const MIN_EARLY_BYTES: usize = 64 << 10;
 
 /// How long a client may send nothing although it has not come to its end; zero: for ever.
 #[derive(Clone, Copy, Debug)]
@@ -209,11 +208,6 @@ async fn next_frame(body: &mut Body, limit: Duration) -> Option<Result<Frame<Byt
         })
     })
     .await
-}
-
-/// Has so much of `length` bytes arrived that memory for all of them may be taken?
-pub(super) fn is_early_enough(arrived: usize, length: usize) -> bool {
-    length <= MIN_EARLY_BYTES || length / MIN_ARRIVED_PART <= arrived
 }
 
 fn unexpected_end() -> Status {

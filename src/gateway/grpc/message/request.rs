@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tonic::{Code, Status};
 
 use super::{
-    arriving::{Arriving, is_early_enough, malformed},
+    arriving::{Arriving, malformed},
     fields::{MapEntry, text},
     guarded::open_charge,
     inflate,
@@ -21,7 +21,7 @@ use crate::{
     connections::Connection,
     grpc::refusal::refuse,
     inflate::Coding,
-    request_limits::{MAX_LIST_ITEMS, MIN_SHARED_BYTES},
+    request_limits::{MAX_LIST_ITEMS, MIN_SHARED_BYTES, segment_for},
 };
 use troupe_base::{
     budget::{Charge, Hold, Kind},
@@ -301,13 +301,17 @@ impl<P: TensorPlace> FieldReader<'_, P> {
         mut hold: Hold,
     ) -> Result<RawContent, Status> {
         let mut early = Vec::new();
-        while !is_early_enough(early.len() + self.arriving.here().len(), length) {
+        let segment = loop {
+            let arrived = early.len() + self.arriving.here().len();
+            if let Some(segment) = segment_for(pool, length, arrived) {
+                break segment;
+            }
             let part = self.arriving.part(length).await?;
             hold.grow(part.len()).map_err(refuse)?;
             early.extend_from_slice(&part);
-        }
+        };
         // Without shared memory ordinary memory will do, though a worker gets a copy then.
-        let Ok(mut segment) = pool.take(length) else {
+        let Ok(mut segment) = segment else {
             let rest = self.arriving.take(length - early.len(), &mut hold).await?;
             early.extend_from_slice(&rest);
             return Ok(RawContent::Plain(hold.over(early.into())));
