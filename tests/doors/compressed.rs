@@ -64,7 +64,7 @@ fn cve_2025_33211_a_body_at_its_limit_is_taken_and_one_byte_more_is_not() {
         for encoding in ["gzip", "gzip, gzip", "gzip, deflate", "br", "identity, nonsense"] {
             let headers = [("Content-Encoding", encoding)];
             let answer = server.http.send("POST", path, &headers, &nested);
-            assert!(matches!(answer.status, 400..500 | 501), "{encoding}: {}", answer.text());
+            assert!(matches!(answer.status, 400..=499 | 501), "{encoding}: {}", answer.text());
         }
         server.still_serves("a body at the limit");
     }
