@@ -2,7 +2,9 @@
 
 use clap::{ArgAction, Args};
 
-use super::{forwarding::Forwarding, restricted::Restricted, switch, tls::TlsArguments};
+use super::{
+    forwarding::Forwarding, memory::bytes, restricted::Restricted, switch, tls::TlsArguments,
+};
 
 /// What the address of a Unix socket begins with; its path follows.
 pub const UNIX_SOCKET: &str = "unix:";
@@ -77,6 +79,11 @@ impl ListenerArguments {
         self.metrics_address.as_ref().unwrap_or(&self.http_address)
     }
 
+    /// May loads that come to this address bring files?
+    pub fn takes_files(&self, address: &str) -> bool {
+        self.allow_load_overrides.unwrap_or_else(|| is_local(address))
+    }
+
     /// Why the flags contradict each other.
     pub(crate) fn problem(&self, tls: &TlsArguments) -> Option<String> {
         let http = ("HTTP", &*self.http_address, self.http_port);
@@ -123,19 +130,9 @@ impl ListenerArguments {
     }
 }
 
+/// In Triton's words.
 fn input_size(text: &str) -> Result<usize, String> {
-    let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
-    match size {
-        0 => Err("Error: --http-max-input-size must be greater than 0.".to_owned()),
-        _ => Ok(size),
-    }
-}
-
-impl ListenerArguments {
-    /// May loads that come to this address bring files?
-    pub fn takes_files(&self, address: &str) -> bool {
-        self.allow_load_overrides.unwrap_or_else(|| is_local(address))
-    }
+    bytes(text).map_err(|why| format!("Error: --http-max-input-size {why}."))
 }
 
 /// Can nobody outside this machine reach it?

@@ -12,10 +12,11 @@ pub struct MemoryArguments {
     pub max_inflight_bytes: Option<usize>,
 }
 
-fn bytes(text: &str) -> Result<usize, String> {
-    let size = text.parse().map_err(|_| format!("expected a number of bytes, got `{text}`"))?;
-    match size {
-        0 => Err("must be greater than 0".to_owned()),
-        _ => Ok(size),
+/// A number of bytes, or why it is none.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be greater than 0".to_owned()),
+        Ok(size) => Ok(size),
+        Err(_) => Err(format!("must be a number of bytes, got `{text}`")),
     }
 }

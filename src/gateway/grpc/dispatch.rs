@@ -25,7 +25,7 @@ use super::{
     calls::InferCalls,
     deadline,
     health::WholeServer,
-    message::guarded,
+    message::{MAX_MESSAGE_BYTES, guarded},
     methods::{self, Handler, Method},
     observe::CallTimes,
     refusal::denied,
@@ -35,9 +35,6 @@ use crate::{ServerState, access::Access, connections::Connection};
 use troupe_observability::telemetry::Tracer;
 use troupe_proto as proto;
 use troupe_proto::inference::grpc_inference_service_server::GrpcInferenceServiceServer;
-
-/// Triton's limit on messages, in both directions.
-const MAX_MESSAGE: usize = i32::MAX as usize;
 
 /// Serves one connection after the other; a clone for each.
 #[derive(Clone)]
@@ -57,9 +54,9 @@ impl Dispatcher {
         let inference = Arc::new(inference);
         // What is decoded was bounded before.
         let server = GrpcInferenceServiceServer::from_arc(inference.clone())
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE);
-        let limit = state.settings.max_input_size.min(MAX_MESSAGE);
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        let limit = state.settings.max_input_size.min(MAX_MESSAGE_BYTES);
         Dispatcher {
             access: state.settings.grpc_access.clone(),
             stalled: state.settings.stalled,

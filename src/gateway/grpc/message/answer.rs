@@ -22,14 +22,12 @@ use tonic::{
 
 use super::{
     compress::compress,
-    prefix::{PREFIX_BYTES, Prefix},
+    prefix::{MAX_MESSAGE_BYTES, PREFIX_BYTES, Prefix},
 };
 use crate::inference::Sending;
 use troupe_base::budget::{Charge, Kind};
 use troupe_proto::inference::{ModelInferResponse, ModelStreamInferResponse};
 
-/// Triton's limit on messages.
-const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
 /// Below this copying is cheaper than sending a part of its own.
 const MIN_PART_BYTES: usize = 16 << 10;
 /// Answers of a stream that are ready are sent together up to this.

@@ -21,6 +21,7 @@ pub(super) use self::{
     fields::{Contents, InputHead, ItemBudget, OutputHead},
     guarded::{guarded, open_charge},
     inflate::coding_of,
+    prefix::MAX_MESSAGE_BYTES,
     request::{InferMessage, InferMessages, RawContent},
     wire::{Fields, Malformed, WireValue},
 };

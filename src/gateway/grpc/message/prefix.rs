@@ -2,6 +2,8 @@
 
 use tonic::Status;
 
+/// Triton's limit on messages, in both directions.
+pub(crate) const MAX_MESSAGE_BYTES: usize = i32::MAX as usize;
 /// A flag and the length.
 pub(super) const PREFIX_BYTES: usize = 5;
 
@@ -9,7 +11,7 @@ pub(super) const PREFIX_BYTES: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
     pub(super) is_compressed: bool,
-    /// Bytes of the message, as it is sent; no limit is above what 32 bits can say.
+    /// Bytes of the message as it is sent; no limit is above what 32 bits can say.
     pub(super) length: usize,
 }
 
