@@ -3,10 +3,12 @@
 use std::{io::Write, net::TcpStream};
 
 use serde_json::{Value, json};
+use tonic::{Code, codec::CompressionEncoding};
 
 use crate::support::{
     Answer, Model, Repository, Server, at_once, ensemble,
     gate::Gate,
+    grpc::{Grpc, floats},
     http::finish,
     models::{delay, execute},
     native, process, until,
@@ -239,6 +241,31 @@ fn b4_the_lists_of_a_request_have_one_limit_together() {
     let many = json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": vec![1; 65]}]});
     let text = "Unable to parse 'shape': 65 dimensions, expected at most 64";
     assert_eq!(server.infer("m", &many).error(), text);
+}
+
+#[test]
+fn messages_that_are_larger_than_any_may_be_are_counted_over_both_protocols() {
+    let server =
+        Server::with(Repository::of([("m", identity())]), &["--http-max-input-size=1048576"]);
+    let refused = || refusals(&server, "size");
+    assert_eq!(send(&server, "m", 2 * MIB).status, 400);
+    assert_eq!(refused(), 1.0);
+    let zeros = vec![b' '; 2 * MIB];
+    let chunks = zeros.chunks(64 << 10);
+    assert_eq!(server.http.send_chunks("/v2/models/m/infer", &[], chunks).status, 400);
+    assert_eq!(refused(), 2.0);
+    let mut grpc = Grpc::connect(server.grpc);
+    let mut large = floats("m", &[("x", &[])]);
+    large.raw_input_contents = vec![zeros.into()];
+    assert_eq!(grpc.infer(large.clone()).unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(refused(), 3.0);
+    let inflated = grpc.run(async |client| {
+        let mut client = client.clone().send_compressed(CompressionEncoding::Gzip);
+        client.model_infer(large).await
+    });
+    assert_eq!(inflated.unwrap_err().code(), Code::ResourceExhausted);
+    assert_eq!(refused(), 4.0);
+    server.is_well();
 }
 
 #[test]

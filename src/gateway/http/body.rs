@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use actix_web::{
     HttpRequest,
     dev::Payload,
-    http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
+    http::header::{CONTENT_LENGTH, TRANSFER_ENCODING},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -55,15 +55,11 @@ impl Body {
     }
 
     /// The body as it was before the client compressed it.
-    pub(super) async fn inflated(
-        self,
-        headers: &HeaderMap,
-        limit: SizeLimit,
-    ) -> Result<Body, Refusal> {
-        if coding::of_request(headers)? == Coding::Identity {
+    pub(super) async fn inflated(self, coding: Coding, limit: SizeLimit) -> Result<Body, Refusal> {
+        if coding == Coding::Identity {
             return Ok(self);
         }
-        let bytes = coding::inflate(headers, self.bytes, limit, &self.charge).await?;
+        let bytes = coding::inflate(coding, self.bytes, limit, &self.charge).await?;
         Ok(Body::counted(bytes, self.charge))
     }
 
@@ -112,7 +108,7 @@ pub(super) async fn receive(
     let is_chunked = http.headers().contains_key(TRANSFER_ENCODING);
     let length = http.headers().get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
     let length: usize = length.unwrap_or(0);
-    plan.limit.check(length)?;
+    plan.limit.check(length, &plan.charge)?;
     let shared = plan.shared.filter(|_| MIN_SHARED_BYTES <= length);
     let mut hold = plan.charge.hold(Kind::Received);
     let mut buffer = BodyBuffer::First;
@@ -128,7 +124,7 @@ pub(super) async fn receive(
         if MAX_CHUNKS < chunks {
             return Err(Refusal::Chunks);
         }
-        plan.limit.check(hold.bytes())?;
+        plan.limit.check(hold.bytes(), &plan.charge)?;
         buffer = buffer.push(chunk, length, hold.bytes(), shared.as_ref());
     }
     Ok(buffer.finish(hold, plan.charge)?)
@@ -246,7 +242,7 @@ pub(super) async fn receive_all(
         Err(error) => Err(error.into()),
     };
     match body {
-        Ok(body) => Ok(body.inflated(http.headers(), limit).await?.bytes),
+        Ok(body) => Ok(body.inflated(coding::of_request(http.headers())?, limit).await?.bytes),
         Err(refusal) => Err(refuse(payload, refusal)),
     }
 }

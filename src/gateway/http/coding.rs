@@ -45,12 +45,11 @@ pub(super) fn of_answer(headers: &HeaderMap) -> Coding {
 
 /// The body as it was before the client compressed it.
 pub(super) async fn inflate(
-    headers: &HeaderMap,
+    coding: Coding,
     body: Bytes,
     limit: SizeLimit,
     charge: &Charge,
 ) -> Result<Bytes, Refusal> {
-    let coding = of_request(headers)?;
     let effort = if body.len() <= MAX_INFLATED_HERE_BYTES { 0 } else { MAX_BYTES_ON_THREAD + 1 };
     let charge = charge.clone();
     let work = move || {

@@ -106,13 +106,13 @@ async fn receive(
     model: &Model,
     layout: BodyLayout,
 ) -> Result<Body, Refusal> {
-    let is_plain = coding::of_request(http.headers())? == Coding::Identity;
+    let coding = coding::of_request(http.headers())?;
     let header = match layout {
         BodyLayout::Json => None,
         BodyLayout::Mixed(length) => Some(length),
         BodyLayout::Raw => Some(0),
     };
-    let header = header.filter(|_| is_plain && model.shares_memory);
+    let header = header.filter(|_| coding == Coding::Identity && model.shares_memory);
     let most = state.settings.max_input_size;
     let limit = match layout {
         BodyLayout::Json => SizeLimit::of_json(most),
@@ -124,7 +124,7 @@ async fn receive(
     let charge = charge(http)?;
     model.check_room()?;
     let body = body::receive(http, payload, ReceivePlan { limit, shared, charge }).await?;
-    body.inflated(http.headers(), limit).await
+    body.inflated(coding, limit).await
 }
 
 async fn read(

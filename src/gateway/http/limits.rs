@@ -4,7 +4,10 @@
 use actix_web::web;
 
 use crate::inference::MAX_BYTES_ON_THREAD;
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    budget::Charge,
+    error::{Error, Result},
+};
 
 /// The most bytes a body may have.
 #[derive(Clone, Copy)]
@@ -42,9 +45,13 @@ impl SizeLimit {
         self.bytes
     }
 
-    /// Refuses a body of `size` bytes over the limit.
-    pub(super) fn check(self, size: usize) -> Result<()> {
-        if size <= self.bytes { Ok(()) } else { Err(self.too_large(size)) }
+    /// Refuses a body of `size` bytes over the limit; `charge` counts that.
+    pub(super) fn check(self, size: usize, charge: &Charge) -> Result<()> {
+        if size <= self.bytes {
+            return Ok(());
+        }
+        charge.count_refused_size();
+        Err(self.too_large(size))
     }
 
     /// Triton's text for a body of `size` bytes, which are too many.
