@@ -3,5 +3,6 @@
 pub(crate) mod basics;
 pub(crate) mod control;
 pub(crate) mod deadlock;
+mod limits;
 pub(crate) mod many;
 pub(crate) mod memory;

@@ -5,6 +5,7 @@
 mod circles;
 mod dependencies;
 mod documents;
+mod faults;
 mod files;
 mod imports;
 mod layers;

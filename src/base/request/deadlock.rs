@@ -340,4 +340,27 @@ mod tests {
         assert!(graphs[0].join().report(a).is_none());
         assert!(graphs[1].join().report(b).is_none());
     }
+
+    /// Finding C7 of the review: each report of many models searched all of them.
+    #[test]
+    fn where_many_wait_the_graph_is_searched_now_and_then() {
+        let graph = Arc::new(WaitGraph::default());
+        let join = |waits: ModelWaits| {
+            let mut reporter = graph.join();
+            reporter.report(waits);
+            reporter
+        };
+        let circle = reports(&[("a: b1 | a1", 9), ("b: a1 | b1", 9)]);
+        let _circle: Vec<_> = circle.into_iter().map(join).collect();
+        let found_nothing_at = |moment: Instant| *graph.searched.lock() = Some((moment, None));
+        let later = || Instant::now() + 1000 * SEARCH_INTERVAL;
+        found_nothing_at(later());
+        assert!(graph.victim().is_some(), "few are searched at once");
+        let one = || reports(&[("c: d1", 9)]).remove(0);
+        let _others: Vec<_> = (0..MAX_SEARCHED_AT_ONCE).map(|_| join(one())).collect();
+        found_nothing_at(later());
+        assert!(graph.victim().is_none(), "many are not");
+        found_nothing_at(Instant::now() - SEARCH_INTERVAL);
+        assert!(graph.victim().is_some(), "but when it is due");
+    }
 }

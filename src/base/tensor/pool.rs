@@ -348,4 +348,24 @@ mod tests {
         let is_same = |index: usize| again[index].segment().id() == ids[index];
         assert_eq!([0, 1, 2, 3].map(is_same), [false, true, true, true]);
     }
+
+    /// Finding C9 of the review: what was as large as all that was kept was never used again.
+    #[test]
+    fn a_segment_of_256_mib_is_used_again() {
+        const SIZE: usize = 256 << 20;
+        let server = ByteBudget::unlimited();
+        let pool = SegmentPool::of_server(SegmentSizes::default(), 0, &server);
+        let owner = Owner::unique();
+        let id = || pool.take(SIZE, owner).unwrap().freeze().segment().id();
+        let first = id();
+        assert_eq!([id(), id()], [first, first]);
+        assert_eq!(pool.bytes(), SIZE);
+        // More than is always kept, where the machine has it.
+        let pool = SegmentPool::of_server(SegmentSizes::default(), 4 * SIZE, &server);
+        let both = [(); 2].map(|()| pool.take(SIZE, owner).unwrap().freeze());
+        let ids = both.each_ref().map(|it| it.segment().id());
+        drop(both);
+        let again = [(); 2].map(|()| pool.take(SIZE, owner).unwrap().freeze().segment().id());
+        assert!(again.iter().all(|it| ids.contains(it)), "{again:?} of {ids:?}");
+    }
 }

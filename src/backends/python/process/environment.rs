@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::BufReader,
+    io::{self, BufReader},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -170,8 +170,10 @@ fn unpacked(choice: &InterpreterChoice<'_>, archive: &Path) -> Result<PathBuf> {
         let file = File::open(archive).map_err(|error| failed(&what, &error))?;
         let mut entries =
             tar::Archive::new(flate2::read::MultiGzDecoder::new(BufReader::new(file)));
+        let mut left = most_unpacked(about.len());
         for entry in entries.entries().map_err(|error| failed(&what, &error))? {
             let mut entry = entry.map_err(|error| failed(&what, &error))?;
+            check_entry(&entry, &mut left).map_err(|error| failed(&what, &error))?;
             if !entry.unpack_in(&folder).map_err(|error| failed(&what, &error))? {
                 let path = entry.path().map(|it| it.display().to_string()).unwrap_or_default();
                 return Err(failed(&what, &format!("'{path}' would lie outside of it")));
@@ -180,6 +182,27 @@ fn unpacked(choice: &InterpreterChoice<'_>, archive: &Path) -> Result<PathBuf> {
         Ok(())
     })?;
     interpreter_in(&folder)
+}
+
+/// Bytes that an archive of `size` bytes may unpack to. Libraries shrink to a half or a tenth, and
+/// nothing but a bomb to a thousandth.
+fn most_unpacked(size: u64) -> u64 {
+    const MOST_TIMES: u64 = 64;
+    const ALWAYS_ALLOWED_BYTES: u64 = 1 << 30;
+    size.saturating_mul(MOST_TIMES).max(ALWAYS_ALLOWED_BYTES)
+}
+
+/// What an entry takes goes from `left`; also of a sparse one, whose holes would be written.
+fn check_entry(entry: &tar::Entry<'_, impl io::Read>, left: &mut u64) -> Result<(), String> {
+    let kind = entry.header().entry_type();
+    let name = || String::from_utf8_lossy(&entry.path_bytes()).escape_debug().to_string();
+    if kind.is_block_special() || kind.is_character_special() || kind.is_fifo() {
+        return Err(format!("'{}' is a device or a pipe", name()));
+    }
+    *left = left
+        .checked_sub(entry.size())
+        .ok_or_else(|| format!("with '{}' it is too large for the size it has packed", name()))?;
+    Ok(())
 }
 
 /// The interpreter of an environment with numpy and `requirements`, made on first use.

@@ -115,7 +115,7 @@ fn entry(name: &str, kind: tar::EntryType, link: &str) -> tar::Header {
 
 #[actix_rt::test]
 async fn an_archive_writes_nothing_outside_of_its_folder() {
-    use tar::EntryType::{Link, Regular, Symlink};
+    use tar::EntryType::{Block, Char, Fifo, Link, Regular, Symlink};
     let mut model = teller();
     let cache = model.own_cache();
     let outside = model.files.model_dir.join("outside");
@@ -123,7 +123,14 @@ async fn an_archive_writes_nothing_outside_of_its_folder() {
     fs::write(outside.join("secret"), "kept").unwrap();
     let there = outside.display().to_string();
     let secret = format!("{there}/secret");
+    let mut bomb = entry("bomb", Regular, "");
+    bomb.set_size(1 << 40);
+    bomb.set_cksum();
     let rows = [
+        ("bomb", vec![entry("first", Regular, ""), bomb]),
+        ("pipe", vec![entry("pipe", Fifo, "")]),
+        ("character", vec![entry("null", Char, "")]),
+        ("block", vec![entry("disk", Block, "")]),
         ("up", vec![entry("../evil", Regular, "")]),
         ("far_up", vec![entry("a/../../../../outside/evil", Regular, "")]),
         ("through_a_link", vec![entry("way", Symlink, &there), entry("way/evil", Regular, "")]),
@@ -135,12 +142,16 @@ async fn an_archive_writes_nothing_outside_of_its_folder() {
         let file = File::create(model.files.model_dir.join(&path)).unwrap();
         let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::fast()));
         for header in entries {
-            archive.append(&header, &b"evil"[..header.size().unwrap() as usize]).unwrap();
+            let size = header.size().unwrap().min(4) as usize;
+            archive.append(&header, &b"evil"[..size]).unwrap();
         }
         archive.into_inner().unwrap().finish().unwrap();
         model.execution_env(&path);
         let text = model.open_error();
         assert!(text.starts_with("cannot unpack '"), "{name}: {text}");
+        assert_eq!(text.contains("too large for the size"), name == "bomb", "{text}");
+        let is_special = ["pipe", "character", "block"].contains(&name);
+        assert_eq!(text.contains("is a device or a pipe"), is_special, "{name}: {text}");
         assert_eq!(fs::read_to_string(&secret).unwrap(), "kept", "{name}");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "{name}");
         let found = fs::read_dir(cache.join("packed")).unwrap().map(|it| it.unwrap().path());

@@ -5,7 +5,7 @@ use crate::python::{
     memory::segments::Segments,
     protocol::{encode, frames::FRAME_LIMIT},
 };
-use troupe_base::metrics::Metrics;
+use troupe_base::{budget::ByteBudget, metrics::Metrics, tensor::SegmentSizes};
 
 const ANY: (DataType, &[i64]) = (FP32, &[-1]);
 const SIZE: usize = 16 << 20;
@@ -200,4 +200,36 @@ async fn an_answer_too_large_for_a_frame_is_an_error_and_its_segments_are_used_a
         }
         assert_eq!(floats(&output(&mut *remote, send(0.0)).await), [1.0], "{expected}");
     }
+}
+
+/// Finding B9 of the review: all groups that were sent together failed with it.
+#[actix_rt::test]
+async fn a_group_whose_tensors_find_no_memory_fails_alone() {
+    let mut model = model(IDENTITY, &[ANY], &[ANY]);
+    let sizes = SegmentSizes { most: 4 << 20, ..SegmentSizes::default() };
+    model.settings.segments = SegmentPool::of_server(sizes, 0, &ByteBudget::unlimited());
+    let mut remote = model.open();
+    let of = |count: usize| vec![request(vec![fp32(&[count as i64], &vec![1.0; count])])];
+    // Too large for the limit: before, between and behind others. The last would be copied elsewhere.
+    for large in [5 << 20, 8 << 20] {
+        let groups = vec![of(large / 4), of(1), of(8 << 10), of(large / 4), of(2), of(large / 4)];
+        let told = run(&mut *remote, groups).await.into_iter().map(|group| {
+            let response = group.and_then(|mut it| it.remove(0));
+            response.map(|it| it.outputs[0].as_ref().map_or(0, |it| it.data().len()))
+        });
+        let told: Vec<_> =
+            told.map(|it| it.map_err(|error| (error.kind(), error.to_string()))).collect();
+        for (index, size) in [(1, 4), (2, 32 << 10), (4, 8)] {
+            assert_eq!(told[index], Ok(size), "group {index}");
+        }
+        for index in [0, 3, 5] {
+            let (kind, text) = told[index].clone().unwrap_err();
+            assert_eq!(kind, ErrorKind::Unavailable, "{text}");
+            assert!(text.contains("no shared memory for tensors"), "{text}");
+            for internal in ["memfd", "/dev/shm", "/proc", "fd "] {
+                assert!(!text.contains(internal), "{text}");
+            }
+        }
+    }
+    assert_eq!(output(&mut *remote, of(3).remove(0)).await.data().len(), 12);
 }

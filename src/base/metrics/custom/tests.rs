@@ -112,6 +112,19 @@ fn a_family_takes_no_end_of_metrics() {
     assert!(one(MAX_SERIES).is_ok());
 }
 
+/// Finding C8 of the review: names of families may be made of what clients send, too.
+#[test]
+fn a_server_takes_no_end_of_families() {
+    let families = CustomFamilies::default();
+    let open = |number: usize| families.open(&format!("f{number}"), "", MetricKind::Counter);
+    let mut all: Vec<_> = (0..MAX_FAMILIES).map(|it| open(it).unwrap()).collect();
+    let error = open(MAX_FAMILIES).err().map(|it| it.to_string()).unwrap();
+    assert_eq!(error, "there are 1000 families of metrics already, more are not kept");
+    assert!(open(7).is_ok());
+    drop(all.pop());
+    assert!(open(MAX_FAMILIES).is_ok());
+}
+
 #[test]
 fn metrics_do_only_what_their_kind_does() {
     let families = CustomFamilies::default();
