@@ -27,6 +27,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MIB = 1 << 20
 #: Two instances that sleep 20 ms answer a hundred times a second.
 MODEL = "sleep_ms"
+#: After this idle connections have given their buffers back, and the allocator has.
+IDLE_SECONDS = 12
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 
 
@@ -198,7 +200,7 @@ def connections(options):
         for door, address, hello in (("http", server.http, asking), ("grpc", server.grpc, PREFACE + settings)):
             before = processes.rss_mib(server.pid)
             open_ones = asyncio.run(held(address, hello, asking if door == "http" else None, count,
-                                         lambda: time.sleep(2) or processes.rss_mib(server.pid)))
+                                         lambda: time.sleep(IDLE_SECONDS) or processes.rss_mib(server.pid)))
             rss, served = open_ones
             found[door] = {"KB each": round((rss - before) * 1024 / count, 1), "served": served}
             time.sleep(2)

@@ -14,6 +14,7 @@ mod inflate;
 pub mod lifecycle;
 pub mod metadata;
 pub mod metrics;
+mod pace;
 mod request_limits;
 pub mod resolve;
 pub mod settings;
@@ -26,5 +27,6 @@ pub mod status;
 mod testing;
 pub mod tls;
 mod trace_settings;
+mod transport;
 
 pub use self::state::ServerState;

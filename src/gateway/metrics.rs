@@ -8,23 +8,27 @@ mod regions;
 mod render;
 mod steps;
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_web::{
-    App, HttpResponse, HttpServer,
+    App, HttpResponse,
     dev::ServerHandle,
     http::header,
     web::{self, Data},
 };
 
 use self::render::render;
-use super::{
-    ServerState, dashboard,
-    socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
-    tls,
+use crate::{
+    ServerState,
+    connections::{HttpListen, HttpServing, mark_busy, serve},
+    dashboard,
+    socket::{Binding, ListenAddress, SocketFile},
 };
 use troupe_base::metrics::Metrics;
+
+/// How long a stop waits for answers under way.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The actor that owns the listener of the metrics and its connections.
 pub struct MetricsGateway {
@@ -42,33 +46,23 @@ impl MetricsGateway {
         let source = Data::new((state.clone(), metrics.clone()));
         let pages = state.clone();
         let was_ready = Arc::default();
-        let mut server = HttpServer::new(move || {
+        let settings = &state.settings;
+        let listen = HttpListen {
+            bindings,
+            workers: 1,
+            exit_timeout: EXIT_TIMEOUT,
+            connections: &settings.connections,
+            stalled: settings.stalled,
+        };
+        let HttpServing { server, addresses, files } = serve(&listen, move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
-                .wrap_fn(crate::connections::mark_busy)
+                .wrap_fn(mark_busy)
                 .app_data(source.clone())
                 .service(methods)
                 .configure(|app| health::configure(app, &pages, &was_ready))
                 .configure(|app| dashboard::configure(app, &pages))
-        })
-        .on_connect(crate::connections::admit(state.settings.connections.clone()))
-        .workers(1)
-        .tls_handshake_timeout(tls::HANDSHAKE_TIMEOUT)
-        .disable_signals();
-        let (mut addresses, mut files) = (Vec::new(), Vec::new());
-        for binding in bindings {
-            let bound = binding.bind(state.settings.stalled)?;
-            addresses.push(bound.address);
-            files.extend(bound.file);
-            server = match (bound.socket, bound.tls) {
-                (ListeningSocket::Unix(socket), _) => server.listen_uds(socket)?,
-                (ListeningSocket::Tcp(socket), None) => server.listen(socket)?,
-                (ListeningSocket::Tcp(socket), Some(tls)) => {
-                    server.listen_rustls_0_23(socket, tls.server_config(&[]))?
-                }
-            };
-        }
-        let server = server.run();
+        })?;
         let gateway = MetricsGateway { server: server.handle(), files };
         actix_rt::spawn(server);
         Ok((Actor::start(gateway), addresses))

@@ -7,9 +7,7 @@ use std::{
     time::Duration,
 };
 
-use actix_tls::accept::max_concurrent_tls_connect;
 use arc_swap::ArcSwap;
-use rustix::process::{Resource, getrlimit};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, InconsistentKeys, RootCertStore, ServerConfig,
     SignatureScheme,
@@ -25,13 +23,6 @@ use rustls::{
 
 /// What a client may take for its handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Handshakes that a thread of actix-web may have open. More wait: their connections are not counted
-/// yet, and must not take all descriptors.
-const MAX_HANDSHAKES: usize = 4096;
-const MIN_HANDSHAKES: usize = 64;
-/// Descriptors of the process for each handshake of one thread.
-const DESCRIPTORS_PER_HANDSHAKE: u64 = 16;
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(ring::default_provider()));
@@ -77,7 +68,6 @@ pub struct Tls {
 impl Tls {
     /// What these files say.
     pub fn new(pem: &Pem) -> Result<Tls, PemProblem> {
-        max_concurrent_tls_connect(handshakes());
         let certificate = CurrentCertificate(ArcSwap::new(Arc::new(certified_key(pem)?)));
         let clients = match &pem.client_roots {
             Some(roots) => {
@@ -118,12 +108,6 @@ impl Tls {
         config.alpn_protocols = protocols.iter().map(|it| it.to_vec()).collect();
         config
     }
-}
-
-fn handshakes() -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let share = usize::try_from(descriptors / DESCRIPTORS_PER_HANDSHAKE);
-    share.unwrap_or(usize::MAX).clamp(MIN_HANDSHAKES, MAX_HANDSHAKES)
 }
 
 fn certified_key(pem: &Pem) -> Result<CertifiedKey, PemProblem> {

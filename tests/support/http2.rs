@@ -9,21 +9,48 @@ use super::PATIENCE;
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 pub(crate) const END_STREAM: u8 = 1;
 /// Of settings and pings.
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 
+/// A setting: how much may be sent on a new stream.
+pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+
 /// A frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, length @ ..] = (payload.len() as u32).to_be_bytes();
     [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A frame with one number in it.
+pub(crate) fn number(kind: u8, stream: u32, number: u32) -> Vec<u8> {
+    frame(kind, 0, stream, &number.to_be_bytes())
+}
+
+/// A setting that a client announces.
+pub(crate) fn setting(name: u16, value: u32) -> Vec<u8> {
+    let bytes = [&name.to_be_bytes()[..], &value.to_be_bytes()].concat();
+    frame(SETTINGS, 0, 0, &bytes)
+}
+
+/// A message of gRPC, as the frames with which a call ends.
+pub(crate) fn message(stream: u32, bytes: &[u8]) -> Vec<u8> {
+    let prefix = [&[0][..], &(bytes.len() as u32).to_be_bytes()].concat();
+    let mut sent = frame(DATA, 0, stream, &prefix);
+    for part in bytes.chunks(16 << 10) {
+        sent.extend(frame(DATA, 0, stream, part));
+    }
+    sent.extend(frame(DATA, END_STREAM, stream, &[]));
+    sent
 }
 
 /// The headers of a call of the inference service, nothing of them compressed.
@@ -66,7 +93,36 @@ impl Frames {
     }
 
     pub(crate) fn send(&mut self, frames: &[Vec<u8>]) {
-        self.0.write_all(&frames.concat()).unwrap();
+        self.send_or_be_cut(frames).unwrap();
+    }
+
+    /// The same, where the server may close the connection.
+    pub(crate) fn send_or_be_cut(&mut self, frames: &[Vec<u8>]) -> io::Result<()> {
+        self.0.write_all(&frames.concat())
+    }
+
+    /// The same connection, for another thread.
+    pub(crate) fn share(&self) -> Frames {
+        Frames(self.0.try_clone().unwrap())
+    }
+
+    /// Waits until this call has ended; `false`: the connection has.
+    #[track_caller]
+    pub(crate) fn until_ended(&mut self, call: u32) -> bool {
+        loop {
+            match self.receive_or_be_cut() {
+                Ok(Received { kind, flags, stream, .. }) if stream == call => {
+                    if kind == RST_STREAM || flags & END_STREAM != 0 {
+                        return true;
+                    }
+                }
+                Ok(_) => (),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    panic!("the server neither answers nor closes")
+                }
+                Err(_) => return false,
+            }
+        }
     }
 
     /// The next frame.

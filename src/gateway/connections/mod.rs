@@ -5,14 +5,19 @@
 //! a request of it is being answered. When descriptors or connections run out, those that are idle
 //! the longest are closed, and new ones are refused before the server itself lacks descriptors.
 
+mod http_connection;
 mod http_server;
 mod pressure;
 mod table;
 #[cfg(test)]
 mod tests;
+mod unsent;
+mod write_watch;
 
+pub(crate) use self::write_watch::{WriteWatch, timed_out};
 pub use self::{
-    http_server::{BusyBody, admit, mark_busy},
+    http_connection::ServedConnection,
+    http_server::{BusyBody, HttpListen, HttpServing, mark_busy, serve},
     pressure::ConnectionLimits,
     table::{Busy, Connection, ConnectionGuard, Connections},
 };

@@ -13,7 +13,10 @@ use std::{
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown, sockopt::socket_cookie};
 
-use super::pressure::{ConnectionLimits, Verdict};
+use super::{
+    pressure::{ConnectionLimits, Verdict},
+    unsent::UnsentPieces,
+};
 use troupe_base::{
     budget::{Account, ByteBudget, Charge},
     error::Result,
@@ -57,6 +60,7 @@ pub struct Connection {
     used_at: AtomicU64,
     /// What its requests hold.
     account: Arc<Account>,
+    unsent: Arc<UnsentPieces>,
 }
 
 /// Keeps a connection in the table. It must be dropped before its socket is.
@@ -68,6 +72,13 @@ pub struct ConnectionGuard {
 /// A request of a connection that is being answered.
 #[derive(Debug)]
 pub struct Busy(Arc<Connection>);
+
+impl Busy {
+    /// The connection.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.0
+    }
+}
 
 impl Connections {
     /// With room for so many, and for what their requests hold.
@@ -97,6 +108,7 @@ impl Connections {
             busy: AtomicU32::new(0),
             used_at: AtomicU64::new(now),
             account: Account::new(&self.budget),
+            unsent: Arc::default(),
         });
         table.open.insert(cookie, connection.clone());
         Some(ConnectionGuard { connections: self.clone(), connection })
@@ -167,6 +179,16 @@ impl Connection {
         Busy(self.clone())
     }
 
+    /// Pieces of its answers that are on their way.
+    pub(crate) fn unsent(&self) -> &Arc<UnsentPieces> {
+        &self.unsent
+    }
+
+    /// Is a request of it being answered?
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Relaxed) != 0
+    }
+
     /// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
     pub fn charge(&self) -> Result<Charge> {
         Charge::open(&self.account)
@@ -174,8 +196,7 @@ impl Connection {
 
     /// For how long nothing of it is being answered; `None`: something is.
     fn idle_ms(&self, now: u64) -> Option<u64> {
-        let is_busy = self.busy.load(Relaxed) != 0;
-        (!is_busy).then(|| now.saturating_sub(self.used_at.load(Relaxed)))
+        (!self.is_busy()).then(|| now.saturating_sub(self.used_at.load(Relaxed)))
     }
 
     /// Ends it for its client and for those who serve it. Only for a connection in the table.

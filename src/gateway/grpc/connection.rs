@@ -16,8 +16,10 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::transport::Transport;
-use crate::connections::{Connection, ConnectionGuard};
+use crate::{
+    connections::{Connection, ConnectionGuard, WriteWatch, timed_out},
+    transport::Transport,
+};
 
 /// What a client has to send the preface of HTTP/2, the handshake of TLS before it included.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,6 +35,10 @@ pub(super) struct GrpcConnection {
     /// Until the preface has come: what is missing of it, and until when.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
     writing: WriteWatch,
+    /// How long an answer may wait for the windows of HTTP/2; zero: for ever.
+    stalled: Duration,
+    /// While there may be answers: when it is looked whether they leave.
+    look: Option<Pin<Box<Sleep>>>,
     /// When it is closed, whatever goes on over it.
     end: Option<Pin<Box<Sleep>>>,
     _of_thread: Arc<()>,
@@ -56,38 +62,41 @@ impl GrpcConnection {
         times: ConnectionTimes,
     ) -> GrpcConnection {
         let preface = Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT))));
-        let writing = WriteWatch { limit: times.stalled, until: None };
+        let writing = WriteWatch::new(times.stalled);
         let end = times.end.map(|end| Box::pin(sleep(end)));
-        GrpcConnection { guard, stream, preface, writing, end, _of_thread: of_thread }
-    }
-}
-
-/// Whether what is to be written is taken.
-struct WriteWatch {
-    limit: Duration,
-    /// Since something waits to be taken: when it has waited too long.
-    until: Option<Pin<Box<Sleep>>>,
-}
-
-impl WriteWatch {
-    /// The outcome of a write, or an error in place of one that waits for too long.
-    fn watch<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() || self.limit.is_zero() {
-            self.until = None;
-            return written;
+        let stalled = times.stalled;
+        let look = None;
+        GrpcConnection {
+            guard,
+            stream,
+            preface,
+            writing,
+            stalled,
+            look,
+            end,
+            _of_thread: of_thread,
         }
-        let limit = self.limit;
-        let until = self.until.get_or_insert_with(|| Box::pin(sleep(limit)));
-        until.as_mut().poll(context).map(|()| Err(timed_out("the client takes nothing")))
     }
-}
 
-fn timed_out(text: &'static str) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, text)
+    /// Fails if an answer waits for windows of HTTP/2 that its client does not open.
+    fn look_for_unsent(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let connection = self.guard.connection();
+        let may_wait = || connection.is_busy() || !connection.unsent().is_empty();
+        if self.look.as_ref().is_some_and(|it| it.is_elapsed()) {
+            // A client that takes too little from the socket is for another watch.
+            if !self.writing.is_blocked() && !connection.unsent().turn() {
+                return Err(timed_out("the client opens no window for an answer"));
+            }
+            self.look = None;
+        }
+        if self.look.is_none() && !self.stalled.is_zero() && may_wait() {
+            let mut look = Box::pin(sleep(self.stalled));
+            if look.as_mut().poll(context).is_pending() {
+                self.look = Some(look);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Connected for GrpcConnection {
@@ -106,6 +115,9 @@ impl AsyncRead for GrpcConnection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_pending() {
+            self.look_for_unsent(context)?;
+        }
         if let Some(end) = &mut self.end
             && read.is_pending()
             && end.as_mut().poll(context).is_ready()
@@ -130,8 +142,8 @@ impl AsyncWrite for GrpcConnection {
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let GrpcConnection { stream, writing, .. } = self.get_mut();
-        let written = Pin::new(stream).poll_write(context, data);
-        writing.watch(context, written)
+        let written = Pin::new(&mut *stream).poll_write(context, data);
+        writing.watch(context, written, stream)
     }
 
     fn poll_write_vectored(
@@ -140,8 +152,8 @@ impl AsyncWrite for GrpcConnection {
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let GrpcConnection { stream, writing, .. } = self.get_mut();
-        let written = Pin::new(stream).poll_write_vectored(context, data);
-        writing.watch(context, written)
+        let written = Pin::new(&mut *stream).poll_write_vectored(context, data);
+        writing.watch(context, written, stream)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -150,13 +162,13 @@ impl AsyncWrite for GrpcConnection {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let GrpcConnection { stream, writing, .. } = self.get_mut();
-        let flushed = Pin::new(stream).poll_flush(context);
-        writing.watch(context, flushed)
+        let flushed = Pin::new(&mut *stream).poll_flush(context);
+        writing.watch(context, flushed, stream)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let GrpcConnection { stream, writing, .. } = self.get_mut();
-        let ended = Pin::new(stream).poll_shutdown(context);
-        writing.watch(context, ended)
+        let ended = Pin::new(&mut *stream).poll_shutdown(context);
+        writing.watch(context, ended, stream)
     }
 }

@@ -18,13 +18,11 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::{
-    connection::{ConnectionTimes, GrpcConnection},
-    transport::Transport,
-};
+use super::connection::{ConnectionTimes, GrpcConnection};
 use crate::{
     connections::{ConnectionGuard, Connections},
     socket::{BoundSocket, ListeningSocket},
+    transport::Transport,
 };
 
 /// What gRPC clients ask for in the handshake of TLS.

@@ -24,7 +24,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
-mod transport;
 
 use std::io;
 

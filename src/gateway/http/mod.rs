@@ -38,23 +38,15 @@ use std::{collections::HashMap, io, sync::Arc, thread::ThreadId, time::Duration}
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::{Arbiter, ArbiterHandle};
-use actix_web::{
-    App, HttpServer,
-    dev::{Server, ServerHandle},
-    web,
-};
+use actix_web::{App, dev::ServerHandle, web};
 use tokio::sync::mpsc;
 
 pub use self::server_state::StateCell;
 use crate::{
     access::Access,
-    connections::{self, Connections},
-    socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
-    tls,
+    connections::{self, Connections, HttpListen, HttpServing},
+    socket::{Binding, ListenAddress, SocketFile},
 };
-
-/// Clients keep idle connections; closing them first would fail their next request.
-const KEEP_ALIVE: Duration = Duration::from_secs(3600);
 
 /// Where to listen, and with how many threads.
 #[derive(Clone)]
@@ -115,7 +107,7 @@ impl Handler<StopHttp> for HttpGateway {
 /// system.
 pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
     let (sender, mut started) = mpsc::unbounded_channel();
-    let Built { server, addresses, files } = build(cell, &listen, sender)?;
+    let HttpServing { server, addresses, files } = build(cell, &listen, sender)?;
     let gateway = HttpGateway { server: server.handle(), files }.start();
     let mut running = actix_rt::spawn(server);
     let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
@@ -139,20 +131,20 @@ struct WorkerStarted {
     arbiter: ArbiterHandle,
 }
 
-/// A server to be run, and what it listens on.
-struct Built {
-    server: Server,
-    addresses: Vec<ListenAddress>,
-    files: Vec<SocketFile>,
-}
-
 fn build(
     cell: StateCell,
     listen: &Listen,
     started: mpsc::UnboundedSender<WorkerStarted>,
-) -> io::Result<Built> {
+) -> io::Result<HttpServing> {
     let access = listen.access.clone();
-    let mut server = HttpServer::new(move || {
+    let http = HttpListen {
+        bindings: &listen.bindings,
+        workers: listen.workers,
+        exit_timeout: listen.exit_timeout,
+        connections: &listen.connections,
+        stalled: listen.stalled,
+    };
+    connections::serve(&http, move || {
         // Called on each worker's own thread, once per address.
         let (thread, arbiter) = (std::thread::current().id(), Arbiter::current());
         let _ = started.send(WorkerStarted { thread, arbiter });
@@ -164,27 +156,4 @@ fn build(
             .configure(|app| routes::configure(app, &access))
             .default_service(web::to(refusal::not_found))
     })
-    .on_connect(connections::admit(listen.connections.clone()))
-    .workers(listen.workers.max(1))
-    .keep_alive(KEEP_ALIVE)
-    .tls_handshake_timeout(tls::HANDSHAKE_TIMEOUT)
-    // A client that closes its end has gone: its request is dropped, and so cancelled.
-    .h1_allow_half_closed(false)
-    .shutdown_timeout(listen.exit_timeout.as_secs())
-    .disable_signals();
-    let (mut addresses, mut files) = (Vec::new(), Vec::new());
-    for binding in &listen.bindings {
-        let bound = binding.bind(listen.stalled)?;
-        addresses.push(bound.address);
-        files.extend(bound.file);
-        server = match (bound.socket, bound.tls) {
-            (ListeningSocket::Unix(socket), _) => server.listen_uds(socket)?,
-            (ListeningSocket::Tcp(socket), None) => server.listen(socket)?,
-            (ListeningSocket::Tcp(socket), Some(tls)) => {
-                // It says that it speaks HTTP/1.1.
-                server.listen_rustls_0_23(socket, tls.server_config(&[]))?
-            }
-        };
-    }
-    Ok(Built { server: server.run(), addresses, files })
 }

@@ -11,9 +11,7 @@ use super::{
     refusal::Refusal,
     server_state::state,
 };
-
-/// A body that came with less since it was first waited for holds its connection for nothing.
-const MIN_BYTES_PER_SECOND: u64 = 500;
+use crate::pace::is_slow;
 
 /// How a body has come so far.
 pub(super) struct Pace {
@@ -55,31 +53,9 @@ impl Pace {
             self.received += chunk.len();
         }
         let taken = self.began.map_or(0, |it| coarse_time::seconds() - it);
-        if self.stalled.as_secs() < taken && is_slow(self.received, taken) {
+        if self.stalled.as_secs() < taken && is_slow(self.received, Duration::from_secs(taken)) {
             return Err(Refusal::Slow);
         }
         Ok(chunk)
-    }
-}
-
-fn is_slow(received: usize, seconds: u64) -> bool {
-    (received as u64) < MIN_BYTES_PER_SECOND.saturating_mul(seconds)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn drips_are_slow_and_slow_links_are_not() {
-        for (received, seconds, expected) in [
-            (31, 31, true),
-            (15_499, 31, true),
-            (15_500, 31, false),
-            (usize::MAX, 1 << 40, false),
-            (0, 1, true),
-        ] {
-            assert_eq!(is_slow(received, seconds), expected, "{received}");
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use actix_web::{HttpRequest, web};
 
-use crate::{ServerState, connections::ConnectionGuard};
+use crate::{ServerState, connections::ServedConnection};
 use troupe_base::{
     budget::Charge,
     error::{Error, Result},
@@ -22,8 +22,8 @@ pub(super) fn state(http: &HttpRequest) -> Result<&ServerState> {
 
 /// Begins to count the memory of a request; RESOURCE_EXHAUSTED if there is none for it.
 pub(super) fn charge(http: &HttpRequest) -> Result<Charge> {
-    let guard = http.conn_data::<ConnectionGuard>();
-    guard.map_or_else(|| Ok(Charge::default()), |it| it.connection().charge())
+    let served = http.conn_data::<ServedConnection>();
+    served.map_or_else(|| Ok(Charge::default()), |it| it.connection().charge())
 }
 
 /// The model and the version a path names.

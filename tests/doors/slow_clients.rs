@@ -1,0 +1,212 @@
+//! Clients that are slow on purpose: heads, bodies and answers that drip, and connections that wait.
+
+use std::{
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::json;
+
+use crate::support::{Http, PATIENCE, Repository, Server, native, process, until};
+
+const IMPATIENT: &str = "--stalled-connection-secs=1";
+/// A connection without requests has no buffers any more after this.
+const IDLE: Duration = Duration::from_secs(4);
+
+const GET: &[u8] = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n";
+
+fn serve(flags: &[&str]) -> Server {
+    let bytes = native("identity", "x:UINT8[-1] -> y:UINT8[-1]");
+    Server::with(Repository::of([("bytes", bytes)]), flags)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// An inference of so many bytes, which come back.
+fn inference(size: usize) -> Vec<u8> {
+    let json = json!({
+        "inputs": [{
+            "name": "x", "datatype": "UINT8", "shape": [size],
+            "parameters": {"binary_data_size": size},
+        }],
+        "parameters": {"binary_data_output": true},
+    })
+    .to_string();
+    let head = format!(
+        "POST /v2/models/bytes/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\
+         Inference-Header-Content-Length: {}\r\n\r\n{json}",
+        json.len() + size,
+        json.len()
+    );
+    [head.as_bytes(), &vec![7; size]].concat()
+}
+
+/// Reads one answer to its end.
+fn read_answer(mut stream: impl Read) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let length = head.lines().find_map(|it| it.strip_prefix("content-length: "));
+    let length: usize = length.map_or(0, |it| it.parse().unwrap());
+    stream.read_exact(&mut vec![0; length]).unwrap();
+    head
+}
+
+fn ask(mut stream: &TcpStream, request: &[u8]) {
+    stream.write_all(request).unwrap();
+    let head = read_answer(stream);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+}
+
+/// Waits until the server has closed the connection.
+fn until_closed(mut stream: impl Read) {
+    match stream.read_to_end(&mut Vec::new()) {
+        Ok(_) => (),
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => (),
+        Err(error) => panic!("the server keeps the connection: {error}"),
+    }
+}
+
+/// Writes a byte now and then until the connection ends.
+fn drip(mut stream: &TcpStream) {
+    while stream.write_all(b"x").is_ok() {
+        thread::park_timeout(Duration::from_millis(100));
+    }
+}
+
+/// Sockets the server has open.
+fn sockets(server: &Server) -> usize {
+    let all = process::descriptors(server.pid);
+    all.iter().filter(|it| it.to_string_lossy().starts_with("socket")).count()
+}
+
+fn resident(server: &Server) -> usize {
+    let text = fs::read_to_string(format!("/proc/{}/statm", server.pid)).unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+}
+
+#[test]
+fn half_a_head_behind_an_answered_request_is_given_up() {
+    let server = serve(&[IMPATIENT]);
+    for Http(address) in [server.http, server.metrics] {
+        let [still, dripping, was_idle] = [(); 3].map(|()| connect(address));
+        for stream in [&still, &dripping, &was_idle] {
+            ask(stream, GET);
+        }
+        (&still).write_all(b"GET /v2/hea").unwrap();
+        (&dripping).write_all(b"GET /v2/health/live HTTP/1.1\r\nX: ").unwrap();
+        let dripped = dripping.try_clone().unwrap();
+        let drip = thread::spawn(move || drip(&dripped));
+        until_closed(&still);
+        until_closed(&dripping);
+        drop(dripping);
+        drip.join().unwrap();
+        thread::park_timeout(IDLE);
+        (&was_idle).write_all(b"GET /v2/hea").unwrap();
+        until_closed(&was_idle);
+    }
+    server.is_well();
+}
+
+#[test]
+fn idle_connections_are_served_again() {
+    let server = serve(&[IMPATIENT]);
+    let streams = [(); 3].map(|()| connect(server.http.0));
+    for _ in 0..2 {
+        for stream in &streams {
+            ask(stream, GET);
+            ask(stream, &inference(100));
+        }
+        let [_, one, other] = &streams;
+        ask(one, GET);
+        ask(
+            other,
+            b"POST /v2/repository/index HTTP/1.1\r\nHost: t\r\n\
+            Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        );
+        thread::park_timeout(IDLE);
+    }
+    for stream in &streams {
+        ask(stream, &inference(1 << 20));
+    }
+}
+
+#[test]
+fn a_head_that_came_with_the_request_before_is_not_lost() {
+    let server = serve(&[IMPATIENT]);
+    for first in [GET.to_vec(), inference(100)] {
+        let stream = connect(server.http.0);
+        ask(&stream, &[&first[..], &GET[..20]].concat());
+        thread::park_timeout(IDLE);
+        ask(&stream, &GET[20..]);
+    }
+}
+
+#[test]
+fn an_answer_that_is_read_drop_by_drop_is_given_up() {
+    let server = serve(&[IMPATIENT]);
+    let before = sockets(&server);
+    let stream = connect(server.http.0);
+    (&stream).write_all(&inference(32 << 20)).unwrap();
+    until("the connection to be closed", || {
+        // What is left of the answer may come with its end.
+        let _ = (&stream).read(&mut [0; 16]);
+        sockets(&server) <= before
+    });
+    server.is_well();
+}
+
+#[test]
+fn an_answer_that_nobody_reads_is_given_up_on_unix_sockets() {
+    let flags = ["--http-address=unix:h", "--grpc-address=unix:g", "--metrics-address=unix:m"];
+    let bytes = native("identity", "x:UINT8[-1] -> y:UINT8[-1]");
+    let server = Server::launch(
+        Repository::of([("bytes", bytes)]),
+        &[&flags[..], &[IMPATIENT]].concat(),
+        &[],
+    );
+    let path = server.repository.beside("h");
+    let ready = b"GET /v2/health/ready HTTP/1.1\r\nHost: t\r\n\r\n";
+    until("the server to be ready", || {
+        let Ok(mut stream) = UnixStream::connect(&path) else { return false };
+        stream.write_all(ready).unwrap();
+        read_answer(&stream).starts_with("http/1.1 200")
+    });
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&inference(8 << 20)).unwrap();
+    // The answer has begun; it is not read on until the server has closed.
+    stream.read_exact(&mut [0; 12]).unwrap();
+    let before = sockets(&server);
+    until("the connection to be closed", || sockets(&server) < before);
+}
+
+#[test]
+fn idle_connections_give_their_buffers_back() {
+    const CONNECTIONS: usize = 3000;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let server = serve(&[]);
+    ask(&connect(server.http.0), GET);
+    let before = resident(&server);
+    let streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(server.http.0)).collect();
+    streams.iter().for_each(|it| ask(it, GET));
+    until("the connections to weigh little", || {
+        resident(&server).saturating_sub(before) / CONNECTIONS <= 8 << 10
+    });
+    streams.iter().for_each(|it| ask(it, GET));
+}
