@@ -3,9 +3,9 @@
 
 use std::{
     convert::Infallible,
-    future::{Future, ready},
+    future::{self, Future},
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -19,6 +19,11 @@ use tonic::{
 
 use super::refusal::deadline_exceeded;
 use crate::connections::Busy;
+
+/// Answers go to their connection in pieces of so many bytes, each of which has to leave in time.
+const MAX_PIECE_BYTES: usize = 64 << 10;
+/// Smaller answers are not watched: all calls of a connection together hold little by them.
+const MIN_PIECE_BYTES: usize = 4 << 10;
 
 /// The answer of a call, or DEADLINE_EXCEEDED. Dropping it before cancels the call.
 pub(super) struct Answering {
@@ -41,7 +46,7 @@ impl Answering {
 
     /// Of a call that is refused.
     pub(super) fn refused(status: Status) -> Answering {
-        Answering::new(Box::pin(ready(Ok(status.into_http()))), None)
+        Answering::new(Box::pin(future::ready(Ok(status.into_http()))), None)
     }
 
     /// The same until `deadline`.
@@ -61,16 +66,29 @@ impl Future for Answering {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(self.poll_call(context))?;
+        let answer = ready!(self.poll_call(context))?;
         let busy = self.busy.take();
-        Poll::Ready(Ok(answer.map(|body| Body::new(BusyGrpcBody { body, _busy: busy }))))
+        let rest = Bytes::new();
+        Poll::Ready(Ok(answer.map(|body| Body::new(BusyGrpcBody { body, busy, rest }))))
     }
 }
 
 /// A response during which its connection is busy.
 struct BusyGrpcBody {
     body: Body,
-    _busy: Option<Busy>,
+    busy: Option<Busy>,
+    /// What of the last frame was not handed to the connection yet.
+    rest: Bytes,
+}
+
+impl BusyGrpcBody {
+    fn next_piece(&mut self) -> Frame<Bytes> {
+        let piece = self.rest.split_to(self.rest.len().min(MAX_PIECE_BYTES));
+        Frame::data(match &self.busy {
+            Some(busy) => busy.connection().unsent().hand_over(piece),
+            None => piece,
+        })
+    }
 }
 
 impl http_body::Body for BusyGrpcBody {
@@ -81,14 +99,28 @@ impl http_body::Body for BusyGrpcBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            match frame {
+                Some(Ok(frame)) if is_large(&frame) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        Poll::Ready(Some(Ok(self.next_piece())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        if self.rest.is_empty() { self.body.size_hint() } else { SizeHint::default() }
     }
+}
+
+fn is_large(frame: &Frame<Bytes>) -> bool {
+    frame.data_ref().is_some_and(|it| MIN_PIECE_BYTES <= it.len())
 }

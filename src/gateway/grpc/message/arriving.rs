@@ -9,7 +9,7 @@ use std::{
 
 use bytes::{Buf, Bytes};
 use http_body::{Body as _, Frame};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tonic::{Code, Status, body::Body};
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     grpc::refusal::refuse,
+    pace::is_slow,
     request_limits::{MIN_EARLY_BYTES, is_early_enough},
 };
 use troupe_base::budget::{Charge, Hold};
@@ -46,22 +47,49 @@ pub(crate) struct Arriving {
     /// `None` once nothing more comes.
     body: Option<Body>,
     pauses: Pauses,
+    pace: MessagePace,
     /// What came and was not taken yet.
     chunk: Bytes,
     /// How many bytes were taken.
     taken: usize,
 }
 
+/// How a message has come since it had to be waited for.
+#[derive(Default)]
+struct MessagePace {
+    waited_since: Option<Instant>,
+    came: usize,
+}
+
+impl MessagePace {
+    /// More has come. ABORTED: too slowly, for longer than `limit`.
+    fn check(&mut self, chunk: &Bytes, limit: Duration) -> Result<(), Status> {
+        let Some(since) = self.waited_since else { return Ok(()) };
+        self.came += chunk.len();
+        let taken = since.elapsed();
+        if limit.is_zero() || taken <= limit || !is_slow(self.came, taken) {
+            return Ok(());
+        }
+        Err(Status::aborted("the request came too slowly"))
+    }
+}
+
 impl Arriving {
     /// All of a call's messages.
     pub(crate) fn new(body: Body, pauses: Pauses) -> Arriving {
-        Arriving { body: Some(body), pauses, chunk: Bytes::new(), taken: 0 }
+        Arriving {
+            body: Some(body),
+            pauses,
+            pace: MessagePace::default(),
+            chunk: Bytes::new(),
+            taken: 0,
+        }
     }
 
     /// Bytes that are there.
     pub(super) fn whole(bytes: Bytes) -> Arriving {
         let pauses = Pauses::of_one(Duration::ZERO);
-        Arriving { body: None, pauses, chunk: bytes, taken: 0 }
+        Arriving { body: None, pauses, pace: MessagePace::default(), chunk: bytes, taken: 0 }
     }
 
     /// What has come and was not taken.
@@ -82,9 +110,12 @@ impl Arriving {
     async fn wait(&mut self, limit: Duration) -> Result<bool, Status> {
         while self.chunk.is_empty() {
             let Some(body) = &mut self.body else { return Ok(false) };
-            match next_frame(body, limit).await {
+            match next_frame(body, limit, &mut self.pace).await {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(chunk) => self.chunk = chunk,
+                    Ok(chunk) => {
+                        self.pace.check(&chunk, limit)?;
+                        self.chunk = chunk;
+                    }
                     // Trailers: nothing of a request is in them.
                     Err(_) => self.body = None,
                 },
@@ -110,6 +141,7 @@ impl Arriving {
         if !self.wait(self.pauses.between_messages).await? {
             return Ok(None);
         }
+        self.pace = MessagePace::default();
         let mut bytes = [0; PREFIX_BYTES];
         for byte in &mut bytes {
             *byte = self.byte().await?;
@@ -194,13 +226,18 @@ impl Arriving {
 }
 
 /// What comes next of a body; ABORTED if nothing does within `limit`, zero: however long it takes.
-async fn next_frame(body: &mut Body, limit: Duration) -> Option<Result<Frame<Bytes>, Status>> {
+async fn next_frame(
+    body: &mut Body,
+    limit: Duration,
+    pace: &mut MessagePace,
+) -> Option<Result<Frame<Bytes>, Status>> {
     let mut timer = None;
     poll_fn(|cx| {
         let frame = Pin::new(&mut *body).poll_frame(cx);
         if frame.is_ready() || limit.is_zero() {
             return frame;
         }
+        pace.waited_since.get_or_insert_with(Instant::now);
         let timer = timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer.as_mut().poll(cx).map(|()| {
             let text = format!("no more of the request came for {} s", limit.as_secs_f32());

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use http_body::Frame;
 use prost::Message;
 use tokio::time::timeout;
@@ -356,5 +357,38 @@ async fn silence_is_told_from_a_message_that_stands_still() {
         assert_eq!(of_one.unwrap_err().code(), Code::Aborted);
         let for_ever = read_all(&sent[..read], Pauses::of_one(Duration::ZERO));
         assert!(timeout(1000 * STALLED, for_ever).await.is_err());
+    }
+}
+
+/// A body of these frames.
+struct Frames(BoxStream<'static, Result<Frame<Bytes>, Status>>);
+
+impl http_body::Body for Frames {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.0.poll_next_unpin(context)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drips_are_given_up_and_slow_links_are_not() {
+    for (at_a_time, expected) in [(10, true), (100_000, false)] {
+        let length = 10 * at_a_time;
+        let drops = stream::iter(0..10).then(move |_| async move {
+            tokio::time::sleep(STALLED / 3).await;
+            Ok(Frame::data(Bytes::from(vec![7; at_a_time])))
+        });
+        let prefix = [&[0][..], &(length as u32).to_be_bytes()].concat();
+        let sent = stream::iter([Ok(Frame::data(Bytes::from(prefix)))]).chain(drops);
+        let body = Body::new(Frames(sent.boxed()));
+        let mut arriving = Arriving::new(body, Pauses::of_stream(STALLED));
+        let prefix = arriving.prefix(length, &Charge::default()).await.unwrap().unwrap();
+        let refused = arriving.skip(prefix.length).await.err();
+        assert_eq!(refused.is_some_and(|it| it.code() == Code::Aborted), expected, "{at_a_time}");
     }
 }
