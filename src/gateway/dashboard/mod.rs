@@ -35,6 +35,8 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
+const PLAIN: &str = "text/plain; charset=utf-8";
+
 const SCRIPT: &str = include_str!("dashboard.js");
 const STYLE: &str = include_str!("dashboard.css");
 
@@ -71,11 +73,11 @@ impl PageQuery {
 }
 
 async fn index_page(state: Data<ServerState>) -> HttpResponse {
-    html(&state, StatusCode::OK, &index::page(&state))
+    drawn(move || html(&state, StatusCode::OK, &index::page(&state))).await
 }
 
 async fn index_changes(state: Data<ServerState>) -> HttpResponse {
-    json(&index::update(&state))
+    drawn(move || json(&index::update(&state))).await
 }
 
 async fn model_page(
@@ -83,11 +85,14 @@ async fn model_page(
     name: web::Path<String>,
     query: web::Query<PageQuery>,
 ) -> HttpResponse {
-    let page = query.version().and_then(|version| model::page(&state, &name, version));
-    match page {
-        Ok(page) => html(&state, StatusCode::OK, &page),
-        Err(error) => html(&state, code(&error), &model::missing(&state, &name, &error)),
-    }
+    drawn(move || {
+        let page = query.version().and_then(|version| model::page(&state, &name, version));
+        match page {
+            Ok(page) => html(&state, StatusCode::OK, &page),
+            Err(error) => html(&state, code(&error), &model::missing(&state, &name, &error)),
+        }
+    })
+    .await
 }
 
 async fn model_changes(
@@ -95,9 +100,28 @@ async fn model_changes(
     name: web::Path<String>,
     query: web::Query<PageQuery>,
 ) -> HttpResponse {
-    match query.version().and_then(|version| model::update(&state, &name, version)) {
-        Ok(update) => json(&update),
-        Err(error) => response(code(&error), "text/plain; charset=utf-8").body(error.to_string()),
+    drawn(move || {
+        match query.version().and_then(|version| model::update(&state, &name, version)) {
+            Ok(update) => json(&update),
+            Err(error) => Drawn { code: code(&error), media_type: PLAIN, text: error.to_string() },
+        }
+    })
+    .await
+}
+
+/// What is answered, once it is drawn.
+struct Drawn {
+    code: StatusCode,
+    media_type: &'static str,
+    text: String,
+}
+
+/// Draws on another thread: of large ensembles it takes a while, and this one also says whether the
+/// server lives.
+async fn drawn(draw: impl FnOnce() -> Drawn + Send + 'static) -> HttpResponse {
+    match web::block(draw).await {
+        Ok(Drawn { code, media_type, text }) => response(code, media_type).body(text),
+        Err(_) => HttpResponse::ServiceUnavailable().body("no thread is left to draw on"),
     }
 }
 
@@ -109,15 +133,18 @@ async fn style() -> HttpResponse {
     response(StatusCode::OK, "text/css; charset=utf-8").body(draw::style() + STYLE)
 }
 
-fn html(state: &ServerState, code: StatusCode, page: &Page) -> HttpResponse {
-    response(code, "text/html; charset=utf-8")
-        .body(page.html(state.settings.http_access.token.text()))
+fn html(state: &ServerState, code: StatusCode, page: &Page) -> Drawn {
+    let text = page.html(state.settings.http_access.token.text());
+    Drawn { code, media_type: "text/html; charset=utf-8", text }
 }
 
-fn json(update: &PageUpdate) -> HttpResponse {
+fn json(update: &PageUpdate) -> Drawn {
     match serde_json::to_string(update) {
-        Ok(text) => response(StatusCode::OK, "application/json").body(text),
-        Err(error) => HttpResponse::InternalServerError().body(error.to_string()),
+        Ok(text) => Drawn { code: StatusCode::OK, media_type: "application/json", text },
+        Err(error) => {
+            let code = StatusCode::INTERNAL_SERVER_ERROR;
+            Drawn { code, media_type: PLAIN, text: error.to_string() }
+        }
     }
 }
 
