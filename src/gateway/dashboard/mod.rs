@@ -100,11 +100,9 @@ async fn model_changes(
     name: web::Path<String>,
     query: web::Query<PageQuery>,
 ) -> HttpResponse {
-    drawn(move || {
-        match query.version().and_then(|version| model::update(&state, &name, version)) {
-            Ok(update) => json(&update),
-            Err(error) => Drawn { code: code(&error), media_type: PLAIN, text: error.to_string() },
-        }
+    drawn(move || match query.version().and_then(|version| model::update(&state, &name, version)) {
+        Ok(update) => json(&update),
+        Err(error) => Drawn { code: code(&error), media_type: PLAIN, text: error.to_string() },
     })
     .await
 }
