@@ -5,6 +5,7 @@ mod busy_models;
 mod compressed;
 mod connections;
 mod every_route;
+mod flooding_workers;
 mod floods;
 mod gone_clients;
 mod grpc_messages;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 
 use super::fd_passing::{receive_descriptor, send_descriptor};
 use troupe_base::{
@@ -19,6 +20,9 @@ const MIN_SWEEP_SEGMENTS: usize = 64;
 /// Beside the number of a worker's segment that came back: it is not used again, others know it.
 /// `segments.py` has the same.
 const FREED: u64 = 1 << 63;
+
+/// Those of one worker have at most this part of the descriptors: one in so many.
+const DESCRIPTORS_PER_SEGMENT: u64 = 4;
 
 /// Segments by the worker's names and by ours.
 pub(crate) struct Segments {
@@ -136,7 +140,11 @@ impl Segments {
         if segment.size() as u64 != size {
             return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
         }
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let mut own = self.own.0.lock();
+        if descriptors / DESCRIPTORS_PER_SEGMENT <= own.numbers.len() as u64 {
+            return Err(format!("more than {} segments", own.numbers.len()));
+        }
         own.numbers.insert(segment.id(), number);
         if own.parked.insert(number, segment).is_some() {
             return Err(format!("two segments of number {number}"));

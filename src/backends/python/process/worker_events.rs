@@ -12,6 +12,9 @@ use troupe_base::metrics::{CopiedBytes, Metrics};
 /// The level of `Logger.VERBOSE`.
 const VERBOSE: i64 = 3;
 
+/// `Logger` cuts its messages long before: longer frames are not read.
+const MAX_LOGGED_BYTES: usize = 128 << 10;
+
 /// One worker's.
 pub(crate) struct WorkerEvents {
     model: Arc<str>,
@@ -58,6 +61,9 @@ impl WorkerEvents {
 
     /// A line of `pb_utils.Logger`.
     pub(crate) fn log(&self, body: &[u8]) {
+        if MAX_LOGGED_BYTES < body.len() {
+            return;
+        }
         let Ok(LoggedLine { level, place, message }) = serde_json::from_slice(body) else { return };
         // What nobody will see must not use up what others need.
         if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {

@@ -18,14 +18,25 @@ const OBSERVE: u64 = 2;
 const DROP: u64 = 3;
 /// A worker copied an input out of shared memory, as others read it.
 const COPIED: u64 = 4;
+/// Bytes of all names, descriptions and labels that one worker may hold, with as many for each item
+/// as follow here.
+const MAX_HELD_BYTES: usize = 64 << 20;
+const ITEM_BYTES: usize = 256;
 /// Bytes of one of these: which metric, what, how much.
 const EVENT: usize = 24;
 
 /// Families and metrics of one worker. Dropping it lets go of all of them.
 pub(crate) struct WorkerMetrics {
     of: Metrics,
-    items: HashMap<u64, HeldMetric>,
+    items: HashMap<u64, HeldItem>,
+    /// Bytes of all of them.
+    bytes: usize,
     next: u64,
+}
+
+struct HeldItem {
+    metric: HeldMetric,
+    bytes: usize,
 }
 
 enum HeldMetric {
@@ -48,12 +59,13 @@ enum MetricQuestion {
 impl WorkerMetrics {
     /// Nothing yet.
     pub(crate) fn new(of: Metrics) -> WorkerMetrics {
-        WorkerMetrics { of, items: HashMap::new(), next: 1 }
+        WorkerMetrics { of, items: HashMap::new(), bytes: 0, next: 1 }
     }
 
     /// Ends all of them.
     pub(crate) fn let_go(&mut self) {
         self.items.clear();
+        self.bytes = 0;
     }
 
     /// Handles the body of a metrics frame: the number of a call and a question, or 0 and events. The
@@ -70,7 +82,7 @@ impl WorkerMetrics {
         }
         let question: MetricQuestion =
             serde_json::from_slice(rest).map_err(|error| format!("metrics, {error}"))?;
-        Ok(Some(answer(call, self.ask(question))))
+        Ok(Some(answer(call, self.ask(question, rest.len() + ITEM_BYTES))))
     }
 
     fn count(&mut self, events: &[u8], copied: impl Fn(usize)) -> Result<(), String> {
@@ -88,7 +100,8 @@ impl WorkerMetrics {
                 SET => MetricChange::Set(amount),
                 OBSERVE => MetricChange::Observe(amount),
                 DROP => {
-                    self.items.remove(&number);
+                    let dropped = self.items.remove(&number);
+                    self.bytes -= dropped.map_or(0, |it| it.bytes);
                     continue;
                 }
                 COPIED => {
@@ -98,15 +111,28 @@ impl WorkerMetrics {
                 what => return Err(format!("an event of kind {what}")),
             };
             // One that is gone was dropped by another thread of the worker in between.
-            if let Some(HeldMetric::Metric(metric)) = self.items.get(&number) {
+            if let Some(HeldMetric::Metric(metric)) = self.held(number) {
                 metric.change(change).map_err(|error| error.to_string())?;
             }
         }
         Ok(())
     }
 
-    fn ask(&mut self, question: MetricQuestion) -> Result<u64, String> {
-        let item = match question {
+    fn held(&self, number: u64) -> Option<&HeldMetric> {
+        self.items.get(&number).map(|it| &it.metric)
+    }
+
+    /// What it makes is held, and counts as so many bytes.
+    fn ask(&mut self, question: MetricQuestion, bytes: usize) -> Result<u64, String> {
+        let is_value = matches!(question, MetricQuestion::Value { .. });
+        if !is_value && MAX_HELD_BYTES < self.bytes + bytes {
+            return Err(format!(
+                "the metrics of this process have {} bytes of names and labels, and there may be \
+                 {MAX_HELD_BYTES}",
+                self.bytes
+            ));
+        }
+        let metric = match question {
             MetricQuestion::Family { name, description, kind } => {
                 let kind = match kind {
                     0 => MetricKind::Counter,
@@ -117,14 +143,14 @@ impl WorkerMetrics {
                 HeldMetric::Family(family.map_err(|error| error.to_string())?)
             }
             MetricQuestion::Metric { family, labels, buckets } => {
-                let Some(HeldMetric::Family(family)) = self.items.get(&family) else {
+                let Some(HeldMetric::Family(family)) = self.held(family) else {
                     return Err("its family is gone".into());
                 };
                 let metric = family.series(labels, buckets.as_deref());
                 HeldMetric::Metric(metric.map_err(|error| error.to_string())?)
             }
             MetricQuestion::Value { metric } => {
-                let Some(HeldMetric::Metric(metric)) = self.items.get(&metric) else {
+                let Some(HeldMetric::Metric(metric)) = self.held(metric) else {
                     return Err("the metric is gone".into());
                 };
                 return metric.value().map(f64::to_bits).map_err(|error| error.to_string());
@@ -132,7 +158,8 @@ impl WorkerMetrics {
         };
         let number = self.next;
         self.next += 1;
-        self.items.insert(number, item);
+        self.items.insert(number, HeldItem { metric, bytes });
+        self.bytes += bytes;
         Ok(number)
     }
 }
@@ -188,6 +215,26 @@ mod tests {
         assert!(held.of.gather().is_empty());
         assert_eq!(ask(&mut held, value), Err("the metric is gone".into()));
         assert_eq!(ask(&mut held, metric), Err("its family is gone".into()));
+    }
+
+    #[test]
+    fn a_worker_holds_names_up_to_a_limit() {
+        let mut held = WorkerMetrics::new(Metrics::new());
+        let description = "d".repeat(MAX_HELD_BYTES / 4);
+        let family = |name: &str| {
+            format!(
+                r#"{{"do": "family", "name": "{name}", "description": "{description}", "kind": 1}}"#
+            )
+        };
+        for (name, number) in ["a", "b", "c"].into_iter().zip(1..) {
+            assert_eq!(ask(&mut held, &family(name)), Ok(number));
+        }
+        let error = ask(&mut held, &family("d")).unwrap_err();
+        assert!(error.ends_with("of names and labels, and there may be 67108864"), "{error}");
+        assert_eq!(held.handle(&events(&[(2, DROP, 0.0), (2, DROP, 0.0)]), |_| ()), Ok(None));
+        assert_eq!(ask(&mut held, &family("d")), Ok(4));
+        held.let_go();
+        assert_eq!((held.bytes, held.items.len()), (0, 0));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Calls {
     pub(super) sender: mpsc::UnboundedSender<CallEvent>,
     /// Replies to be written together.
     pub(super) frames: Vec<u8>,
+    /// Calls of the repository that are not answered.
+    pub(super) of_repository: usize,
     /// Of the shared memory of these calls, by the owner that the called model is.
     owners: HashMap<Owner, Owner>,
 }
@@ -104,7 +106,8 @@ impl Calls {
     pub(crate) fn new() -> (Calls, mpsc::UnboundedReceiver<CallEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (open, owners) = Default::default();
-        (Calls { open, worker: 0, sender, frames: Vec::new(), owners }, receiver)
+        let calls = Calls { open, worker: 0, sender, frames: Vec::new(), of_repository: 0, owners };
+        (calls, receiver)
     }
 
     /// Who owns the shared memory of calls of the model that is `called`: what others send to that
@@ -121,6 +124,7 @@ impl Calls {
     pub(crate) fn end(&mut self) {
         self.worker = self.worker.wrapping_add(1);
         self.frames.clear();
+        self.of_repository = 0;
         for (_, call) in self.open.drain() {
             call.context.cancel();
         }

@@ -32,7 +32,7 @@ use troupe_base::{
 /// and its maker for credit.
 const CALL_WINDOW: u64 = 1 << 20;
 /// Calls that one worker may have open: more are refused.
-const MAX_OPEN_CALLS: usize = 10_000;
+pub(super) const MAX_OPEN_CALLS: usize = 10_000;
 
 impl WorkerLink {
     /// A model asks another. An error is the worker's, and its end.
@@ -42,6 +42,7 @@ impl WorkerLink {
         frame: &Bytes,
     ) -> Result<(), String> {
         let WorkerState::Up(connection) = &mut self.state else { return Ok(()) };
+        connection.on_question()?;
         let head = call_head(cursor)?;
         if self.calls.open.contains_key(&head.call) {
             return Err(format!("a second call of number {}", head.call));

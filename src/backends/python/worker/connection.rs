@@ -33,6 +33,10 @@ use troupe_base::{
 /// that sends.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Questions a worker may ask while it reads nothing of what it was sent: its threads wait for the
+/// answers, and it has at most `MAX_OPEN_CALLS` calls beside them.
+const MAX_UNREAD_QUESTIONS: usize = 65_536;
+
 /// A worker that is up.
 pub(crate) struct WorkerConnection {
     pub(crate) process: Process,
@@ -43,6 +47,8 @@ pub(crate) struct WorkerConnection {
     pub(crate) progress: Progress,
     /// Groups it was given so far.
     pub(crate) given: u64,
+    /// Questions since it last had read all that it was sent.
+    unread_questions: usize,
 }
 
 /// Where a worker's frames come from.
@@ -76,11 +82,24 @@ pub(crate) fn connect(
         segments: Segments::new(passing, pool, events.copied.clone()),
         progress,
         given: 0,
+        unread_questions: 0,
     };
     Ok((connection, FrameSource { reader, events }))
 }
 
 impl WorkerConnection {
+    /// The worker asks something, which will be answered. An error is its end.
+    pub(crate) fn on_question(&mut self) -> Result<(), String> {
+        if self.unsent.borrow().is_empty() {
+            self.unread_questions = 0;
+        }
+        self.unread_questions += 1;
+        if MAX_UNREAD_QUESTIONS < self.unread_questions {
+            return Err(format!("{} questions and read no answer", self.unread_questions));
+        }
+        Ok(())
+    }
+
     /// At once if the socket has room; a task writes the rest.
     pub(crate) fn write(&mut self, frame: &[u8]) {
         let mut unsent = self.unsent.borrow_mut();

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -20,6 +20,10 @@ use troupe_base::{
 
 /// Credit is sent once so many bytes were taken: a quarter of what it may have on the way.
 const CREDIT_STEP: u64 = 256 << 10;
+
+/// Responses of one request that its client has not taken. A worker waits long before: each of them
+/// takes 256 bytes of its window of 1 or 2 MiB.
+const MAX_UNTAKEN_RESPONSES: usize = 16_384;
 
 /// Requests that were detached and have not ended.
 pub(crate) struct DetachedRequests {
@@ -38,8 +42,16 @@ pub(super) struct DetachedRequest {
     pub(super) reply: Reply,
     begun: Instant,
     queue: Duration,
+    taken: Arc<Taken>,
+}
+
+/// What became of the responses of one request.
+#[derive(Default)]
+struct Taken {
     /// Bytes whose responses have left us and that the worker has no credit for yet.
-    returned: Arc<AtomicU64>,
+    returned: AtomicU64,
+    /// Responses that have not left us.
+    waiting: AtomicUsize,
 }
 
 impl DetachedRequest {
@@ -78,8 +90,8 @@ impl DetachedRequests {
         let Some(mut reply) = flight.done.detach(group, index) else { return };
         reply.begun(flight.begun);
         let queue = flight.begun.saturating_duration_since(reply.since());
-        let (request, begun, returned) = (request.clone(), flight.begun, Arc::default());
-        self.requests.insert(key, DetachedRequest { request, reply, begun, queue, returned });
+        let (request, begun, taken) = (request.clone(), flight.begun, Arc::default());
+        self.requests.insert(key, DetachedRequest { request, reply, begun, queue, taken });
     }
 
     /// Takes a request out that is to be executed anew.
@@ -114,20 +126,27 @@ impl DetachedRequests {
         }
     }
 
-    /// Gives `size` bytes back to the sender's window once the client has the response.
-    pub(super) fn credit(&self, key: RequestKey, size: u64) -> Arc<Credit> {
-        let taken = self.taken.clone();
-        let Some(returned) = self.requests.get(&key).map(|it| it.returned.clone()) else {
+    /// Gives `size` bytes back to the sender's window once the client has the response. An error is
+    /// the worker's, which does not wait for that.
+    pub(super) fn credit(&self, key: RequestKey, size: u64) -> Result<Arc<Credit>, String> {
+        let sender = self.taken.clone();
+        let Some(taken) = self.requests.get(&key).map(|it| it.taken.clone()) else {
             // Nobody waits for it.
-            return Credit::new(move || {
-                let _ = taken.send(TakenBytes { key, size });
-            });
+            return Ok(Credit::new(move || {
+                let _ = sender.send(TakenBytes { key, size });
+            }));
         };
-        Credit::new(move || {
-            if CREDIT_STEP <= returned.fetch_add(size, Ordering::AcqRel) + size {
-                let size = returned.swap(0, Ordering::AcqRel);
-                let _ = taken.send(TakenBytes { key, size });
+        if MAX_UNTAKEN_RESPONSES <= taken.waiting.fetch_add(1, Ordering::Relaxed) {
+            return Err(format!(
+                "{MAX_UNTAKEN_RESPONSES} responses ahead of the client of one request"
+            ));
+        }
+        Ok(Credit::new(move || {
+            taken.waiting.fetch_sub(1, Ordering::Relaxed);
+            if CREDIT_STEP <= taken.returned.fetch_add(size, Ordering::AcqRel) + size {
+                let size = taken.returned.swap(0, Ordering::AcqRel);
+                let _ = sender.send(TakenBytes { key, size });
             }
-        })
+        }))
     }
 }

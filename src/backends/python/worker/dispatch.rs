@@ -95,10 +95,13 @@ impl WorkerLink {
             }
             kinds::LOG => connection.process.events.log(&frame[8..]),
             kinds::METRICS => {
-                let answer = connection.process.events.count(&frame[8..])?;
-                connection.write(&answer.unwrap_or_default());
+                if let Some(answer) = connection.process.events.count(&frame[8..])? {
+                    connection.on_question()?;
+                    connection.write(&answer);
+                }
             }
             kinds::CANCELLED => {
+                connection.on_question()?;
                 let call = cursor.u64()?;
                 let key = RequestKey::read(&mut cursor)?;
                 let is_cancelled = self.is_cancelled(key);

@@ -45,7 +45,7 @@ impl WorkerLink {
         // A model that is not decoupled has nothing to say after its response.
         let is_final = flags & FINAL != 0 || !config.decoupled;
         if !is_final {
-            let credit = Some(self.detached.credit(key, size));
+            let credit = Some(self.detached.credit(key, size)?);
             let timing = Timing { compute_output: read.elapsed(), ..Timing::default() };
             let timed = |response: Response| Response { timing, ..response };
             let response = response.map(|result| result.map(timed));
