@@ -209,7 +209,7 @@ fn cve_2025_23336_configs_that_cannot_be_meant_fail_to_load() {
     }
     let step = json!({"model_name": "m", "model_version": -1, "input_map": {"x": "x"},
                       "output_map": {"y": "y"}});
-    let steps = json!({"ensemble_scheduling": {"step": vec![step; 100_000]}, "backend": "",
+    let steps = json!({"ensemble_scheduling": {"step": vec![step; 20_000]}, "backend": "",
                        "platform": "ensemble", "parameters": {}});
     let input = |dims: Value| json!([{"name": "x", "data_type": "TYPE_FP32", "dims": dims}]);
     let policy = |it: Value| json!({"version_policy": {"specific": {"versions": it}}});
