@@ -244,7 +244,7 @@ fn cut_http(address: SocketAddr, model: &str, turn: usize) {
 fn cut_grpc(address: SocketAddr, model: &str, turn: usize) {
     let message = message(model, 32 << 10).encode_to_vec();
     let body = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
-    let method = if turn % 3 == 0 { "ModelStreamInfer" } else { "ModelInfer" };
+    let method = if turn.is_multiple_of(3) { "ModelStreamInfer" } else { "ModelInfer" };
     let mut sent = frame(HEADERS, END_HEADERS, 1, &head(method));
     let begun = sent.len();
     for part in body.chunks(16 << 10) {

@@ -182,6 +182,7 @@ fn cve_2024_53880_files_are_base64_and_no_larger_than_a_request_may_be() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cve_2025_23336_configs_that_cannot_be_meant_fail_to_load() {
     let selves = ensemble(FLOATS, &["selves: x=x -> y=y"]);
     let circle = |other: &str| ensemble(FLOATS, &[&format!("{other}: x=x -> y=y")]);
@@ -377,7 +378,6 @@ fn cve_2025_23316_nothing_in_a_config_is_read_by_a_shell() {
         "&& touch pwned",
         "\ntouch pwned\n",
         "-c touch pwned",
-        "--help",
         "a b",
         "'; touch pwned; '",
         "\"$(touch pwned)\"",
