@@ -1,5 +1,6 @@
 //! A byte budget: reservations against a cap, given back when they are dropped. Lock-free.
 
+mod account;
 mod charge;
 mod server;
 
@@ -9,7 +10,8 @@ use std::sync::{
 };
 
 pub use self::{
-    charge::{Account, Charge, Hold},
+    account::Account,
+    charge::{Charge, Hold, is_counted},
     server::{ByteBudget, Kept, Kind, Reason},
 };
 

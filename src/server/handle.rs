@@ -11,6 +11,7 @@ use super::{
     serving::{Channels, Running, Shutdown, serve},
 };
 use troupe_base::{
+    budget::{Account, Charge, Kind},
     error::{Error, Result},
     metrics::Metrics,
     model::place_inputs,
@@ -27,6 +28,8 @@ use troupe_repository::{Repository, Summary};
 /// Dropping it ends the server at once, without waiting for what is in flight; `stop` waits.
 pub struct Server {
     running: Running,
+    /// What requests of this process itself are charged to.
+    account: Arc<Account>,
     commands: mpsc::UnboundedSender<Shutdown>,
     loaded: watch::Receiver<Option<Arc<Summary>>>,
     ended: watch::Receiver<Option<Ending>>,
@@ -66,7 +69,8 @@ impl Server {
         spawned.map_err(|error| Error::internal(format!("no thread for the server: {error}")))?;
         let lost = |_| Error::internal("the server's thread ended while it started");
         let running = started.await.map_err(lost)??;
-        Ok(Server { running, commands, loaded, ended })
+        let account = Account::new(&running.state.settings.budget);
+        Ok(Server { running, account, commands, loaded, ended })
     }
 
     /// Where it listens, with the ports that were free where the options say 0.
@@ -106,7 +110,9 @@ impl Server {
     /// `version: None` is the highest that is ready. Dropping the future cancels the request.
     ///
     /// The request is counted and admitted like one of a client; it is in no access log and no
-    /// trace. A decoupled model is refused: it may answer any number of times.
+    /// trace. All requests of this kind together have the share of one connection: what their
+    /// inputs hold of `--max-inflight-bytes`, and their outputs until they are dropped. A decoupled
+    /// model is refused: it may answer any number of times.
     pub async fn infer(
         &self,
         model: &str,
@@ -116,8 +122,12 @@ impl Server {
         let state = &self.running.state;
         let admitted = Admitted::in_process(state, model, version)?;
         let model = &admitted.model;
-        let context = Context::default();
-        let inputs = inputs.into_iter().map(|(name, tensor)| (Cow::Borrowed(name), tensor));
+        let charge = Charge::open(&self.account)?;
+        let bytes = inputs.iter().map(|(_, tensor)| tensor.data().len()).sum();
+        charge.add(Kind::Received, bytes)?;
+        let context = Context { charge, ..Context::default() };
+        let inputs =
+            inputs.into_iter().map(|(name, tensor)| (Cow::Borrowed(name), tensor.of_counted()));
         let inputs = place_inputs(&model.config, inputs, &context)?;
         let request = Request { inputs, context: context.into(), ..Request::default() };
         let response = admitted.run_in_process(request).await?;

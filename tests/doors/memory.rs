@@ -1,6 +1,9 @@
 //! The memory of requests: it is bounded, shared out fairly, refused at once, and given back.
 
-use std::{io::Write, net::TcpStream};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+};
 
 use serde_json::{Value, json};
 use tonic::{Code, codec::CompressionEncoding};
@@ -24,6 +27,18 @@ fn serve<'a>(models: impl IntoIterator<Item = (&'a str, Model)>) -> Server {
 
 fn identity() -> Model {
     native("identity", "x:UINT8[-1] -> y:UINT8[-1]")
+}
+
+fn python_identity() -> Model {
+    execute(
+        "x:UINT8[-1] -> y:UINT8[-1]",
+        "
+        get = pb_utils.get_input_tensor_by_name
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
+            for it in requests
+        ]",
+    )
 }
 
 /// Answers with as many MiB as it is told.
@@ -52,6 +67,17 @@ fn send(server: &Server, model: &str, size: usize) -> Answer {
 /// The same, sent and not waited for.
 fn start(server: &Server, model: &str, size: usize) -> TcpStream {
     server.http.start_binary(model, &asked(size), &[&vec![7; size]])
+}
+
+/// The head of a request with a binary tensor, and nothing of its body.
+fn announce(server: &Server, model: &str, size: usize) -> TcpStream {
+    let stream = server.http.connect();
+    let head = format!(
+        "POST /v2/models/{model}/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\
+         Inference-Header-Content-Length: 0\r\n\r\n"
+    );
+    (&stream).write_all(head.as_bytes()).unwrap();
+    stream
 }
 
 fn make(mib: usize) -> Value {
@@ -110,7 +136,7 @@ fn an_overload_is_answered_or_refused_and_memory_stays_bounded() {
 }
 
 #[test]
-fn a_slow_model_has_at_most_its_share_and_others_go_on() {
+fn b5_a_slow_model_has_at_most_its_share_and_others_go_on() {
     let repository = Repository::new();
     let gate = Gate::new(&repository, "gate");
     let repository = repository.with("slow", gate.model("UINT8[-1]")).with("fast", identity());
@@ -124,9 +150,13 @@ fn a_slow_model_has_at_most_its_share_and_others_go_on() {
     assert!(error.contains("at model 'slow' hold 25165824 of 25165824 bytes"), "{error}");
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(refusals(&server, "model_bytes"), 1.0);
+    // Nothing of its body has to come, and small requests are not refused.
+    let head = announce(&server, "slow", 4 * MIB);
+    assert_eq!(finish(head).status, 503);
+    let small = start(&server, "slow", 8);
     assert_eq!(send(&server, "fast", 4 * MIB).status, 200);
-    gate.let_through(6);
-    for stream in waiting {
+    gate.let_through(7);
+    for stream in waiting.into_iter().chain([small]) {
         assert_eq!(finish(stream).status, 200);
     }
     is_all_given_back(&server);
@@ -153,17 +183,8 @@ fn a2_answers_nobody_reads_count_until_they_are_written() {
 
 #[test]
 fn a3_bodies_that_are_only_announced_take_nothing_from_others() {
-    let python = execute(
-        "x:UINT8[-1] -> y:UINT8[-1]",
-        "
-        get = pb_utils.get_input_tensor_by_name
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
-            for it in requests
-        ]",
-    );
     let server = Server::with(
-        Repository::of([("m", python)]),
+        Repository::of([("m", python_identity())]),
         &[
             &format!("--max-inflight-bytes={BUDGET}"),
             "--http-max-input-size=67108864",
@@ -174,7 +195,7 @@ fn a3_bodies_that_are_only_announced_take_nothing_from_others() {
         .map(|_| {
             let stream = server.http.connect();
             let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n\
-                        Content-Length: 60000000\r\nInference-Header-Content-Length: 100\r\n\r\n{";
+                        Content-Length: 20000000\r\nInference-Header-Content-Length: 100\r\n\r\n{";
             (&stream).write_all(head.as_bytes()).unwrap();
             stream
         })
@@ -221,6 +242,62 @@ fn what_a_called_model_answers_is_charged_to_the_caller() {
     is_all_given_back(&server);
     assert_eq!(server.infer("caller", &make(4)).status, 200);
     is_all_given_back(&server);
+}
+
+#[test]
+fn what_cannot_fit_is_refused_before_it_comes() {
+    let limit = format!("--http-max-input-size={}", 40 * MIB);
+    let flags = [&*format!("--max-inflight-bytes={BUDGET}"), &limit];
+    let server = Server::with(Repository::of([("m", identity())]), &flags);
+    let refused = finish(announce(&server, "m", 30 * MIB));
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let error = refused.error();
+    assert!(error.contains("at model 'm' hold 0 of 25165824 bytes"), "{error}");
+    assert_eq!(refusals(&server, "model_bytes"), 1.0);
+    assert_eq!(send(&server, "m", MIB).status, 200);
+    is_all_given_back(&server);
+}
+
+#[test]
+fn inputs_that_are_joined_to_a_batch_are_counted_twice() {
+    let batching =
+        "dynamic_batching { max_queue_delay_microseconds: 2000000 preferred_batch_size: 4 }";
+    let model = delay(500, "x:UINT8[-1] -> y:UINT8[-1]").batch(4).with(batching);
+    let server = serve([("m", model)]);
+    let mut request = asked(2 * MIB);
+    request["inputs"][0]["shape"] = json!([1, 2 * MIB]);
+    let sent = [(); 4].map(|()| server.http.start_binary("m", &request, &[&vec![7; 2 * MIB]]));
+    until("the copy to be counted", || 8 * MIB <= in_flight(&server, "tensors"));
+    assert!(8 * MIB <= in_flight(&server, "received"));
+    for stream in sent {
+        assert_eq!(finish(stream).status, 200);
+    }
+    is_all_given_back(&server);
+    assert_eq!(server.executions("m"), 1);
+}
+
+#[test]
+fn shared_memory_comes_back_after_a_burst_while_its_connections_stay() {
+    let server = serve([("m", python_identity())]);
+    assert_eq!(send(&server, "m", 4 * MIB).status, 200);
+    until("shared memory to be given back", || in_flight(&server, "segments") == 0);
+    let before = resident(&server);
+    let connections = [(); 6].map(|()| start(&server, "m", 3 * MIB));
+    // They are read and stay open.
+    for stream in &connections {
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        reader.read_exact(&mut vec![0; 3 * MIB]).unwrap();
+    }
+    assert!(0 < in_flight(&server, "segments"));
+    until("shared memory to be given back", || in_flight(&server, "segments") == 0);
+    until("memory to come back", || resident(&server) < before + before / 10 + 4 * MIB);
 }
 
 #[test]

@@ -81,6 +81,22 @@ async fn infer(server: &Server, model: &str, input: &str, values: &[f32]) -> Res
     Ok(numbers.map(f32::from_le_bytes).collect())
 }
 
+#[tokio::test]
+async fn requests_of_the_process_itself_have_a_share_of_the_memory() {
+    let repository = repository("own");
+    let mut options = options(&repository);
+    options.memory.max_inflight_bytes = Some(4 << 20);
+    let server = started(options).await;
+    let share = vec![0.5; 1 << 18];
+    let outputs = server.infer("id_own", None, vec![("x", tensor(&share))]).await.unwrap();
+    let too_much = vec![0.5; 1 << 19];
+    let refused = infer(&server, "id_own", "x", &too_much).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted, "{refused}");
+    drop(outputs);
+    assert_eq!(infer(&server, "id_own", "x", &share).await.unwrap(), share);
+    server.stop(GRACE).await;
+}
+
 /// Asked in process and over HTTP, both models of `repository(suffix)` answer.
 async fn answers(server: &Server, suffix: &str) {
     let (chain, twice) = (format!("chain_{suffix}"), format!("twice_{suffix}"));

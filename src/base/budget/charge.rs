@@ -7,77 +7,16 @@ use std::sync::{
 
 use bytes::Bytes;
 
-use super::server::{ByteBudget, Kind, Reason, admitted};
-use crate::error::{Error, Result};
+use super::{
+    account::Account,
+    server::{Kind, Reason},
+};
+use crate::error::Result;
 
 /// What a request is charged at least: its context, its names, its small tensors.
 const REQUEST_BYTES: usize = 4 << 10;
 /// Data up to this is in `REQUEST_BYTES`: counting it would cost small requests more than it says.
 const MAX_UNCOUNTED_BYTES: usize = 4 << 10;
-
-/// The share of one connection: what all its requests hold together.
-#[derive(Debug)]
-pub struct Account {
-    budget: Arc<ByteBudget>,
-    cap: usize,
-    in_use: AtomicUsize,
-}
-
-impl Account {
-    /// Of a new connection.
-    pub fn new(budget: &Arc<ByteBudget>) -> Arc<Account> {
-        let (budget, cap) = (budget.clone(), budget.share());
-        Arc::new(Account { budget, cap, in_use: AtomicUsize::new(0) })
-    }
-
-    /// The server's budget, which this is a share of.
-    pub fn budget(&self) -> &Arc<ByteBudget> {
-        &self.budget
-    }
-
-    /// The bytes its requests hold.
-    pub fn in_use(&self) -> usize {
-        self.in_use.load(Ordering::Relaxed)
-    }
-
-    fn take(&self, kind: Kind, bytes: usize) -> Result<()> {
-        let most = admitted(self.cap);
-        let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
-        let own = self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        own.map_err(|in_use| self.refusal(Reason::ConnectionBytes, in_use, bytes))?;
-        self.budget.take(kind, bytes).map_err(|in_use| {
-            self.in_use.fetch_sub(bytes, Ordering::Relaxed);
-            self.refusal(Reason::ServerBytes, in_use, bytes)
-        })
-    }
-
-    fn take_beyond(&self, kind: Kind, bytes: usize) {
-        self.in_use.fetch_add(bytes, Ordering::Relaxed);
-        self.budget.take_beyond(kind, bytes);
-    }
-
-    fn give_back(&self, kind: Kind, bytes: usize) {
-        self.in_use.fetch_sub(bytes, Ordering::Relaxed);
-        self.budget.give_back(kind, bytes);
-    }
-
-    fn refusal(&self, reason: Reason, in_use: usize, asked: usize) -> Error {
-        self.budget.count_refusal(reason);
-        let (who, cap, of) = match reason {
-            Reason::ConnectionBytes => {
-                ("requests of this connection", self.cap, "its share of --max-inflight-bytes")
-            }
-            _ => ("requests in flight", self.budget.cap(), "--max-inflight-bytes"),
-        };
-        let needed = match asked {
-            0 => String::new(),
-            asked => format!(", it needs {asked} more, and a quarter is kept for answers"),
-        };
-        Error::exhausted(format!(
-            "no memory for this request: {who} hold {in_use} of {cap} bytes ({of}){needed}"
-        ))
-    }
-}
 
 /// What one request holds of the budget. Clones are the same charge. The default is uncounted: for
 /// requests that the server itself makes, like warm-ups.
@@ -101,6 +40,11 @@ impl Drop for Charged {
             }
         }
     }
+}
+
+/// Is data of so many bytes counted, where anything is?
+pub fn is_counted(bytes: usize) -> bool {
+    MAX_UNCOUNTED_BYTES < bytes
 }
 
 impl Charge {
@@ -137,21 +81,13 @@ impl Charge {
 
     /// RESOURCE_EXHAUSTED if by now there is more than there may be.
     pub fn check(&self) -> Result<()> {
-        let Some(Charged { account, .. }) = self.0.as_deref() else { return Ok(()) };
-        let own = account.in_use();
-        if account.cap < own {
-            return Err(account.refusal(Reason::ConnectionBytes, own, 0));
-        }
-        if account.budget.is_exceeded() {
-            return Err(account.refusal(Reason::ServerBytes, account.budget.in_use(), 0));
-        }
-        Ok(())
+        self.0.as_deref().map_or(Ok(()), |it| it.account.check())
     }
 
     /// The request is refused because it is larger than any may be.
     pub fn count_refused_size(&self) {
         if let Some(charged) = &self.0 {
-            charged.account.budget.count_refusal(Reason::Size);
+            charged.account.budget().count_refusal(Reason::Size);
         }
     }
 
@@ -171,9 +107,29 @@ impl Charge {
         hold.over(data)
     }
 
+    /// `data` of several requests, counted until its last clone and slice is dropped: in what the
+    /// server holds, but in the share of no connection.
+    pub fn over_for_all(&self, kind: Kind, data: Bytes) -> Bytes {
+        match &self.0 {
+            Some(charged) if is_counted(data.len()) => {
+                let hold = charged.account.budget().keep(kind, data.len());
+                Bytes::from_owner(Counted { data, _hold: hold })
+            }
+            _ => data,
+        }
+    }
+
+    /// RESOURCE_EXHAUSTED if there is no room for so many bytes now: they need not be received.
+    pub fn check_room(&self, bytes: usize) -> Result<()> {
+        match &self.0 {
+            Some(charged) if is_counted(bytes) => charged.account.check_room(bytes),
+            _ => Ok(()),
+        }
+    }
+
     /// Is data of so many bytes counted?
     pub fn counts(&self, bytes: usize) -> bool {
-        self.0.is_some() && MAX_UNCOUNTED_BYTES < bytes
+        self.0.is_some() && is_counted(bytes)
     }
 }
 
@@ -234,12 +190,12 @@ impl Drop for Hold {
 }
 
 /// Data and what it holds of the budget.
-struct Counted {
+struct Counted<H> {
     data: Bytes,
-    _hold: Hold,
+    _hold: H,
 }
 
-impl AsRef<[u8]> for Counted {
+impl<H> AsRef<[u8]> for Counted<H> {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
@@ -248,7 +204,7 @@ impl AsRef<[u8]> for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::{budget::ByteBudget, error::ErrorKind};
 
     const KIB: usize = 1 << 10;
 
@@ -293,6 +249,41 @@ mod tests {
         assert!(error.contains("requests in flight hold 115712 of 163840 bytes"), "{error}");
         let refused = Reason::ALL.map(|reason| budget.refusals(reason));
         assert_eq!(refused, [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn what_would_not_fit_is_refused_before_it_comes() {
+        let (budget, charge) = charge(160 * KIB);
+        charge.check_room(56 * KIB).unwrap();
+        let reason = |bytes| {
+            let before = Reason::ALL.map(|reason| budget.refusals(reason));
+            charge.check_room(bytes).unwrap_err();
+            Reason::ALL.into_iter().zip(before).find(|(it, had)| budget.refusals(*it) != *had)
+        };
+        assert_eq!(reason(57 * KIB).unwrap().0, Reason::ConnectionBytes);
+        // What is kept for reuse would give way.
+        let kept = budget.keep(Kind::Segments, 100 * KIB);
+        charge.check_room(56 * KIB).unwrap();
+        let others = budget.keep(Kind::Tensors, 100 * KIB);
+        assert_eq!(reason(20 * KIB).unwrap().0, Reason::ServerBytes);
+        charge.check_room(16 * KIB).unwrap();
+        drop((kept, others));
+        assert_eq!(budget.in_use(), 4 * KIB);
+    }
+
+    #[test]
+    fn data_of_several_requests_is_in_the_share_of_none() {
+        let (budget, charge) = charge(160 * KIB);
+        let data = charge.over_for_all(Kind::Tensors, vec![7; 90 * KIB].into());
+        let part = data.slice(5..9);
+        drop(data);
+        assert_eq!(budget.in_use_by(Kind::Tensors), 90 * KIB);
+        charge.check().unwrap();
+        charge.check_room(20 * KIB).unwrap();
+        drop(part);
+        assert_eq!(budget.in_use(), 4 * KIB);
+        let small = charge.over_for_all(Kind::Tensors, vec![7; 4 * KIB].into());
+        assert_eq!((small.len(), budget.in_use()), (4 * KIB, 4 * KIB));
     }
 
     #[test]

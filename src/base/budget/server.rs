@@ -153,6 +153,12 @@ impl ByteBudget {
         self.cap < self.in_use()
     }
 
+    /// Would there be room for so many bytes of requests, if what is kept for reuse gave way?
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        let held = self.in_use().saturating_sub(self.in_use_by(Kind::Segments));
+        held.saturating_add(bytes) <= admitted(self.cap)
+    }
+
     /// How many requests were refused for that reason.
     pub fn refusals(&self, reason: Reason) -> u64 {
         self.refused[reason as usize].load(Ordering::Relaxed)

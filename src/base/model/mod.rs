@@ -21,7 +21,7 @@ pub use self::{
     names::{parse_version, pick_outputs, place_inputs},
 };
 use crate::{
-    budget::{Budget, ByteBudget, Reason, Reserved},
+    budget::{Budget, ByteBudget, Reason, Reserved, is_counted},
     config::{BackendTraits, ModelConfig},
     error::{Error, Result},
     metrics::activity::EnsembleActivity,
@@ -275,14 +275,15 @@ impl Model {
         self.fits(request)
     }
 
-    /// RESOURCE_EXHAUSTED if its requests hold its share: a request for it need not be received.
-    pub fn check_room(&self) -> Result<()> {
-        match &self.share {
-            Some(share) if share.bytes.cap() <= share.bytes.in_use() => {
-                Err(self.no_room(share, share.bytes.in_use(), 1))
-            }
-            _ => Ok(()),
+    /// RESOURCE_EXHAUSTED if its requests hold so much of its share that one with inputs of so many
+    /// bytes has no room: it need not be received.
+    pub fn check_room(&self, bytes: usize) -> Result<()> {
+        let Some(share) = self.share.as_ref().filter(|_| is_counted(bytes)) else { return Ok(()) };
+        let in_use = share.bytes.in_use();
+        if share.bytes.cap() < in_use.saturating_add(bytes) {
+            return Err(self.no_room(share, in_use, bytes));
         }
+        Ok(())
     }
 
     /// Takes what the inputs need of the model's share; nothing for small ones.

@@ -22,6 +22,10 @@ use crate::{
 /// Unused bytes that may always be kept: enough for a few large requests in flight.
 const MIN_IDLE_LIMIT: usize = 256 << 20;
 
+/// What of the server's budget workers' unused segments may take, in parts: an eighth. They cannot be
+/// freed when requests need room: their workers may be filling them.
+const PARKED_PARTS: usize = 8;
+
 /// How shared memory grows and shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSizes {
@@ -45,7 +49,8 @@ pub struct SegmentPool {
     limit: usize,
     sizes: SegmentSizes,
     budget: Arc<Budget>,
-    /// Knows of the idle ones.
+    /// Of workers' segments those that no request uses.
+    parked: Arc<Budget>,
     server: Arc<ByteBudget>,
 }
 
@@ -123,7 +128,8 @@ impl SegmentPool {
 
     fn with_sizes(limit: usize, sizes: SegmentSizes, server: Arc<ByteBudget>) -> Arc<SegmentPool> {
         let (idle, budget) = (Mutex::default(), Budget::new(sizes.most));
-        Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, budget, server })
+        let parked = Budget::new(server.cap() / PARKED_PARTS);
+        Arc::new(SegmentPool { idle, limit: limit.max(sizes.kept), sizes, budget, parked, server })
     }
 
     /// The pool of one server: for gateways that read large bodies and for backends. Whoever serves
@@ -168,7 +174,7 @@ impl SegmentPool {
 
     fn take_idle(self: &Arc<Self>, size: usize, owner: Owner) -> Option<SegmentMut> {
         let mut segment = self.idle.lock().take(owner, self.sizes.class(size))?;
-        segment.set_idle(None);
+        segment.unpark();
         Some(self.to_be_filled(segment))
     }
 
@@ -180,6 +186,14 @@ impl SegmentPool {
     /// Maps a segment that a worker made and sent, even if it is more than there may be.
     pub fn adopt(&self, fd: OwnedFd) -> Result<Segment> {
         Segment::adopt(fd, |size| self.budget.reserve_beyond(size))
+    }
+
+    /// Counts a worker's segment that no request uses any more; `false` if there are too many such:
+    /// it has to be freed.
+    pub fn park(&self, segment: &mut Segment) -> bool {
+        let Ok(reserved) = self.parked.reserve(segment.size()) else { return false };
+        segment.set_idle(self.server.keep(Kind::Segments, segment.size()), Some(reserved));
+        true
     }
 
     /// UNAVAILABLE if there is more than there may be, by what workers made.
@@ -224,7 +238,7 @@ impl SegmentPool {
 impl Home for SegmentPool {
     fn give_back(&self, mut segment: Segment, is_reusable: bool) {
         let Some(owner) = segment.owner().filter(|_| is_reusable) else { return };
-        segment.set_idle(Some(self.server.keep(Kind::Segments, segment.size())));
+        segment.set_idle(self.server.keep(Kind::Segments, segment.size()), None);
         let mut idle = self.idle.lock();
         idle.put(owner, segment);
         free_down_to(self.limit, Duration::ZERO, idle);
@@ -267,6 +281,14 @@ mod tests {
         pool.take(size, Owner::default())
     }
 
+    /// A segment that a worker made.
+    fn adopt(pool: &SegmentPool, size: u64) -> Segment {
+        let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("a worker's", flags).unwrap();
+        rustix::fs::ftruncate(&fd, size).unwrap();
+        pool.adopt(fd).unwrap()
+    }
+
     #[test]
     fn sizes_are_steps() {
         let class = |size| SegmentSizes::default().class(size);
@@ -291,10 +313,7 @@ mod tests {
         assert_eq!(pool.bytes(), 300 << 10);
         let all = take(&pool, 300 << 10).unwrap();
         assert!(pool.check_room().is_ok());
-        let fd = rustix::fs::memfd_create("a worker's", rustix::fs::MemfdFlags::ALLOW_SEALING);
-        let fd = fd.unwrap();
-        rustix::fs::ftruncate(&fd, 4096).unwrap();
-        let adopted = pool.adopt(fd).unwrap();
+        let adopted = adopt(&pool, 4096);
         let text = "no shared memory for tensors: 311296 bytes are in use, and shm-max-byte-size \
                     is 307200";
         assert_eq!(pool.check_room(), Err(Error::unavailable(text)));
@@ -335,6 +354,16 @@ mod tests {
         lease.segment().show_to(other);
         drop(lease);
         assert_ne!(id(one), first);
+    }
+
+    #[test]
+    fn workers_keep_an_eighth_of_the_budget() {
+        let (server, sizes) = (ByteBudget::new(2 << 20), SegmentSizes::default());
+        let pool = SegmentPool::with_sizes(1 << 30, sizes, server.clone());
+        let mut all = [(); 3].map(|()| adopt(&pool, 100 << 10));
+        assert_eq!(all.each_mut().map(|it| pool.park(it)), [true, true, false]);
+        all[0].unpark();
+        assert!(pool.park(&mut all[2]) && server.in_use_by(Kind::Segments) == 200 << 10);
     }
 
     #[test]

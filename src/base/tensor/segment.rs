@@ -39,7 +39,7 @@ pub struct Segment {
     /// Counted as long as it exists.
     _reserved: Reserved,
     /// What it takes of the server's budget while no request is charged for its contents.
-    idle: Option<Kept>,
+    idle: Option<(Kept, Option<Reserved>)>,
 }
 
 /// Takes a segment back when the last tensor in it is gone.
@@ -104,9 +104,14 @@ impl Segment {
         Segment { id, file, map, alive, owner, _reserved: reserved, idle: None }
     }
 
-    /// Says to the server's budget whether it is kept for reuse, or in use by a request.
-    pub(super) fn set_idle(&mut self, idle: Option<Kept>) {
-        self.idle = idle;
+    /// It is kept for reuse: what it takes of the server's budget, and of what workers may keep.
+    pub(super) fn set_idle(&mut self, kept: Kept, of_workers: Option<Reserved>) {
+        self.idle = Some((kept, of_workers));
+    }
+
+    /// It is used again: its request is charged for it.
+    pub fn unpark(&mut self) {
+        self.idle = None;
     }
 
     /// Unique in this process's life.

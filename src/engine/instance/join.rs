@@ -5,6 +5,7 @@ use bytes::{Bytes, BytesMut};
 use super::batch_input;
 use troupe_base::{
     backend::Tensors,
+    budget::Kind,
     config::{Input, ModelConfig},
     error::{Error, Result},
     request::{Request, Wanted},
@@ -41,7 +42,8 @@ fn join_rows(requests: &[Request], index: usize) -> Result<Option<Tensor>> {
     if let Some(rows) = shape.first_mut() {
         *rows = parts().map(|it| it.rows() as i64).sum();
     }
-    Tensor::new(first.dtype(), shape, joined(parts())).map(Some)
+    let joined = Tensor::new(first.dtype(), shape, joined(requests, parts()))?;
+    Ok(Some(joined.of_counted()))
 }
 
 /// The elements of all requests, whatever their shapes, in one dimension.
@@ -56,13 +58,19 @@ fn join_flat(requests: &[Request], index: usize) -> Result<Option<Tensor>> {
     if parts().nth(1).is_none() {
         return first.clone().reshaped(shape).map(Some);
     }
-    Tensor::new(first.dtype(), shape, joined(parts())).map(Some)
+    let joined = Tensor::new(first.dtype(), shape, joined(requests, parts()))?;
+    Ok(Some(joined.of_counted()))
 }
 
-fn joined<'a>(parts: impl Iterator<Item = &'a Tensor> + Clone) -> Bytes {
+/// The copy counts beside what it was copied from: the requests keep that until they are answered.
+fn joined<'a>(requests: &[Request], parts: impl Iterator<Item = &'a Tensor> + Clone) -> Bytes {
     let mut data = BytesMut::with_capacity(parts.clone().map(|it| it.data().len()).sum());
     parts.for_each(|it| data.extend_from_slice(it.data()));
-    data.freeze()
+    let mut charges = requests.iter().map(|it| &it.context.charge);
+    match charges.find(|it| it.is_counted()) {
+        Some(charge) => charge.over_for_all(Kind::Tensors, data.freeze()),
+        None => data.freeze(),
+    }
 }
 
 /// Gives each request its part of the outputs it asked for.

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use actix_web::{
     HttpRequest,
     dev::Payload,
-    http::header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -93,10 +93,18 @@ pub(super) struct SharedBody {
 pub(super) struct ReceivePlan {
     /// Most bytes it may have.
     pub(super) limit: SizeLimit,
+    /// So many are to come; 0 if the client does not say.
+    pub(super) announced: usize,
     /// Where a big body goes.
     pub(super) shared: Option<SharedBody>,
     /// What its bytes are counted by as they arrive.
     pub(super) charge: Charge,
+}
+
+/// So many bytes are to come; 0 if the client does not say.
+pub(super) fn announced(headers: &HeaderMap) -> usize {
+    let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+    length.unwrap_or(0)
 }
 
 /// Receives the body as `plan` says; what is compressed is not yet inflated.
@@ -106,9 +114,9 @@ pub(super) async fn receive(
     plan: ReceivePlan,
 ) -> Result<Body, Refusal> {
     let is_chunked = http.headers().contains_key(TRANSFER_ENCODING);
-    let length = http.headers().get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
-    let length: usize = length.unwrap_or(0);
+    let length = plan.announced;
     plan.limit.check(length, &plan.charge)?;
+    plan.charge.check_room(length)?;
     let shared = plan.shared.filter(|_| MIN_SHARED_BYTES <= length);
     let mut hold = plan.charge.hold(Kind::Received);
     let mut buffer = BodyBuffer::First;
@@ -234,10 +242,11 @@ pub(super) async fn receive_all(
     limit: usize,
 ) -> Result<Bytes, Refusal> {
     let mut payload = payload.into_inner();
-    let limit = SizeLimit::of_json(limit);
+    let (limit, announced) = (SizeLimit::of_json(limit), announced(http.headers()));
     let body = match charge(http) {
         Ok(charge) => {
-            receive(http, &mut payload, ReceivePlan { limit, shared: None, charge }).await
+            receive(http, &mut payload, ReceivePlan { limit, announced, shared: None, charge })
+                .await
         }
         Err(error) => Err(error.into()),
     };

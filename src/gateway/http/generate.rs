@@ -122,8 +122,9 @@ async fn read(
 ) -> Result<Request, Refusal> {
     let limit = state.settings.max_input_size;
     let charge = charge(http)?;
-    model.check_room()?;
-    let plan = ReceivePlan { limit: SizeLimit::of_json(limit), shared: None, charge };
+    let announced = body::announced(http.headers());
+    model.check_room(limits::least_tensor_bytes(announced))?;
+    let plan = ReceivePlan { limit: SizeLimit::of_json(limit), announced, shared: None, charge };
     let body = body::receive(http, payload, plan).await?;
     let (effort, config) = (body.bytes.len(), model.config.clone());
     observe::received(observed, http, effort);

@@ -112,7 +112,7 @@ async fn receive(
         BodyLayout::Mixed(length) => Some(length),
         BodyLayout::Raw => Some(0),
     };
-    let header = header.filter(|_| coding == Coding::Identity && model.shares_memory);
+    let header = header.filter(|_| coding == Coding::Identity);
     let most = state.settings.max_input_size;
     let limit = match layout {
         BodyLayout::Json => SizeLimit::of_json(most),
@@ -120,10 +120,16 @@ async fn receive(
         BodyLayout::Raw => SizeLimit::of_raw(most),
     };
     let pool = || OwnedPool { pool: state.settings.segments.clone(), owner: model.owner };
-    let shared = header.map(|header| SharedBody { pool: pool(), header });
+    let shared = header.filter(|_| model.shares_memory);
+    let shared = shared.map(|header| SharedBody { pool: pool(), header });
     let charge = charge(http)?;
-    model.check_room()?;
-    let body = body::receive(http, payload, ReceivePlan { limit, shared, charge }).await?;
+    let announced = body::announced(http.headers());
+    model.check_room(match header {
+        Some(header) => announced.saturating_sub(header),
+        None => limits::least_tensor_bytes(announced),
+    })?;
+    let body =
+        body::receive(http, payload, ReceivePlan { limit, announced, shared, charge }).await?;
     body.inflated(coding, limit).await
 }
 

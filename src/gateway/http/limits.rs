@@ -74,6 +74,14 @@ impl SizeLimit {
     }
 }
 
+/// Numbers as text are hardly more than so many times as long as the numbers.
+const MAX_TEXT_FACTOR: usize = 16;
+
+/// About how many bytes of tensors there are at least in a body of text.
+pub(super) fn least_tensor_bytes(text: usize) -> usize {
+    text / MAX_TEXT_FACTOR
+}
+
 /// Runs `work` here if it is about few bytes, else on a thread that may be held up.
 pub(super) async fn off_thread<T: Send + 'static>(
     bytes: usize,

@@ -17,7 +17,8 @@ use troupe_base::{
 
 /// Freed segments are looked for once so many are known.
 const MIN_SWEEP_SEGMENTS: usize = 64;
-/// Beside the number of a worker's segment that came back: it is not used again, others know it.
+/// Beside the number of a worker's segment that came back: it is not used again, as others know it
+/// or too many are kept.
 /// `segments.py` has the same.
 const FREED: u64 = 1 << 63;
 
@@ -45,8 +46,10 @@ pub(crate) struct Segments {
 }
 
 /// The segments the worker made, for its outputs; they come back here once nobody uses them.
-#[derive(Default)]
-struct OwnSegments(Mutex<OwnSegmentsState>);
+struct OwnSegments {
+    pool: Arc<SegmentPool>,
+    state: Mutex<OwnSegmentsState>,
+}
 
 #[derive(Default)]
 struct OwnSegmentsState {
@@ -59,10 +62,10 @@ struct OwnSegmentsState {
 }
 
 impl Home for OwnSegments {
-    fn give_back(&self, segment: Segment, is_reusable: bool) {
-        let mut own = self.0.lock();
+    fn give_back(&self, mut segment: Segment, is_reusable: bool) {
+        let mut own = self.state.lock();
         let Some(number) = own.numbers.get(&segment.id()).copied() else { return };
-        if is_reusable {
+        if is_reusable && self.pool.park(&mut segment) {
             own.released.push(number);
             own.parked.insert(number, segment);
         } else {
@@ -79,6 +82,7 @@ impl Segments {
         pool: Arc<SegmentPool>,
         copied: Arc<CopiedBytes>,
     ) -> Segments {
+        let own = OwnSegments { pool: pool.clone(), state: Mutex::default() };
         Segments {
             passing,
             pool,
@@ -87,7 +91,7 @@ impl Segments {
             new: Vec::new(),
             forgotten: Vec::new(),
             copied,
-            own: Arc::default(),
+            own: own.into(),
             holds: HashMap::new(),
             next_hold: 0,
         }
@@ -125,12 +129,14 @@ impl Segments {
 
     /// The worker's own segments that came back since the last call.
     pub(crate) fn released(&self) -> Vec<u64> {
-        std::mem::take(&mut self.own.0.lock().released)
+        std::mem::take(&mut self.own.state.lock().released)
     }
 
     /// Has the worker to be told of segments: new ones, forgotten ones, its own that came back?
     pub(crate) fn has_updates(&self) -> bool {
-        !self.new.is_empty() || !self.forgotten.is_empty() || !self.own.0.lock().released.is_empty()
+        !self.new.is_empty()
+            || !self.forgotten.is_empty()
+            || !self.own.state.lock().released.is_empty()
     }
 
     /// The worker made segment `number` of `size` bytes and sent it.
@@ -141,7 +147,7 @@ impl Segments {
             return Err(format!("a segment of {} bytes instead of {size}", segment.size()));
         }
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let mut own = self.own.0.lock();
+        let mut own = self.own.state.lock();
         if descriptors / DESCRIPTORS_PER_SEGMENT <= own.numbers.len() as u64 {
             return Err(format!("more than {} segments", own.numbers.len()));
         }
@@ -154,7 +160,8 @@ impl Segments {
 
     /// The worker put an output into its segment `number`.
     pub(crate) fn lease(&mut self, number: u64) -> Option<Arc<Lease>> {
-        let segment = self.own.0.lock().parked.remove(&number)?;
+        let mut segment = self.own.state.lock().parked.remove(&number)?;
+        segment.unpark();
         let home: Arc<dyn Home> = self.own.clone();
         Some(segment.lease(Arc::downgrade(&home)))
     }
@@ -184,7 +191,7 @@ impl Segments {
 
     /// The worker freed its segment `number`.
     pub(crate) fn drop_own(&mut self, number: u64) {
-        let mut own = self.own.0.lock();
+        let mut own = self.own.state.lock();
         if let Some(segment) = own.parked.remove(&number) {
             own.numbers.remove(&segment.id());
         }

@@ -7,9 +7,10 @@ use serde::Serialize;
 use super::{frames::FRAME_LIMIT, kinds};
 use crate::python::memory::segments::Segments;
 use troupe_base::{
+    budget::Kind,
     error::{Error, Result},
-    request::{Correlation, Parameter, Parameters, Request, Wanted},
-    tensor::{DataType, Lease, Owner, SegmentPool, Tensor, element_count},
+    request::{Context, Correlation, Parameter, Parameters, Request, Wanted},
+    tensor::{DataType, Lease, SegmentPool, Tensor, element_count},
 };
 
 /// Larger tensors travel in shared segments. `encode.py` has the same number for outputs.
@@ -133,7 +134,7 @@ fn put_request(
     pad(frame);
     for (index, tensor) in request.inputs.iter_mut().enumerate() {
         if let Some(tensor) = tensor {
-            place(tensor, segments, owner)?;
+            place(tensor, segments, &request.context)?;
             put_head(frame, index, tensor, is_placed(tensor));
         }
     }
@@ -255,14 +256,14 @@ pub(crate) fn is_placed(tensor: &Tensor) -> bool {
     INLINE_LIMIT < tensor.data().len() && tensor.segment().is_some()
 }
 
-/// Sees to it that a large tensor of a request of `owner` lies in a segment the worker knows; else it
-/// stays in the frame, unless the user limited the memory.
-pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments, owner: Owner) -> Result<()> {
+/// Sees to it that a large tensor of a request lies in a segment the worker knows; else it stays in
+/// the frame, unless the user limited the memory.
+pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments, context: &Context) -> Result<()> {
     if tensor.data().len() <= INLINE_LIMIT {
         return Ok(());
     }
     if tensor.segment().is_none() {
-        match into_segment(tensor, &segments.pool, owner) {
+        match into_segment(tensor, &segments.pool, context) {
             Ok(moved) => {
                 segments.copied.to_worker(moved.data().len());
                 *tensor = moved;
@@ -271,6 +272,7 @@ pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments, owner: Owner) 
             Err(_) => (),
         }
     }
+    let owner = context.owner.get();
     let is_shown = tensor.segment().is_none_or(|(lease, _)| segments.show(lease.segment(), owner));
     if !is_shown
         && let Ok(plain) = Tensor::new(tensor.dtype(), tensor.shape().into(), tensor.data().clone())
@@ -280,16 +282,20 @@ pub(crate) fn place(tensor: &mut Tensor, segments: &mut Segments, owner: Owner) 
     Ok(())
 }
 
-/// A copy in a segment of the pool, for a request of `owner`.
+/// A copy in a segment of the pool, for a request, which is charged for it.
 pub(crate) fn into_segment(
     tensor: &Tensor,
     pool: &Arc<SegmentPool>,
-    owner: Owner,
+    context: &Context,
 ) -> Result<Tensor> {
     let size = tensor.data().len();
-    let mut segment = pool.take(size, owner)?;
+    let mut segment = pool.take(size, context.owner.get())?;
     segment.bytes_mut()[..size].copy_from_slice(tensor.data());
-    Tensor::in_segment(tensor.dtype(), tensor.shape().into(), &segment.freeze(), 0..size)
+    let mut hold = context.charge.hold(Kind::Tensors);
+    hold.grow_beyond(size);
+    let lease = segment.freeze_counted(hold);
+    let copy = Tensor::in_segment(tensor.dtype(), tensor.shape().into(), &lease, 0..size)?;
+    Ok(copy.of_counted())
 }
 
 /// What most requests do not have, as JSON the worker decodes only when asked.

@@ -14,8 +14,8 @@ use crate::python::memory::segments::Segments;
 use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
-    request::{Credit, Part, Response},
-    tensor::{Owner, Tensor},
+    request::{Context, Credit, Part, Response},
+    tensor::Tensor,
 };
 
 /// Flags of a reply; `replies.py` has the same.
@@ -63,8 +63,8 @@ pub(crate) struct Replied<'a> {
     pub(crate) call: u64,
     /// The config of the model that was called, if it was found.
     pub(crate) config: Option<&'a ModelConfig>,
-    /// Of the shared memory that the reply may lie in.
-    pub(crate) owner: Owner,
+    /// Whose shared memory the reply may lie in, and who is charged for it.
+    pub(crate) context: &'a Context,
 }
 
 /// Appends the frame of a reply. Answers how many bytes it makes the worker hold.
@@ -89,7 +89,12 @@ pub(crate) fn encode_reply(
         (Some(Err(error)), _) => Err(error),
         (Some(Ok(response)), Some(config)) => {
             flags |= GIVEN;
-            put_response(frame, response, config, ReplyMemory { owner: replied.owner, segments })
+            put_response(
+                frame,
+                response,
+                config,
+                ReplyMemory { context: replied.context, segments },
+            )
         }
         (Some(Ok(_)), None) => Err(Error::internal("a response whose model is unknown")),
     };
@@ -126,7 +131,7 @@ struct WrittenReply {
 
 /// Where large tensors go.
 struct ReplyMemory<'a> {
-    owner: Owner,
+    context: &'a Context,
     segments: &'a mut Segments,
 }
 
@@ -137,7 +142,7 @@ fn put_response(
     config: &ModelConfig,
     destination: ReplyMemory<'_>,
 ) -> Result<WrittenReply> {
-    let ReplyMemory { owner, segments } = destination;
+    let ReplyMemory { context, segments } = destination;
     // After the head, which is there already.
     let start = frame.len() - HEAD;
     let mut written = WrittenReply::default();
@@ -145,7 +150,7 @@ fn put_response(
     for (name, tensor) in outputs().zip(&mut response.outputs) {
         if let Some(tensor) = tensor {
             // Without room in shared memory it stays in the frame.
-            let _ = place(tensor, segments, owner);
+            let _ = place(tensor, segments, context);
             put_head(frame, name, tensor);
             written.outputs += 1;
         }

@@ -17,7 +17,8 @@ from troupe_frames import DROPPED, FRAME, NUMBER, NUMBERS, SEGMENT
 TRIM = 1
 # Bytes of unused segments kept for reuse, until the server has us trim.
 IDLE_LIMIT = 512 << 20
-# Beside the number of a segment of ours that came back: others know it, so it is not used again.
+# Beside the number of a segment of ours that came back: it is not used again, as others know it or
+# too many are kept.
 # `segments.rs` has the same.
 FREED = 1 << 63
 PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)

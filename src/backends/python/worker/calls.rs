@@ -23,8 +23,7 @@ use crate::python::{
 use troupe_base::{
     error::{Error, Result},
     model::Model,
-    request::{CallChain, Reply, Request},
-    tensor::Owner,
+    request::{CallChain, Context, Reply, Request},
     trace::Span,
 };
 
@@ -209,14 +208,14 @@ impl WorkerLink {
                 call.copying = Copying::Running;
                 let spec = self.setup.spec.clone();
                 let event = CallEvent { worker: *worker, call: number, reply, is_copied: true };
-                let owner = call.context.owner.get();
-                return copy_then_send(sender.clone(), LargeReply { owner, spec, event });
+                let context = call.context.clone();
+                return copy_then_send(sender.clone(), LargeReply { context, spec, event });
             }
             call.copying = Copying::No;
             let credit = reply.take_credit();
             let is_last = reply.is_last();
             let config = call.model.as_ref().map(|it| &*it.config);
-            let replied = Replied { call: number, config, owner: call.context.owner.get() };
+            let replied = Replied { call: number, config, context: &call.context };
             let start = frames.len();
             let size = replies::encode_reply(frames, &replied, reply, &mut connection.segments);
             if connection.segments.has_updates() {
@@ -259,20 +258,20 @@ fn is_large(reply: &mut CallReply) -> bool {
     reply.response().is_some_and(|it| it.outputs.iter().flatten().any(needs_copy))
 }
 
-/// A reply with large tensors that are to be copied for calls of `owner`.
+/// A reply with large tensors that are to be copied for a call.
 struct LargeReply {
-    owner: Owner,
+    context: Arc<Context>,
     spec: Arc<LaunchSpec>,
     event: CallEvent,
 }
 
 /// Copies large tensors of a reply on another thread, then sends it again.
 fn copy_then_send(sender: mpsc::UnboundedSender<CallEvent>, large: LargeReply) {
-    let LargeReply { owner, spec, mut event } = large;
+    let LargeReply { context, spec, mut event } = large;
     let reaper = spec.reaper.clone();
     reaper.spawn_blocking(move || {
         if let Some(response) = event.reply.response() {
-            copy(response.outputs.iter_mut().flatten(), owner, &spec);
+            copy(response.outputs.iter_mut().flatten(), &context, &spec);
         }
         // The instance may have gone.
         let _ = sender.send(event);

@@ -44,7 +44,7 @@ pub(crate) async fn copy_then_send(link: Weak<RefCell<WorkerLink>>) {
 
 fn copy_groups(mut groups: Vec<Vec<Request>>, spec: &LaunchSpec) -> Vec<Vec<Request>> {
     for request in groups.iter_mut().flatten() {
-        copy(request.inputs.iter_mut().flatten(), request.context.owner.get(), spec);
+        copy(request.inputs.iter_mut().flatten(), &request.context, spec);
     }
     groups
 }

@@ -115,17 +115,17 @@ impl RawContent {
 
 /// Knows where the tensors of a model's requests are to be received.
 pub(crate) trait TensorPlace {
-    /// Where large ones go that worker processes read; `None`: anywhere. RESOURCE_EXHAUSTED if the
-    /// model has no room for any.
-    fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<OwnedPool>>;
+    /// Where one of `bytes` goes that worker processes read; `None`: anywhere. RESOURCE_EXHAUSTED if
+    /// the model has no room for it.
+    fn pool(&self, name: &str, version: &str, bytes: usize) -> Result<Option<OwnedPool>>;
 }
 
 impl TensorPlace for Arc<ServerState> {
-    fn pool(&self, model_name: &str, model_version: &str) -> Result<Option<OwnedPool>> {
-        let version = parse_version(model_version);
+    fn pool(&self, name: &str, version: &str, bytes: usize) -> Result<Option<OwnedPool>> {
+        let version = parse_version(version);
         // Whoever decodes the request says what is wrong with its name.
-        let Ok(model) = version.and_then(|it| self.model(model_name, it)) else { return Ok(None) };
-        model.check_room()?;
+        let Ok(model) = version.and_then(|it| self.model(name, it)) else { return Ok(None) };
+        model.check_room(bytes)?;
         let (pool, owner) = (&self.settings.segments, model.owner);
         Ok(model.shares_memory.then(|| OwnedPool { pool: pool.clone(), owner }))
     }
@@ -284,7 +284,10 @@ impl<P: TensorPlace> FieldReader<'_, P> {
         }
         // The model's name comes before, as long as fields are in their order; if not, the tensor is
         // copied once more later.
-        let pool = self.place.pool(model_name, model_version).map_err(refuse)?;
+        let pool = self.place.pool(model_name, model_version, length).map_err(refuse)?;
+        if !self.is_counted {
+            charge.check_room(length).map_err(refuse)?;
+        }
         if let Some(pool) = pool {
             let hold = charge.hold(Kind::Received);
             return self.shared(&pool, length, hold).await;

@@ -58,7 +58,7 @@ impl http_body::Body for Chunks {
 struct Place(Arc<SegmentPool>);
 
 impl TensorPlace for Place {
-    fn pool(&self, model_name: &str, _: &str) -> Result<Option<OwnedPool>, Error> {
+    fn pool(&self, model_name: &str, _: &str, _: usize) -> Result<Option<OwnedPool>, Error> {
         Ok((model_name == "shared")
             .then(|| OwnedPool { pool: self.0.clone(), owner: Owner::default() }))
     }
