@@ -1,7 +1,6 @@
 //! Clients that are slow on purpose: heads, bodies and answers that drip, and connections that wait.
 
 use std::{
-    fs,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
@@ -9,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::support::{Http, PATIENCE, Repository, Server, native, process, until};
@@ -91,11 +89,6 @@ fn drip(mut stream: &TcpStream) {
 fn sockets(server: &Server) -> usize {
     let all = process::descriptors(server.pid);
     all.iter().filter(|it| it.to_string_lossy().starts_with("socket")).count()
-}
-
-fn resident(server: &Server) -> usize {
-    let text = fs::read_to_string(format!("/proc/{}/statm", server.pid)).unwrap();
-    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
 }
 
 #[test]
@@ -192,21 +185,4 @@ fn an_answer_that_nobody_reads_is_given_up_on_unix_sockets() {
     stream.read_exact(&mut [0; 12]).unwrap();
     let before = sockets(&server);
     until("the connection to be closed", || sockets(&server) < before);
-}
-
-#[test]
-fn idle_connections_give_their_buffers_back() {
-    const CONNECTIONS: usize = 3000;
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).unwrap();
-    let server = serve(&[]);
-    ask(&connect(server.http.0), GET);
-    let before = resident(&server);
-    let streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(server.http.0)).collect();
-    streams.iter().for_each(|it| ask(it, GET));
-    until("the connections to weigh little", || {
-        resident(&server).saturating_sub(before) / CONNECTIONS <= 8 << 10
-    });
-    streams.iter().for_each(|it| ask(it, GET));
 }
