@@ -141,7 +141,16 @@ impl ByteBudget {
 
     /// The bytes of one kind that are in use now.
     pub fn in_use_by(&self, kind: Kind) -> usize {
-        self.kinds[kind as usize].0.load(Ordering::Relaxed)
+        if let Some(count) = self.of_kind(kind) {
+            return count.load(Ordering::Relaxed);
+        }
+        let of_kinds: usize = self.kinds.iter().map(|it| it.0.load(Ordering::Relaxed)).sum();
+        self.in_use().saturating_sub(of_kinds)
+    }
+
+    /// The rest is `Kind::Other`, which every request has: it needs no count of its own.
+    fn of_kind(&self, kind: Kind) -> Option<&AtomicUsize> {
+        (kind != Kind::Other).then(|| &self.kinds[kind as usize].0)
     }
 
     /// Is there more than there may be, also without what is kept for reuse?
@@ -198,14 +207,18 @@ impl ByteBudget {
         let most = admitted(self.cap);
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         self.in_use.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)?;
-        self.kinds[kind as usize].0.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(count) = self.of_kind(kind) {
+            count.fetch_add(bytes, Ordering::Relaxed);
+        }
         Ok(())
     }
 
     /// Counts `bytes` that exist already.
     pub fn take_beyond(&self, kind: Kind, bytes: usize) {
         self.in_use.0.fetch_add(bytes, Ordering::Relaxed);
-        self.kinds[kind as usize].0.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(count) = self.of_kind(kind) {
+            count.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// The same until the result is dropped.
@@ -217,7 +230,9 @@ impl ByteBudget {
     /// They are free again.
     pub fn give_back(&self, kind: Kind, bytes: usize) {
         self.in_use.0.fetch_sub(bytes, Ordering::Relaxed);
-        self.kinds[kind as usize].0.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(count) = self.of_kind(kind) {
+            count.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 

@@ -120,12 +120,12 @@ pub(super) async fn receive(
     let shared = plan.shared.filter(|_| MIN_SHARED_BYTES <= length);
     let mut hold = plan.charge.hold(Kind::Received);
     let mut buffer = BodyBuffer::First;
-    let (mut chunks, mut places) = (0, plan.charge.hold(Kind::Received));
+    let (mut chunks, mut places) = (0, is_chunked.then(|| plan.charge.hold(Kind::Received)));
     let mut pace = Pace::of(http);
     while let Some(chunk) = pace.next(payload).await? {
         let chunk = chunk.map_err(|error| truncated(&error, length, hold.bytes()))?;
         hold.grow(chunk.len())?;
-        if is_chunked {
+        if let Some(places) = &mut places {
             places.grow(CHUNK_PLACE_BYTES)?;
             chunks += 1;
         }

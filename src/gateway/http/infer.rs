@@ -8,7 +8,7 @@ use super::{
     body::{self, Body, ReceivePlan, SharedBody},
     coding::{self, Coding},
     decode::{self, BodyLayout},
-    encode::InferAnswer,
+    encode::{HEADER_LENGTH, InferAnswer},
     limits::{self, SizeLimit},
     observe,
     refusal::Refusal,
@@ -69,7 +69,7 @@ async fn answer(
 
 /// What the binary extension's header says.
 fn layout(headers: &HeaderMap) -> Result<BodyLayout> {
-    let Some(value) = headers.get("inference-header-content-length") else {
+    let Some(value) = headers.get(HEADER_LENGTH) else {
         return Ok(BodyLayout::Json);
     };
     let text = String::from_utf8_lossy(value.as_bytes());
