@@ -45,12 +45,16 @@ impl From<UnixStream> for Transport {
 }
 
 impl Transport {
-    /// The same connection by TLS, if there is a `config` and it is of TCP.
+    /// The same connection by TLS, if there is a `config` and it is of TCP. The handshake begins when
+    /// something is read or written, so that it is the connection's own task that waits for it.
     pub(crate) fn encrypted(self, config: Option<&Arc<ServerConfig>>) -> Transport {
-        match (self, config) {
-            (Transport::Tcp(stream), Some(config)) => Transport::tls(stream, config.clone()),
-            (plain, _) => plain,
-        }
+        let (stream, config) = match (self, config) {
+            (Transport::Tcp(stream), Some(config)) => (stream, config.clone()),
+            (plain, _) => return plain,
+        };
+        let stream = BufReader::with_capacity(ENCRYPTED_BUFFER_BYTES, stream);
+        let accept = TlsAcceptor::from(config).accept(stream);
+        Transport::Tls(Box::new(TlsTransport::Handshake(accept)))
     }
 
     /// Waits until the handshake of TLS is through, where there is one.
@@ -101,14 +105,6 @@ impl Transport {
         // SAFETY: the kernel writes one `int` for this request, of any socket.
         let bytes = unsafe { ioctl(self.socket()?, Getter::<UNSENT_BYTES, i32>::new()) };
         usize::try_from(bytes.ok()?).ok()
-    }
-
-    /// A connection by TLS. The handshake begins when something is read or written, so that it is
-    /// the connection's own task that waits for it, for as long as it waits for HTTP/2.
-    pub(crate) fn tls(stream: TcpStream, config: Arc<ServerConfig>) -> Transport {
-        let stream = BufReader::with_capacity(ENCRYPTED_BUFFER_BYTES, stream);
-        let accept = TlsAcceptor::from(config).accept(stream);
-        Transport::Tls(Box::new(TlsTransport::Handshake(accept)))
     }
 }
 

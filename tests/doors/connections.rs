@@ -40,12 +40,6 @@ fn until_closed(mut stream: &TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// Sockets the server has open.
-fn sockets(server: &Server) -> usize {
-    let all = process::descriptors(server.pid);
-    all.iter().filter(|it| it.to_string_lossy().starts_with("socket")).count()
-}
-
 #[test]
 fn r23_a_body_that_stands_still_is_given_up() {
     let server = serve(&[IMPATIENT]);
@@ -123,7 +117,7 @@ fn r08_a_call_that_is_opened_and_left_ends() {
 #[test]
 fn r06_an_answer_that_nobody_reads_is_given_up() {
     let server = serve(&[IMPATIENT]);
-    let before = sockets(&server);
+    let before = process::sockets(server.pid);
     let data = vec![7; 32 << 20];
     let request = json!({
         "inputs": [{
@@ -135,7 +129,7 @@ fn r06_an_answer_that_nobody_reads_is_given_up() {
     let mut stream = server.http.start_binary("bytes", &request, &[&data]);
     // The answer has begun; it is not read on.
     stream.read_exact(&mut [0; 12]).unwrap();
-    until("the connection to be closed", || sockets(&server) <= before);
+    until("the connection to be closed", || process::sockets(server.pid) <= before);
     server.is_well();
 }
 

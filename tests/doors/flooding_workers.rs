@@ -1,7 +1,7 @@
 //! A Python model that has taken over its worker sends without end: it is stopped, and the server keeps
 //! its memory and its descriptors.
 
-use std::{fs, io::Read};
+use std::io::Read;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
@@ -68,15 +68,20 @@ fn serve() -> Server {
     Server::lenient(Repository::of(models))
 }
 
-/// Once it has stopped, everything is as it was.
-fn is_over(server: &Server, before_mib: u64) {
-    let answers = || {
+/// Both models answer, the one that floods once its worker is there again.
+fn answers(server: &Server) {
+    let is_there = || {
         let request = json!({"x": 0.0});
         server.http.post("/v2/models/floods/generate", &request).status == 200
     };
-    until("the worker to be there again", answers);
+    until("the worker to be there again", is_there);
     let answer = server.infer("other", &floats(&[("x", &[1.0])]));
     assert_eq!(answer.numbers("y"), [1.0]);
+}
+
+/// Once it has stopped, everything is as it was.
+fn is_over(server: &Server, before_mib: u64) {
+    answers(server);
     let now = process::resident_mib(server.pid);
     assert!(now < before_mib + MAX_GROWTH_MIB, "{before_mib} MiB have become {now} MiB");
     server.is_well();
@@ -84,7 +89,7 @@ fn is_over(server: &Server, before_mib: u64) {
 
 fn check(flood: f32, expected: &str) {
     let server = serve();
-    is_over(&server, u64::MAX / 2);
+    answers(&server);
     // So that they are scarce soon.
     let limit = Rlimit { current: Some(1024), maximum: Some(1024) };
     prlimit(Pid::from_raw(server.pid as i32), Resource::Nofile, limit).unwrap();
@@ -92,7 +97,7 @@ fn check(flood: f32, expected: &str) {
     let answer = server.http.post("/v2/models/floods/generate", json!({"x": flood}));
     assert!(answer.text().contains(expected), "{flood}: {}", answer.text());
     is_over(&server, before);
-    let descriptors = fs::read_dir(format!("/proc/{}/fd", server.pid)).unwrap().count();
+    let descriptors = process::descriptors(server.pid).len();
     assert!(descriptors < 200, "{descriptors} descriptors are open");
 }
 
@@ -121,7 +126,7 @@ fn metrics_of_a_worker_are_bounded() {
 #[test]
 fn a_worker_is_never_far_ahead_of_a_client_that_does_not_read() {
     let server = serve();
-    is_over(&server, u64::MAX / 2);
+    answers(&server);
     let before = process::resident_mib(server.pid);
     let stream = server.http.start_at("/v2/models/floods/generate_stream", &json!({"x": 5.0}));
     server.logged("it sent 16384 responses ahead of the client of one request");

@@ -13,7 +13,7 @@ use crate::{
         Repository, Server, at_once, ensemble,
         grpc::{Grpc, floats},
         http,
-        models::{delay, execute, python},
+        models::{delay, execute, python, same},
         native,
         process::{descriptors, memory_is_back, resident_mib},
         until,
@@ -30,16 +30,10 @@ fn calls() -> usize {
 }
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
-    let same = "
-        get = pb_utils.get_input_tensor_by_name
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
-            for it in requests
-        ]";
     Server::start(Repository::of([
         ("m", native("identity", FLOATS)),
         ("slow", delay(3, FLOATS)),
-        ("python", execute(FLOATS, same)),
+        ("python", same(FLOATS)),
         ("repeats", decoupled(execute(FLOATS, REPEATS))),
         ("chain", ensemble(FLOATS, &["python: x=x -> y=t", "slow: x=t -> y=y"])),
         ("large", native("identity", "x:UINT8[-1] -> y:UINT8[-1]")),

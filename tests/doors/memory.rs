@@ -13,7 +13,7 @@ use crate::support::{
     gate::Gate,
     grpc::{Grpc, floats},
     http::finish,
-    models::{delay, execute},
+    models::{delay, execute, same},
     native, process, until,
 };
 
@@ -27,18 +27,6 @@ fn serve<'a>(models: impl IntoIterator<Item = (&'a str, Model)>) -> Server {
 
 fn identity() -> Model {
     native("identity", "x:UINT8[-1] -> y:UINT8[-1]")
-}
-
-fn python_identity() -> Model {
-    execute(
-        "x:UINT8[-1] -> y:UINT8[-1]",
-        "
-        get = pb_utils.get_input_tensor_by_name
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy())])
-            for it in requests
-        ]",
-    )
 }
 
 /// Answers with as many MiB as it is told.
@@ -184,7 +172,7 @@ fn a2_answers_nobody_reads_count_until_they_are_written() {
 #[test]
 fn a3_bodies_that_are_only_announced_take_nothing_from_others() {
     let server = Server::with(
-        Repository::of([("m", python_identity())]),
+        Repository::of([("m", same("x:UINT8[-1] -> y:UINT8[-1]"))]),
         &[
             &format!("--max-inflight-bytes={BUDGET}"),
             "--http-max-input-size=67108864",
@@ -278,7 +266,7 @@ fn inputs_that_are_joined_to_a_batch_are_counted_twice() {
 
 #[test]
 fn shared_memory_comes_back_after_a_burst_while_its_connections_stay() {
-    let server = serve([("m", python_identity())]);
+    let server = serve([("m", same("x:UINT8[-1] -> y:UINT8[-1]"))]);
     assert_eq!(send(&server, "m", 4 * MIB).status, 200);
     until("shared memory to be given back", || in_flight(&server, "segments") == 0);
     let before = resident(&server);

@@ -85,12 +85,6 @@ fn drip(mut stream: &TcpStream) {
     }
 }
 
-/// Sockets the server has open.
-fn sockets(server: &Server) -> usize {
-    let all = process::descriptors(server.pid);
-    all.iter().filter(|it| it.to_string_lossy().starts_with("socket")).count()
-}
-
 #[test]
 fn half_a_head_behind_an_answered_request_is_given_up() {
     let server = serve(&[IMPATIENT]);
@@ -151,13 +145,13 @@ fn a_head_that_came_with_the_request_before_is_not_lost() {
 #[test]
 fn an_answer_that_is_read_drop_by_drop_is_given_up() {
     let server = serve(&[IMPATIENT]);
-    let before = sockets(&server);
+    let before = process::sockets(server.pid);
     let stream = connect(server.http.0);
     (&stream).write_all(&inference(32 << 20)).unwrap();
     until("the connection to be closed", || {
         // What is left of the answer may come with its end.
         let _ = (&stream).read(&mut [0; 16]);
-        sockets(&server) <= before
+        process::sockets(server.pid) <= before
     });
     server.is_well();
 }
@@ -183,6 +177,6 @@ fn an_answer_that_nobody_reads_is_given_up_on_unix_sockets() {
     stream.write_all(&inference(8 << 20)).unwrap();
     // The answer has begun; it is not read on until the server has closed.
     stream.read_exact(&mut [0; 12]).unwrap();
-    let before = sockets(&server);
-    until("the connection to be closed", || sockets(&server) < before);
+    let before = process::sockets(server.pid);
+    until("the connection to be closed", || process::sockets(server.pid) < before);
 }

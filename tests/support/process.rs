@@ -31,6 +31,11 @@ pub(crate) fn descriptors(pid: u32) -> Vec<PathBuf> {
     all.filter_map(|it| fs::read_link(it.path()).ok()).collect()
 }
 
+/// Sockets it has open.
+pub(crate) fn sockets(pid: u32) -> usize {
+    descriptors(pid).iter().filter(|it| it.to_string_lossy().starts_with("socket")).count()
+}
+
 /// Waits until a process holds about as much memory as before; the allocator and other requests
 /// have some MiB.
 pub(crate) fn memory_is_back(pid: u32, before_mib: u64) {

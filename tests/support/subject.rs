@@ -1,8 +1,6 @@
 //! A server under attack: whether it is afterwards what it was before.
 
-use std::fs;
-
-use super::{Repository, Server, eventually, process, until};
+use super::{Repository, Server, process, until};
 
 /// Resident memory may grow by so much, in MiB: the budget of requests, and what an allocator keeps.
 const MAX_GROWTH_MIB: u64 = 300;
@@ -23,7 +21,8 @@ impl Subject {
     pub(crate) fn new(repository: Repository, flags: &[&str], works: fn(&Server)) -> Subject {
         let server = Server::with(repository, flags);
         works(&server);
-        let (resident_mib, descriptors) = (process::resident_mib(server.pid), descriptors(&server));
+        let resident_mib = process::resident_mib(server.pid);
+        let descriptors = process::descriptors(server.pid).len();
         Subject { server, works, resident_mib, descriptors }
     }
 
@@ -40,16 +39,9 @@ impl Subject {
             });
         }
         until("descriptors to be closed", || {
-            descriptors(server) <= self.descriptors + MAX_MORE_DESCRIPTORS
+            process::descriptors(server.pid).len() <= self.descriptors + MAX_MORE_DESCRIPTORS
         });
         let (before, now) = (self.resident_mib, process::resident_mib(server.pid));
         assert!(now <= before + MAX_GROWTH_MIB, "{before} MiB have become {now} MiB");
     }
-}
-
-fn descriptors(server: &Server) -> usize {
-    // It may be changed while it is read.
-    eventually("the list of descriptors", || {
-        fs::read_dir(format!("/proc/{}/fd", server.pid)).ok().map(Iterator::count)
-    })
 }

@@ -38,10 +38,10 @@ impl Account {
         let most = admitted(self.cap);
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         let own = self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        own.map_err(|in_use| self.refusal(Reason::ConnectionBytes, in_use, bytes))?;
+        own.map_err(|in_use| self.refuse(Reason::ConnectionBytes, in_use, bytes))?;
         self.budget.take(kind, bytes).map_err(|in_use| {
             self.in_use.fetch_sub(bytes, Ordering::Relaxed);
-            self.refusal(Reason::ServerBytes, in_use, bytes)
+            self.refuse(Reason::ServerBytes, in_use, bytes)
         })
     }
 
@@ -49,10 +49,10 @@ impl Account {
     pub(super) fn check(&self) -> Result<()> {
         let own = self.in_use();
         if self.cap < own {
-            return Err(self.refusal(Reason::ConnectionBytes, own, 0));
+            return Err(self.refuse(Reason::ConnectionBytes, own, 0));
         }
         if self.budget.is_exceeded() {
-            return Err(self.refusal(Reason::ServerBytes, self.budget.in_use(), 0));
+            return Err(self.refuse(Reason::ServerBytes, self.budget.in_use(), 0));
         }
         Ok(())
     }
@@ -61,10 +61,10 @@ impl Account {
     pub(super) fn check_room(&self, bytes: usize) -> Result<()> {
         let own = self.in_use();
         if admitted(self.cap) < own.saturating_add(bytes) {
-            return Err(self.refusal(Reason::ConnectionBytes, own, bytes));
+            return Err(self.refuse(Reason::ConnectionBytes, own, bytes));
         }
         if !self.budget.has_room(bytes) {
-            return Err(self.refusal(Reason::ServerBytes, self.budget.in_use(), bytes));
+            return Err(self.refuse(Reason::ServerBytes, self.budget.in_use(), bytes));
         }
         Ok(())
     }
@@ -81,7 +81,8 @@ impl Account {
         self.budget.give_back(kind, bytes);
     }
 
-    fn refusal(&self, reason: Reason, in_use: usize, asked: usize) -> Error {
+    /// The error of a refusal, which is counted.
+    fn refuse(&self, reason: Reason, in_use: usize, asked: usize) -> Error {
         self.budget.count_refusal(reason);
         let (who, cap, of) = match reason {
             Reason::ConnectionBytes => {

@@ -37,15 +37,15 @@ pub(super) struct OpenConnection {
 }
 
 /// Where a connection is left when it is taken back.
-pub(super) type Home = Rc<Cell<Option<OpenConnection>>>;
+pub(super) type ReturnSlot = Rc<Cell<Option<OpenConnection>>>;
 
 /// A connection that is lent to a dispatcher.
 pub(super) struct HttpConnection {
-    /// `None` once it is taken back.
+    /// `None` only while it is dropped, when it goes to `home`.
     open: Option<OpenConnection>,
-    home: Home,
+    home: ReturnSlot,
     served: ServedConnection,
-    place: RequestPlace,
+    framing: RequestFraming,
     writing: WriteWatch,
     /// How long the head of a request may stand still; zero: for ever.
     stalled: Duration,
@@ -93,13 +93,13 @@ struct Looks {
 
 impl HttpConnection {
     /// Lends the connection; it comes back to `home` when it is idle, and else ends here.
-    pub(super) fn new(open: OpenConnection, home: Home, stalled: Duration) -> HttpConnection {
+    pub(super) fn new(open: OpenConnection, home: ReturnSlot, stalled: Duration) -> HttpConnection {
         let connection = open.guard.connection().clone();
         HttpConnection {
             open: Some(open),
             home,
             served: ServedConnection { connection, requests: Rc::default() },
-            place: RequestPlace::default(),
+            framing: RequestFraming::default(),
             writing: WriteWatch::new(stalled),
             stalled,
             looks: Looks::default(),
@@ -118,13 +118,13 @@ impl HttpConnection {
 
     fn received(&mut self, bytes: &[u8]) {
         let requests = &self.served.requests;
-        if self.served.connection.is_busy() || self.place.is_head_awaited(requests) {
-            return self.place.received(bytes, requests);
+        if self.served.connection.is_busy() || self.framing.is_head_awaited(requests) {
+            return self.framing.received(bytes, requests);
         }
         // The first bytes of a request, or what was left of one that is answered already.
         self.looks.quiet = Duration::ZERO;
-        self.place.received(bytes, requests);
-        self.place.unclaimed_at = Some(requests.begun.get());
+        self.framing.received(bytes, requests);
+        self.framing.unclaimed_at = Some(requests.begun.get());
     }
 
     /// Looks from time to time, as long as nothing is being answered.
@@ -152,13 +152,13 @@ impl HttpConnection {
         }
         let was = std::mem::replace(begun, requests.begun.get());
         *quiet = if was == *begun { *quiet + pause } else { Duration::ZERO };
-        if !quiet.is_zero() && self.place.is_between(requests) {
+        if !quiet.is_zero() && self.framing.is_between(requests) {
             // The dispatcher sees the client's end, and ends without touching the connection.
             self.is_idle = true;
             return Poll::Ready(Ok(()));
         }
         let is_late = !self.stalled.is_zero() && self.stalled <= *quiet;
-        if is_late && self.place.is_head_awaited(requests) {
+        if is_late && self.framing.is_head_awaited(requests) {
             return Poll::Ready(Err(timed_out("the rest of a request's head did not come")));
         }
         timer.as_mut().reset(Instant::now() + pause);
@@ -175,9 +175,9 @@ impl Drop for HttpConnection {
     }
 }
 
-/// Where in the row of requests the bytes are that came: whether they end with a request.
+/// Where requests begin and end in the bytes that came: whether the last ends with them.
 #[derive(Default)]
-struct RequestPlace {
+struct RequestFraming {
     /// Bytes since the beginning of a request.
     came: u64,
     /// Bytes of its head, if its end was among the first that came.
@@ -188,7 +188,7 @@ struct RequestPlace {
     unclaimed_at: Option<u32>,
 }
 
-impl RequestPlace {
+impl RequestFraming {
     fn received(&mut self, bytes: &[u8], requests: &RequestCount) {
         if self.is_between(requests) {
             let head = HEAD_END.find(bytes).map(|it| it + HEAD_END.needle().len());
@@ -269,17 +269,17 @@ mod tests {
     use super::*;
 
     /// A request as it comes: its parts, whether it begins after the first of them, and its body.
-    fn after(parts: &[&[u8]], bodies: &[Option<u64>]) -> RequestPlace {
-        let (mut place, requests) = (RequestPlace::default(), RequestCount::default());
-        place.received(parts[0], &requests);
+    fn after(parts: &[&[u8]], bodies: &[Option<u64>]) -> RequestFraming {
+        let (mut framing, requests) = (RequestFraming::default(), RequestCount::default());
+        framing.received(parts[0], &requests);
         for (index, body) in (1..).zip(bodies) {
             requests.begun.set(index);
             requests.body.set(*body);
         }
         for part in &parts[1..] {
-            place.received(part, &requests);
+            framing.received(part, &requests);
         }
-        place
+        framing
     }
 
     #[test]
@@ -296,11 +296,11 @@ mod tests {
             (&[post, b"cGET"], &[Some(3)], false),
             (&[post, b"c"], &[None], false),
         ] {
-            let place = after(parts, bodies);
+            let framing = after(parts, bodies);
             let begun = bodies.len() as u32;
             let body = bodies.last().copied().flatten();
             let requests = RequestCount { begun: begun.into(), body: body.into() };
-            assert_eq!(place.is_between(&requests), expected, "{parts:?}");
+            assert_eq!(framing.is_between(&requests), expected, "{parts:?}");
         }
     }
 }

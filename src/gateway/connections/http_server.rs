@@ -33,7 +33,7 @@ use tokio::{
 };
 
 use super::{
-    http_connection::{Home, HttpConnection, OpenConnection, ServedConnection},
+    http_connection::{HttpConnection, OpenConnection, ReturnSlot, ServedConnection},
     table::{Busy, Connections},
 };
 use crate::{
@@ -208,7 +208,7 @@ impl Door {
         let mut is_readable =
             self.tls.is_some() || self.is_readable(&open, FIRST_HEAD_TIMEOUT).await;
         while is_readable {
-            let home = Home::default();
+            let home = ReturnSlot::default();
             let lent = HttpConnection::new(open, home.clone(), self.stalled);
             // Its errors are about this connection, which ends with them.
             let _ = Box::pin(http.call((lent, peer))).await;

@@ -61,19 +61,14 @@ impl GrpcConnection {
         of_thread: Arc<()>,
         times: ConnectionTimes,
     ) -> GrpcConnection {
-        let preface = Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT))));
-        let writing = WriteWatch::new(times.stalled);
-        let end = times.end.map(|end| Box::pin(sleep(end)));
-        let stalled = times.stalled;
-        let look = None;
         GrpcConnection {
             guard,
             stream,
-            preface,
-            writing,
-            stalled,
-            look,
-            end,
+            preface: Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT)))),
+            writing: WriteWatch::new(times.stalled),
+            stalled: times.stalled,
+            look: None,
+            end: times.end.map(|end| Box::pin(sleep(end))),
             _of_thread: of_thread,
         }
     }

@@ -1,4 +1,5 @@
-//! Dispatches a call: checks who asks, then inference straight, everything else by tonic's router.
+//! Dispatches a call: checks who asks, then hands it to inference, to the generated service, or to
+//! tonic's router of the other services.
 
 use std::{
     convert::Infallible,

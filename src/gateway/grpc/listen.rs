@@ -188,14 +188,11 @@ pub(super) fn incoming(
 
 async fn open(accepted: Accepted, times: ConnectionTimes) -> io::Result<GrpcConnection> {
     let Accepted { guard, socket, tls, of_thread } = accepted;
-    let socket = match (socket, tls) {
-        (AcceptedSocket::Unix(socket), _) => Transport::Unix(UnixStream::from_std(socket)?),
-        (AcceptedSocket::Tcp(socket), None) => Transport::Tcp(TcpStream::from_std(socket)?),
-        (AcceptedSocket::Tcp(socket), Some(config)) => {
-            Transport::tls(TcpStream::from_std(socket)?, config)
-        }
+    let plain = match socket {
+        AcceptedSocket::Tcp(socket) => Transport::from(TcpStream::from_std(socket)?),
+        AcceptedSocket::Unix(socket) => Transport::from(UnixStream::from_std(socket)?),
     };
-    Ok(GrpcConnection::new(socket, guard, of_thread, times))
+    Ok(GrpcConnection::new(plain.encrypted(tls.as_ref()), guard, of_thread, times))
 }
 
 #[cfg(test)]

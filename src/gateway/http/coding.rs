@@ -10,14 +10,11 @@ use flate2::{
 };
 
 use super::{
-    limits::{SizeLimit, off_thread},
+    limits::{SizeLimit, on_other_thread},
     refusal::Refusal,
 };
 pub(super) use crate::inflate::Coding;
-use crate::{
-    inference::MAX_BYTES_ON_THREAD,
-    inflate::{self, InflateError, MAX_INFLATED_HERE_BYTES},
-};
+use crate::inflate::{self, InflateError, MAX_INFLATED_HERE_BYTES};
 use troupe_base::{budget::Charge, error::Error};
 
 /// How the request's body is coded.
@@ -50,12 +47,12 @@ pub(super) async fn inflate(
     limit: SizeLimit,
     charge: &Charge,
 ) -> Result<Bytes, Refusal> {
-    let effort = if body.len() <= MAX_INFLATED_HERE_BYTES { 0 } else { MAX_BYTES_ON_THREAD + 1 };
+    let is_small = body.len() <= MAX_INFLATED_HERE_BYTES;
     let charge = charge.clone();
     let work = move || {
         inflate::inflate(coding, body, limit.bytes(), &charge).map_err(|it| wrong(it, limit))
     };
-    Ok(off_thread(effort, work).await?)
+    Ok(if is_small { work()? } else { on_other_thread(work).await? })
 }
 
 fn wrong(error: InflateError, limit: SizeLimit) -> Error {

@@ -87,9 +87,13 @@ pub(super) async fn off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    if bytes <= MAX_BYTES_ON_THREAD {
-        return work();
-    }
+    if bytes <= MAX_BYTES_ON_THREAD { work() } else { on_other_thread(work).await }
+}
+
+/// Runs `work` on a thread that may be held up.
+pub(super) async fn on_other_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = web::block(work).await;
     done.map_err(|_| Error::unavailable("no thread is left for a big request"))?
 }

@@ -5,14 +5,14 @@ use actix_web::{
     http::{Uri, header::HeaderValue},
 };
 
-use super::body;
+use super::body::announced;
 use crate::request_limits::MIN_SHARED_BYTES;
 
 /// The same request. A head is parts of the connection's buffer, which grows to a hundred KB where
 /// a large body follows: they would keep it until the request is answered, and beyond that, as heads
 /// are kept for later requests.
 pub(super) fn detached(mut request: ServiceRequest) -> ServiceRequest {
-    if body::announced(request.headers()) < MIN_SHARED_BYTES {
+    if announced(request.headers()) < MIN_SHARED_BYTES {
         return request;
     }
     let head = request.head_mut();

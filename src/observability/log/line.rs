@@ -79,9 +79,8 @@ fn text(line: &mut String, record: &LogRecord, quotes: bool) -> fmt::Result {
 
 /// Whether the text needs no quotation marks.
 fn is_word(text: &str) -> bool {
-    let is_odd = |it: char| it.is_whitespace() || it == '"' || it == '\\' || moves_text(it);
-    let is_plain = |it: char| !is_odd(it);
-    !text.is_empty() && text.chars().all(is_plain)
+    let is_special = |it: char| it.is_whitespace() || it == '"' || it == '\\' || moves_text(it);
+    !text.is_empty() && !text.chars().any(is_special)
 }
 
 /// What is written of a target, in two parts: all our targets begin with `troupe::`, whichever
@@ -120,8 +119,8 @@ fn object(line: &mut String, record: &LogRecord, Timestamp(now): Timestamp) -> f
     line.write_char('}')
 }
 
-/// Letters that end a line, move the cursor, colour the terminal, or change the order in which the
-/// letters around them are shown.
+/// Characters that end a line, move the cursor, colour the terminal, or change the order in which the
+/// characters around them are shown.
 fn moves_text(letter: char) -> bool {
     let is_separator = matches!(letter, '\u{2028}' | '\u{2029}');
     let is_direction = matches!(
@@ -131,9 +130,10 @@ fn moves_text(letter: char) -> bool {
     letter.is_control() || is_separator || is_direction
 }
 
-/// A text with the letters escaped that are more than letters: it can neither end the line, nor move
-/// the cursor, nor colour the terminal, nor look like another one. `true` also escapes quotation marks and backslashes, for the inside of
-/// a JSON string. `serde_json` would leave DEL and the C1 control characters as they are.
+/// A text with the characters of `moves_text` escaped: it can neither end the line, nor move the
+/// cursor, nor colour the terminal, nor look like another text. `true` also escapes quotation marks
+/// and backslashes, for the inside of a JSON string. `serde_json` would leave DEL and the C1 control
+/// characters as they are.
 struct Escaped<'a>(&'a str, bool);
 
 impl Display for Escaped<'_> {

@@ -22,8 +22,8 @@ const MIN_SWEEP_SEGMENTS: usize = 64;
 /// `segments.py` has the same.
 const FREED: u64 = 1 << 63;
 
-/// Those of one worker have at most this part of the descriptors: one in so many.
-const DESCRIPTORS_PER_SEGMENT: u64 = 4;
+/// What of the process's descriptors the segments of one worker may take, in parts: a quarter.
+const DESCRIPTOR_PARTS: u64 = 4;
 
 /// Segments by the worker's names and by ours.
 pub(crate) struct Segments {
@@ -148,7 +148,7 @@ impl Segments {
         }
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let mut own = self.own.state.lock();
-        if descriptors / DESCRIPTORS_PER_SEGMENT <= own.numbers.len() as u64 {
+        if descriptors / DESCRIPTOR_PARTS <= own.numbers.len() as u64 {
             return Err(format!("more than {} segments", own.numbers.len()));
         }
         own.numbers.insert(segment.id(), number);

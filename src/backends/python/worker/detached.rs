@@ -42,12 +42,12 @@ pub(super) struct DetachedRequest {
     pub(super) reply: Reply,
     begun: Instant,
     queue: Duration,
-    taken: Arc<Taken>,
+    window: Arc<ResponseWindow>,
 }
 
 /// What became of the responses of one request.
 #[derive(Default)]
-struct Taken {
+struct ResponseWindow {
     /// Bytes whose responses have left us and that the worker has no credit for yet.
     returned: AtomicU64,
     /// Responses that have not left us.
@@ -90,8 +90,8 @@ impl DetachedRequests {
         let Some(mut reply) = flight.done.detach(group, index) else { return };
         reply.begun(flight.begun);
         let queue = flight.begun.saturating_duration_since(reply.since());
-        let (request, begun, taken) = (request.clone(), flight.begun, Arc::default());
-        self.requests.insert(key, DetachedRequest { request, reply, begun, queue, taken });
+        let (request, begun, window) = (request.clone(), flight.begun, Arc::default());
+        self.requests.insert(key, DetachedRequest { request, reply, begun, queue, window });
     }
 
     /// Takes a request out that is to be executed anew.
@@ -130,21 +130,21 @@ impl DetachedRequests {
     /// the worker's, which does not wait for that.
     pub(super) fn credit(&self, key: RequestKey, size: u64) -> Result<Arc<Credit>, String> {
         let sender = self.taken.clone();
-        let Some(taken) = self.requests.get(&key).map(|it| it.taken.clone()) else {
+        let Some(window) = self.requests.get(&key).map(|it| it.window.clone()) else {
             // Nobody waits for it.
             return Ok(Credit::new(move || {
                 let _ = sender.send(TakenBytes { key, size });
             }));
         };
-        if MAX_UNTAKEN_RESPONSES <= taken.waiting.fetch_add(1, Ordering::Relaxed) {
+        if MAX_UNTAKEN_RESPONSES <= window.waiting.fetch_add(1, Ordering::Relaxed) {
             return Err(format!(
                 "{MAX_UNTAKEN_RESPONSES} responses ahead of the client of one request"
             ));
         }
         Ok(Credit::new(move || {
-            taken.waiting.fetch_sub(1, Ordering::Relaxed);
-            if CREDIT_STEP <= taken.returned.fetch_add(size, Ordering::AcqRel) + size {
-                let size = taken.returned.swap(0, Ordering::AcqRel);
+            window.waiting.fetch_sub(1, Ordering::Relaxed);
+            if CREDIT_STEP <= window.returned.fetch_add(size, Ordering::AcqRel) + size {
+                let size = window.returned.swap(0, Ordering::AcqRel);
                 let _ = sender.send(TakenBytes { key, size });
             }
         }))
