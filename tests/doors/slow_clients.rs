@@ -132,14 +132,26 @@ fn idle_connections_are_served_again() {
 }
 
 #[test]
-fn a_head_that_came_with_the_request_before_is_not_lost() {
+fn half_a_head_that_came_with_the_request_before_is_read_on_or_given_up() {
     let server = serve(&[IMPATIENT]);
     for first in [GET.to_vec(), inference(100)] {
-        let stream = connect(server.http.0);
-        ask(&stream, &[&first[..], &GET[..20]].concat());
-        thread::park_timeout(IDLE);
-        ask(&stream, &GET[20..]);
+        let [goes_on, still] = [(); 2].map(|()| connect(server.http.0));
+        for stream in [&goes_on, &still] {
+            ask(stream, &[&first[..], &GET[..20]].concat());
+        }
+        ask(&goes_on, &GET[20..]);
+        until_closed(&still);
     }
+}
+
+#[test]
+fn a_body_that_came_fast_at_first_may_not_drip_later() {
+    let server = serve(&[IMPATIENT]);
+    let stream = connect(server.http.0);
+    let body = inference(2 << 20);
+    (&stream).write_all(&body[..body.len() - (64 << 10)]).unwrap();
+    drip(&stream);
+    server.is_well();
 }
 
 #[test]

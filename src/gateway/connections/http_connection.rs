@@ -200,14 +200,21 @@ impl RequestFraming {
 
     /// Have all bytes that came been of requests that begun, to the last of their bodies?
     fn is_between(&self, requests: &RequestCount) -> bool {
-        let of_one = || Some(self.head? + requests.body.get()?);
-        let has_begun = || requests.begun.get() == self.begun.wrapping_add(1);
-        self.came == 0 || (has_begun() && of_one() == Some(self.came))
+        self.came == 0 || self.bytes_of_one(requests) == Some(self.came)
     }
 
-    /// Has a head begun to come that is not complete?
+    /// Has a head begun to come that is not complete? Behind several requests that came together, or
+    /// one whose bytes nobody counts, it is not seen.
     fn is_head_awaited(&self, requests: &RequestCount) -> bool {
         self.unclaimed_at == Some(requests.begun.get())
+            || self.bytes_of_one(requests).is_some_and(|bytes| bytes < self.came)
+    }
+
+    /// Bytes of the only request that has begun since they are counted, if it is one and says so.
+    fn bytes_of_one(&self, requests: &RequestCount) -> Option<u64> {
+        let is_one = requests.begun.get() == self.begun.wrapping_add(1);
+        let bytes = || self.head?.checked_add(requests.body.get()?);
+        is_one.then(bytes).flatten()
     }
 }
 
@@ -283,24 +290,25 @@ mod tests {
     }
 
     #[test]
-    fn only_what_ends_with_a_request_may_be_taken_back() {
+    fn only_what_ends_with_a_request_may_be_taken_back_and_what_begins_another_is_awaited() {
         let get = b"GET / HTTP/1.1\r\n\r\n";
         let post = b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nab";
-        for (parts, bodies, expected) in [
-            (&[&get[..]][..], &[Some(0)][..], true),
-            (&[b"GET / HT"], &[], false),
-            (&[&[get, &b"GET"[..]].concat()], &[Some(0)], false),
-            (&[&[get, &get[..]].concat()], &[Some(0), Some(0)], false),
-            (&[post], &[Some(3)], false),
-            (&[post, b"c"], &[Some(3)], true),
-            (&[post, b"cGET"], &[Some(3)], false),
-            (&[post, b"c"], &[None], false),
+        for (parts, bodies, expected, is_awaited) in [
+            (&[&get[..]][..], &[Some(0)][..], true, false),
+            (&[b"GET / HT"], &[], false, false),
+            (&[&[get, &b"GET"[..]].concat()], &[Some(0)], false, true),
+            (&[&[get, &get[..]].concat()], &[Some(0), Some(0)], false, false),
+            (&[post], &[Some(3)], false, false),
+            (&[post, b"c"], &[Some(3)], true, false),
+            (&[post, b"cGET"], &[Some(3)], false, true),
+            (&[post, b"c"], &[None], false, false),
         ] {
             let framing = after(parts, bodies);
             let begun = bodies.len() as u32;
             let body = bodies.last().copied().flatten();
             let requests = RequestCount { begun: begun.into(), body: body.into() };
             assert_eq!(framing.is_between(&requests), expected, "{parts:?}");
+            assert_eq!(framing.is_head_awaited(&requests), is_awaited, "{parts:?}");
         }
     }
 }

@@ -233,10 +233,11 @@ impl Drop for Busy {
     }
 }
 
-/// Milliseconds since this was called first.
+/// Milliseconds that grow from a day on: there are times before the process began.
 fn now_ms() -> u64 {
+    const FIRST_MS: u64 = 24 * 60 * 60 * 1000;
     static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    u64::try_from(ORIGIN.elapsed().as_millis()).unwrap_or(u64::MAX)
+    FIRST_MS.saturating_add(u64::try_from(ORIGIN.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Timeouts of whole seconds, cheap to begin and to end: a thread looks at all of its own together,
-//! once a second. Every request waits for its body, and hardly any of them in vain.
+//! once a second. Every request waits for its body, and hardly any of them in vain; a timer of the
+//! runtime for each took 2 % of the instructions of a small request.
 
 use std::{
     cell::RefCell,
@@ -77,7 +78,9 @@ impl Seconds {
         if std::mem::replace(&mut self.is_running, true) {
             return;
         }
-        actix_rt::spawn(async {
+        let ticking = Ticking;
+        actix_rt::spawn(async move {
+            let _ticking = ticking;
             let mut ticks = interval(TICK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             // The first tick comes at once.
@@ -99,8 +102,17 @@ impl Seconds {
                 waker.wake_by_ref();
             }
         }
-        self.is_running = !self.waiting.is_empty();
-        self.is_running
+        !self.waiting.is_empty()
+    }
+}
+
+/// The task that counts a thread's seconds, until it ends or its runtime does.
+struct Ticking;
+
+impl Drop for Ticking {
+    fn drop(&mut self) {
+        // The thread may be at its end.
+        let _ = CLOCK.try_with(|clock| clock.borrow_mut().is_running = false);
     }
 }
 
@@ -129,6 +141,21 @@ mod tests {
             assert!(both.0 < both.1, "{both:?}");
         };
         LocalSet::new().run_until(test).await;
+    }
+
+    #[test]
+    fn seconds_pass_in_the_next_runtime_of_a_thread_too() {
+        for _ in 0..2 {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_time().start_paused(true).build().unwrap();
+            let test = async {
+                let mut left = CoarseTimeout::new(60 * TICK);
+                poll_fn(|context| Poll::Ready(left.poll(context).is_pending())).await;
+                waited(TICK).await
+            };
+            let taken = LocalSet::new().block_on(&runtime, test);
+            assert!(TICK <= taken && taken <= 3 * TICK, "{taken:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,22 +11,21 @@ use super::{
     refusal::Refusal,
     server_state::state,
 };
-use crate::pace::is_slow;
+use crate::pace::ArrivalPace;
 
 /// How a body has come so far.
 pub(super) struct Pace {
-    /// How long it may stand still, and how long it may be slow at first; zero: for ever.
+    /// How long it may stand still, or be slow; zero: for ever.
     stalled: Duration,
-    /// The second in which it was first waited for.
-    began: Option<u64>,
-    received: usize,
+    /// The second in which it was first waited for, and how it came since.
+    waited: Option<(u64, ArrivalPace)>,
 }
 
 impl Pace {
     /// Of a body of which nothing came yet.
     pub(super) fn of(http: &HttpRequest) -> Pace {
         let stalled = state(http).map_or(Duration::ZERO, |it| it.settings.stalled);
-        Pace { stalled, began: None, received: 0 }
+        Pace { stalled, waited: None }
     }
 
     /// The next bytes; `None` at the end.
@@ -47,14 +46,13 @@ impl Pace {
         });
         let chunk = chunk.await?;
         if timeout.is_some() {
-            self.began.get_or_insert_with(coarse_time::seconds);
+            self.waited.get_or_insert_with(|| (coarse_time::seconds(), ArrivalPace::default()));
         }
-        if let Some(Ok(chunk)) = &chunk {
-            self.received += chunk.len();
-        }
-        let taken = self.began.map_or(0, |it| coarse_time::seconds() - it);
-        if self.stalled.as_secs() < taken && is_slow(self.received, Duration::from_secs(taken)) {
-            return Err(Refusal::Slow);
+        if let (Some((since, arrival)), Some(Ok(chunk))) = (&mut self.waited, &chunk) {
+            let now = Duration::from_secs(coarse_time::seconds() - *since);
+            if arrival.is_slow_after(chunk.len(), now, self.stalled) {
+                return Err(Refusal::Slow);
+            }
         }
         Ok(chunk)
     }

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     grpc::refusal::refuse,
-    pace::is_slow,
+    pace::ArrivalPace,
     request_limits::{MIN_EARLY_BYTES, is_early_enough},
 };
 use troupe_base::budget::{Charge, Hold};
@@ -54,23 +54,21 @@ pub(crate) struct Arriving {
     taken: usize,
 }
 
-/// How a message has come since it had to be waited for.
+/// How a message comes since it had to be waited for.
 #[derive(Default)]
 struct MessagePace {
     waited_since: Option<Instant>,
-    came: usize,
+    arrival: ArrivalPace,
 }
 
 impl MessagePace {
     /// More has come. ABORTED: too slowly, for longer than `limit`.
     fn check(&mut self, chunk: &Bytes, limit: Duration) -> Result<(), Status> {
         let Some(since) = self.waited_since else { return Ok(()) };
-        self.came += chunk.len();
-        let taken = since.elapsed();
-        if limit.is_zero() || taken <= limit || !is_slow(self.came, taken) {
-            return Ok(());
+        if self.arrival.is_slow_after(chunk.len(), since.elapsed(), limit) {
+            return Err(Status::aborted("the request came too slowly"));
         }
-        Err(Status::aborted("the request came too slowly"))
+        Ok(())
     }
 }
 
