@@ -109,16 +109,12 @@ impl TlsArguments {
     pub fn without_effect(&self) -> Vec<&'static str> {
         // A file of HTTP may be there for the metrics.
         let http_serves_metrics = self.metrics_flags().is_on();
-        let ports = [self.grpc_flags(), self.http_flags(), self.metrics_flags()];
+        // What metrics would take of HTTP is a matter of HTTP.
+        let ports = [self.grpc_flags(), self.http_flags(), self.own_metrics_flags()];
         let plain = ports.into_iter().filter(|it| !it.is_on());
         let plain = plain.filter(|it| it.port != "http" || !http_serves_metrics);
         let files = plain.flat_map(|it| [it.certificate, it.key, it.roots]);
-        let mut found: Vec<_> =
-            files.filter(|(_, path)| path.is_some()).map(|(flag, _)| flag).collect();
-        // Those of HTTP stand among those of the metrics too.
-        found.sort_unstable();
-        found.dedup();
-        found
+        files.filter(|(_, path)| path.is_some()).map(|(flag, _)| flag).collect()
     }
 
     fn grpc_flags(&self) -> PortFlags<'_> {
@@ -143,15 +139,20 @@ impl TlsArguments {
         }
     }
 
-    fn metrics_flags(&self) -> PortFlags<'_> {
-        let mut flags = PortFlags {
+    /// Without what is HTTP's.
+    fn own_metrics_flags(&self) -> PortFlags<'_> {
+        PortFlags {
             port: "metrics",
             use_ssl: self.metrics_use_ssl,
             mutual: self.metrics_use_ssl_mutual,
             certificate: ("--metrics-server-cert", &self.metrics_server_cert),
             key: ("--metrics-server-key", &self.metrics_server_key),
             roots: ("--metrics-root-cert", &self.metrics_root_cert),
-        };
+        }
+    }
+
+    fn metrics_flags(&self) -> PortFlags<'_> {
+        let mut flags = self.own_metrics_flags();
         let http = self.http_flags();
         if flags.certificate.1.is_none() && flags.key.1.is_none() && http.certificate.1.is_some() {
             (flags.certificate, flags.key) = (http.certificate, http.key);
@@ -258,8 +259,18 @@ mod tests {
     fn files_of_a_plain_port_have_no_effect() {
         assert_eq!(parse(FILES).without_effect().len(), 3);
         assert_eq!(parse(&format!("--grpc-use-ssl=1 {FILES}")).without_effect().len(), 0);
-        let http = "--http-server-cert=c --http-server-key=k";
-        assert_eq!(parse(http).without_effect().len(), 2);
-        assert_eq!(parse(&format!("{http} --metrics-use-ssl=1")).without_effect().len(), 0);
+        let http = "--http-server-cert=c --http-server-key=k --http-root-cert=r";
+        let metrics = "--metrics-server-cert=mc --metrics-server-key=mk";
+        for (more, expected) in [
+            ("", vec!["--http-server-cert", "--http-server-key", "--http-root-cert"]),
+            ("--http-use-ssl=1", vec![]),
+            ("--http-use-ssl-mutual=1", vec![]),
+            ("--metrics-use-ssl=1", vec![]),
+            ("--http-use-ssl=1 --metrics-use-ssl=1", vec![]),
+        ] {
+            assert_eq!(parse(&format!("{http} {more}")).without_effect(), expected, "{more}");
+        }
+        let both = parse(&format!("{http} {metrics} --http-use-ssl=1")).without_effect();
+        assert_eq!(both, ["--metrics-server-cert", "--metrics-server-key"]);
     }
 }

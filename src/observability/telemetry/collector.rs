@@ -55,7 +55,8 @@ impl Collector {
         Collector::with(flags, &|name| env::var(name).ok().filter(|it| !it.trim().is_empty()))
     }
 
-    fn with(
+    /// As `new`, of an environment that is given.
+    pub(super) fn with(
         flags: &OpenTelemetry,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Collector, String> {

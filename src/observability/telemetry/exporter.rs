@@ -50,7 +50,16 @@ impl Exporter {
         // Clients of HTTP and gRPC are bound to the runtime they were made in.
         let client = {
             let _inside = runtime.enter();
-            collector.exporter()?
+            collector.exporter()
+        };
+        let client = match client {
+            Ok(client) => client,
+            Err(why) => {
+                // A runtime that is dropped waits for its threads, and panics in an asynchronous
+                // context: the server's start is one.
+                runtime.shutdown_background();
+                return Err(why);
+            }
         };
         let sender = Sender::new(client, collector);
         let queue = exporter.clone();
@@ -192,6 +201,7 @@ mod tests {
 
     use super::*;
     use troupe_base::trace::{Span, SpanStart, TraceContext, TraceRecord};
+    use troupe_options::OpenTelemetry;
 
     /// The record of a request with so many model spans that were not executed.
     fn finish(exporter: &Arc<Exporter>, model_spans: usize) {
@@ -201,6 +211,32 @@ mod tests {
         for _ in 0..model_spans {
             let (model, request_id) = ("m".into(), String::new());
             root.begin(SpanStart { model, version: 1, is_ensemble: false, request_id, at: begun });
+        }
+    }
+
+    #[test]
+    fn a_wrong_file_of_tls_is_an_error_within_a_runtime() {
+        let start = |variables: &[(&str, &str)]| {
+            let find = |name: &str| {
+                let found = variables.iter().find(|(it, _)| *it == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let collector = Collector::with(&OpenTelemetry::default(), &find).unwrap();
+            let runtime = Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async { Exporter::start(collector).err().unwrap() })
+        };
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://localhost:4318");
+        for protocol in ["grpc", "http/protobuf"] {
+            let protocol = ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+            for (name, path) in [
+                ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere"),
+                ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/dev/null"),
+                ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/nowhere"),
+            ] {
+                let error = start(&[(name, path), endpoint, protocol]);
+                assert!(error.contains(name), "{error}");
+                assert!(error.contains(path) || error.contains("alone"), "{error}");
+            }
         }
     }
 
