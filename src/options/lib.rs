@@ -314,6 +314,7 @@ mod tests {
             (vec!["--model-control-mode=x"], "invalid argument for --model-control-mode"),
             (vec!["--http-max-input-size=0"], "must be greater than 0"),
             (vec!["--max-inflight-bytes=0"], "must be greater than 0"),
+            (vec!["--max-inflight-bytes=1048575"], "must be at least 1048576 bytes"),
             (vec!["--log-format=iso8601"], "invalid argument for --log-format"),
             (vec!["--load-model=a"], "requires setting '--model-control-mode=explicit'"),
             (vec!["--grpc-port=8000"], "HTTP requests and GRPC requests at the same address"),

@@ -27,7 +27,8 @@ pub(super) fn idle_shared_bytes() -> usize {
     usize::try_from(available_bytes() / 10).unwrap_or(usize::MAX)
 }
 
-fn available_bytes() -> u64 {
+/// What the machine and the control groups leave this process.
+pub(super) fn available_bytes() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let machine = machine_bytes(&read("/proc/meminfo"));
     let groups = read("/proc/self/cgroup");

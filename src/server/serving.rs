@@ -89,7 +89,7 @@ pub(super) async fn serve(options: Serve, log: Log, channels: Channels) {
     let _ = started.send(Ok(running));
     let load = async {
         let summary = first_load.await;
-        log_summary(&summary, &options, &log);
+        log_summary(&summary, &options, &state.settings);
         // A model that failed leaves the others serving; without a repository there are none.
         let has_repository = settings::repositories(&options).iter().any(|path| path.is_dir());
         state.lifecycle.started(has_repository);

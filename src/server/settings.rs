@@ -120,6 +120,18 @@ fn tuning(options: &GrpcArguments) -> GrpcTuning {
     }
 }
 
+/// A line in the log if requests may hold more than there is.
+fn warn_of_missing_memory(budget: &ByteBudget) {
+    let available = memory_limit::available_bytes();
+    if available < budget.cap() as u64 {
+        tracing::warn!(
+            "--max-inflight-bytes is {}, but this process may use {available} bytes of memory: it \
+             may be killed before requests are refused",
+            budget.cap()
+        );
+    }
+}
+
 /// A line in the log about requests that are allowed by their size and never fit into memory.
 fn warn_of_refused_sizes(max_input_size: usize, budget: &ByteBudget) {
     let most = budget.model_share().cap();
@@ -139,6 +151,7 @@ pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Setting
     let max_input_size = options.listeners.http_max_input_size;
     let max_input_size =
         max_input_size.unwrap_or_else(|| memory_limit::default_input_bytes(budget.cap()));
+    warn_of_missing_memory(&budget);
     warn_of_refused_sizes(max_input_size, &budget);
     let allows_regions = options.shared_memory.allow_client_shm;
     Settings {

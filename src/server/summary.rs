@@ -2,23 +2,23 @@
 
 use super::settings::repositories;
 use troupe_base::table::table;
-use troupe_gateway::metadata;
-use troupe_observability::log::Log;
+use troupe_gateway::{metadata, settings::Settings};
 use troupe_options::{ControlMode, Serve};
 use troupe_repository::{self as repository, Summary};
 
 /// Logs the tables, once the first load is through.
-pub(super) fn log_summary(summary: &Summary, options: &Serve, log: &Log) {
+pub(super) fn log_summary(summary: &Summary, options: &Serve, settings: &Settings) {
     let version = |it: Option<i64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
     let row = |it: &repository::SummaryRow| {
         vec![it.model.to_string(), version(it.version), it.status.clone()]
     };
     let rows: Vec<Vec<String>> = summary.rows.iter().map(row).collect();
+    let log = &settings.log;
     log.table(&table(&["Model", "Version", "Status"], &rows));
-    log.table(&table(&["Option", "Value"], &option_rows(options)));
+    log.table(&table(&["Option", "Value"], &option_rows(options, settings)));
 }
 
-fn option_rows(options: &Serve) -> Vec<Vec<String>> {
+fn option_rows(options: &Serve, settings: &Settings) -> Vec<Vec<String>> {
     let mut rows = vec![
         ("server_id".to_owned(), options.id.clone()),
         ("server_version".to_owned(), metadata::VERSION.to_owned()),
@@ -39,6 +39,8 @@ fn option_rows(options: &Serve) -> Vec<Vec<String>> {
     rows.push(("strict_model_config".to_owned(), number(!options.auto_complete())));
     rows.push(("strict_readiness".to_owned(), number(options.strict_readiness)));
     rows.push(("exit_timeout".to_owned(), options.exit_timeout_secs.to_string()));
+    rows.push(("max_inflight_bytes".to_owned(), settings.budget.cap().to_string()));
+    rows.push(("http_max_input_size".to_owned(), settings.max_input_size.to_string()));
     rows.push(("provision".to_owned(), number(options.provision)));
     rows.into_iter().map(|(name, value)| vec![name, value]).collect()
 }
