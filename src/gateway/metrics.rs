@@ -21,7 +21,7 @@ use actix_web::{
 use self::render::render;
 use crate::{
     ServerState,
-    connections::{HttpListen, HttpServing, mark_busy, serve},
+    connections::{ConnectionLimits, Connections, HttpListen, HttpServing, mark_busy, serve},
     dashboard,
     socket::{Binding, ListenAddress, SocketFile},
 };
@@ -47,11 +47,12 @@ impl MetricsGateway {
         let pages = state.clone();
         let was_ready = Arc::default();
         let settings = &state.settings;
+        let connections = Connections::new(ConnectionLimits::of_metrics(), &settings.budget);
         let listen = HttpListen {
             bindings,
             workers: 1,
             exit_timeout: EXIT_TIMEOUT,
-            connections: &settings.connections,
+            connections: &connections,
             stalled: settings.stalled,
         };
         let HttpServing { server, addresses, files } = serve(&listen, move || {

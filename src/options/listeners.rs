@@ -59,8 +59,8 @@ pub struct ListenerArguments {
     /// listens on loopback or a Unix socket only]
     #[arg(long, value_parser = switch)]
     pub allow_load_overrides: Option<bool>,
-    /// Connections at a time, over all ports [default: three quarters of the descriptors that the
-    /// process may have]
+    /// Connections at a time, over HTTP and gRPC together; a new one replaces one that is idle for a
+    /// second [default: three quarters of the descriptors that the process may have]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_connections: Option<u32>,
     /// Seconds after which a client is given up that sends nothing more of a request, or takes

@@ -5,6 +5,7 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
@@ -27,6 +28,16 @@ fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
+}
+
+/// Sends a request whose body does not come; answers when it is being served.
+fn begin_request(mut stream: &TcpStream) -> std::io::Result<()> {
+    let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n\
+                Content-Length: 1000\r\n\r\n";
+    let mut answer = [0; 25];
+    stream.write_all(head.as_bytes()).and_then(|()| stream.read_exact(&mut answer))?;
+    assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
+    Ok(())
 }
 
 /// What came until the server closed the connection.
@@ -146,15 +157,39 @@ fn b6_connections_beyond_the_limit_are_refused_and_the_others_served() {
     };
     until("eight connections", || {
         let stream = connect(server.http.0);
-        if ask(&stream).is_ok() {
+        // One that is idle would be replaced.
+        if begin_request(&stream).is_ok() {
             kept.push(stream);
         }
         kept.len() == 8
     });
-    for address in [server.http.0, server.grpc, server.metrics.0] {
+    for address in [server.http.0, server.grpc] {
         assert_eq!(until_closed(&connect(address)), "", "the ninth is closed at once");
     }
+    ask(&connect(server.metrics.0)).expect("probes have connections of their own");
     server.logged("connections were refused: 8 are open, of at most 8");
     kept.pop();
     until("room for another", || ask(&connect(server.http.0)).is_ok());
+}
+
+#[test]
+fn a_refused_body_that_goes_on_ends_with_its_connection_and_is_no_error_of_the_server() {
+    let server = serve(&["--http-max-input-size=1000"]);
+    let stream = connect(server.http.0);
+    let head = "POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 1073741824\r\n\r\n";
+    (&stream).write_all(head.as_bytes()).unwrap();
+    let sending = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        let piece = vec![b' '; 1 << 16];
+        while (&sending).write_all(&piece).is_ok() {}
+    });
+    let answer = until_closed(&stream);
+    assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    drop(stream);
+    sender.join().unwrap();
+    server.is_well();
+    server.signal(Signal::TERM);
+    server.end();
+    let log = server.log();
+    assert!(!log.contains("payload stream error"), "{log}");
 }

@@ -1,7 +1,8 @@
 //! Connections of clients: how many there may be, which of them are idle, and which are closed when
 //! room runs out.
 //!
-//! All gateways share one table. A connection is admitted when it is accepted, and marked busy while
+//! HTTP and gRPC share one table; the metrics port has its own, so that probes are answered when that
+//! one is full. A connection is admitted when it is accepted, and marked busy while
 //! a request of it is being answered. When descriptors or connections run out, those that are idle
 //! the longest are closed, and new ones are refused before the server itself lacks descriptors.
 

@@ -22,9 +22,11 @@ use troupe_base::{
     error::Result,
 };
 
-/// Younger pauses of a client are no idleness.
+/// Closed when room runs out; younger pauses of a client are no idleness.
 const MIN_IDLE_TO_CLOSE: Duration = Duration::from_secs(10);
-/// Closed at a time when room runs out.
+/// Closed for a new connection when there is no room left.
+const MIN_IDLE_TO_REPLACE: Duration = Duration::from_secs(1);
+/// Closed at a time when room runs out: this, or a quarter of all if that is less.
 const MAX_CLOSED_AT_ONCE: usize = 64;
 /// Between two looks for idle connections.
 const RECLAIM_PAUSE: Duration = Duration::from_millis(100);
@@ -94,9 +96,14 @@ impl Connections {
         let now = now_ms();
         let mut table = self.table.lock();
         let number = usize::try_from(descriptor).unwrap_or(usize::MAX);
-        let verdict = self.limits.verdict(table.open.len(), number);
-        if verdict != Verdict::Admit {
-            table.reclaim(now);
+        let mut verdict = self.limits.verdict(table.open.len(), number);
+        match verdict {
+            Verdict::Admit => (),
+            Verdict::Reclaim => table.reclaim(now, MIN_IDLE_TO_CLOSE),
+            Verdict::Refuse => {
+                table.reclaim(now, MIN_IDLE_TO_REPLACE);
+                verdict = self.limits.verdict(table.open.len(), number);
+            }
         }
         if verdict == Verdict::Refuse {
             table.refuse(self.limits, now);
@@ -131,15 +138,21 @@ impl Connections {
 }
 
 impl Table {
-    /// Closes those that are idle the longest. Their guards take them out of the table.
-    fn reclaim(&mut self, now: u64) {
+    /// Closes those that are idle the longest, for so long at least, and forgets them: who serves
+    /// them finds them ended.
+    fn reclaim(&mut self, now: u64, min_idle: Duration) {
         if !is_due(&mut self.reclaimed_at, now, RECLAIM_PAUSE) {
             return;
         }
-        let idle = |it: &&Arc<Connection>| it.idle_ms(now).is_some_and(is_idle);
-        let mut idle: Vec<&Arc<Connection>> = self.open.values().filter(idle).collect();
+        let is_idle = |ms: u64| min_idle.as_millis() <= u128::from(ms);
+        let idle = self.open.values().filter(|it| it.idle_ms(now).is_some_and(is_idle));
+        let mut idle: Vec<Arc<Connection>> = idle.cloned().collect();
         idle.sort_unstable_by_key(|it| it.used_at.load(Relaxed));
-        idle.into_iter().take(MAX_CLOSED_AT_ONCE).for_each(|it| it.close());
+        let most = self.open.len().div_ceil(4).min(MAX_CLOSED_AT_ONCE);
+        for connection in idle.into_iter().take(most) {
+            connection.close();
+            self.open.remove(&connection.cookie);
+        }
     }
 
     fn refuse(&mut self, limits: ConnectionLimits, now: u64) {
@@ -157,10 +170,6 @@ impl Table {
             self.refused_since_warning = 0;
         }
     }
-}
-
-fn is_idle(idle_ms: u64) -> bool {
-    MIN_IDLE_TO_CLOSE.as_millis() <= u128::from(idle_ms)
 }
 
 /// Is it `pause` after the last time? Then this is the last time.

@@ -27,7 +27,7 @@ fn is_closed(client: &mut TcpStream) -> bool {
 fn the_longest_idle_go_first_and_busy_ones_stay() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connections = Connections::new(
-        ConnectionLimits { connections: 5, descriptors: 1 << 20 },
+        ConnectionLimits { connections: 5, descriptors: 1 << 20, reserved: 64 },
         &ByteBudget::unlimited(),
     );
     let (mut clients, mut guards, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
@@ -44,11 +44,37 @@ fn the_longest_idle_go_first_and_busy_ones_stay() {
     let fifth = connections.admit(&socket).unwrap();
     let closed: Vec<bool> = clients.iter_mut().map(is_closed).collect();
     assert_eq!(closed, [true, false, false, false]);
+    assert_eq!(connections.open(), 4, "who is closed takes no room");
+    let (socket, _client) = pair(&listener);
+    let sixth = connections.admit(&socket).unwrap();
+    let (socket, _client) = pair(&listener);
     assert!(connections.admit(&socket).is_none(), "five are open until their guards go");
     assert_eq!((connections.open(), connections.refused()), (5, 1));
     drop(guards.remove(0));
+    assert_eq!(connections.open(), 5, "it went before");
+    drop(guards.remove(0));
     assert!(connections.admit(&socket).is_some());
-    drop((busy, fifth));
+    drop((busy, fifth, sixth));
+}
+
+#[test]
+fn a_new_one_replaces_one_that_is_idle_for_a_second_where_all_are_open() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let limits = ConnectionLimits { connections: 2, descriptors: 1 << 20, reserved: 64 };
+    let connections = Connections::new(limits, &ByteBudget::unlimited());
+    let (first, mut first_client) = pair(&listener);
+    let (second, mut second_client) = pair(&listener);
+    let first = (connections.admit(&first).unwrap(), first);
+    first.0.connection().age(Duration::from_secs(2));
+    let second = (connections.admit(&second).unwrap(), second);
+    assert!(!is_closed(&mut first_client), "there was room for both");
+    // Looks for idle ones have a pause between them.
+    std::thread::sleep(Duration::from_millis(200));
+    let (third, _client) = pair(&listener);
+    let third = (connections.admit(&third).expect("the first makes room"), third);
+    assert!(is_closed(&mut first_client));
+    assert!(!is_closed(&mut second_client));
+    drop((first, second, third));
 }
 
 #[test]

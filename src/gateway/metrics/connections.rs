@@ -5,7 +5,7 @@ use prometheus::proto::MetricFamily;
 use crate::connections::Connections;
 use troupe_base::metrics::proto;
 
-const OPEN: (&str, &str) = ("troupe_connections", "Connections that are open, over all ports");
+const OPEN: (&str, &str) = ("troupe_connections", "Connections that are open, over HTTP and gRPC");
 const LIMIT: (&str, &str) =
     ("troupe_connections_limit", "Connections that may be open (--max-connections)");
 const REFUSED: (&str, &str) =
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn open_and_refused_connections_are_counted() {
-        let limits = ConnectionLimits { connections: 1, descriptors: 1 << 20 };
+        let limits = ConnectionLimits { connections: 1, descriptors: 1 << 20, reserved: 64 };
         let connections = Connections::new(limits, &ByteBudget::unlimited());
         let (first, _second) = std::os::unix::net::UnixStream::pair().unwrap();
         let guard = connections.admit(&first);
