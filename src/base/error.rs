@@ -28,6 +28,8 @@ pub enum ErrorKind {
     DeadlineExceeded,
     /// Not now: the memory that requests may hold is used up.
     ResourceExhausted,
+    /// Never: it needs more memory than it may ever have.
+    TooLarge,
 }
 
 impl ErrorKind {
@@ -94,6 +96,10 @@ impl Error {
     /// Not now, for want of memory.
     pub fn exhausted(text: impl Into<Arc<str>>) -> Error {
         Error::new(ErrorKind::ResourceExhausted, text)
+    }
+    /// Never, for want of memory.
+    pub fn too_large(text: impl Into<Arc<str>>) -> Error {
+        Error::new(ErrorKind::TooLarge, text)
     }
     /// Not built, or not for this model.
     pub fn unsupported(text: impl Into<Arc<str>>) -> Error {

@@ -10,7 +10,7 @@ use troupe_base::{
     error::{Error, Result},
     model::{pick_outputs, place_inputs},
     request::{Context, Correlation, Parameter, Parameters, Request},
-    tensor::{Tensor, charge_all},
+    tensor::{Tensor, charge_inputs},
 };
 
 /// Bit 0 of `Context::flags`.
@@ -43,7 +43,7 @@ impl NamedRequest<'_> {
         context.deadline = self.deadline;
         context.charge = self.charge;
         let mut inputs = place_inputs(config, self.inputs, &context)?;
-        charge_all(&mut inputs, &context.charge)?;
+        charge_inputs(&mut inputs, &context.charge)?;
         let wanted = pick_outputs(config, &self.outputs, &context)?;
         Ok(Request { context: Arc::new(context), inputs, wanted, batch: 0 })
     }

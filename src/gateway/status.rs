@@ -24,6 +24,7 @@ pub fn reason(kind: ErrorKind) -> &'static str {
         ErrorKind::Cancelled => "CANCELLED",
         ErrorKind::DeadlineExceeded => "DEADLINE_EXCEEDED",
         ErrorKind::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        ErrorKind::TooLarge => "TOO_LARGE",
     }
 }
 
@@ -39,7 +40,7 @@ pub fn status(kind: ErrorKind) -> Status {
         ErrorKind::AlreadyExists => (400, 6),
         ErrorKind::Cancelled => (400, 1),
         ErrorKind::DeadlineExceeded => (504, 4),
-        ErrorKind::ResourceExhausted => (503, 8),
+        ErrorKind::ResourceExhausted | ErrorKind::TooLarge => (503, 8),
     };
     Status { http, grpc }
 }

@@ -1,4 +1,4 @@
-//! How many calls a model may have open: finding C8 of the review.
+//! How many calls a model may have open at a time.
 
 use crate::support::{Repository, Server, gate::Gate, native, script};
 

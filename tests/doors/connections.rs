@@ -1,4 +1,4 @@
-//! Connections that wait for ever: findings A2, A3, A8, B6, C10 of the review, on every port.
+//! Connections that wait for ever are given up, on every port.
 
 use std::{
     io::{ErrorKind, Read, Write},

@@ -2,11 +2,11 @@
 //! compressed bombs, requests there is no memory for, frames cut anywhere.
 
 use tonic::{Code, codec::CompressionEncoding};
-use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
+use troupe_proto::inference::ModelInferRequest;
 
 use crate::support::{
     Repository, Server,
-    grpc::{Grpc, floats, floats_of},
+    grpc::{Grpc, bytes, floats, floats_of},
     http2::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RST_STREAM, frame, head},
     native, process,
 };
@@ -27,21 +27,6 @@ fn answers(server: &Server) {
     let mut grpc = Grpc::connect(server.grpc);
     let answer = grpc.infer(floats("m", &[("x", &[1.0, 2.0])])).unwrap();
     assert_eq!(floats_of(&answer.raw_output_contents[0]), [1.0, 2.0]);
-}
-
-/// A request of so many bytes.
-fn of_size(size: usize) -> ModelInferRequest {
-    ModelInferRequest {
-        model_name: "bytes".to_owned(),
-        inputs: vec![InferInputTensor {
-            name: "x".to_owned(),
-            datatype: "UINT8".to_owned(),
-            shape: vec![size as i64],
-            ..Default::default()
-        }],
-        raw_input_contents: vec![vec![7; size].into()],
-        ..Default::default()
-    }
 }
 
 #[test]
@@ -105,7 +90,7 @@ fn b2_compressed_messages_are_inflated_up_to_the_limit() {
     let mut send = |encoding, size| {
         grpc.run(async |client| {
             let mut client = client.clone().send_compressed(encoding);
-            client.model_infer(of_size(size)).await
+            client.model_infer(bytes("bytes", size)).await
         })
     };
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
@@ -122,12 +107,12 @@ fn b2_compressed_messages_are_inflated_up_to_the_limit() {
 fn a_request_there_is_no_memory_for_is_refused_and_its_stream_goes_on() {
     let server = serve();
     // The budget is 64 MiB, a connection has half, and a quarter of that is for answers.
-    let large = ModelInferRequest { id: "large".to_owned(), ..of_size(28 * MIB) };
+    let large = ModelInferRequest { id: "large".to_owned(), ..bytes("bytes", 28 * MIB) };
     let mut grpc = Grpc::connect(server.grpc);
     let error = grpc.infer(large.clone()).unwrap_err();
     assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
     assert!(error.message().contains("no memory for this request"), "{error}");
-    let small = ModelInferRequest { id: "small".to_owned(), ..of_size(MIB) };
+    let small = ModelInferRequest { id: "small".to_owned(), ..bytes("bytes", MIB) };
     let answers = grpc.stream(vec![small.clone(), large, small]).unwrap();
     let told: Vec<_> = answers
         .iter()
@@ -139,7 +124,7 @@ fn a_request_there_is_no_memory_for_is_refused_and_its_stream_goes_on() {
         .collect();
     assert_eq!(told, [("small", MIB, false), ("large", 0, true), ("small", MIB, false)]);
     // What is refused, cut off or taken back holds nothing.
-    grpc.infer(of_size(16 * MIB)).unwrap();
+    grpc.infer(bytes("bytes", 16 * MIB)).unwrap();
     server.is_well();
 }
 

@@ -18,13 +18,12 @@ use std::{
 
 use rustix::{net::sockopt::set_socket_linger, process::Signal};
 use serde_json::{Value, json};
-use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use prost::Message;
 
 use crate::support::{
     Answer, Http, Model, Repository, Server, at_once, ensemble,
-    grpc::Grpc,
+    grpc::{Grpc, bytes},
     http2::{DATA, END_HEADERS, END_STREAM, Frames, HEADERS, frame, head},
     models::execute,
     native, process,
@@ -86,20 +85,6 @@ fn is_right(answer: &Answer, size: usize) -> bool {
     answer.status == 200 && answer.body.ends_with(&vec![7; size])
 }
 
-fn message(model: &str, size: usize) -> ModelInferRequest {
-    ModelInferRequest {
-        model_name: model.to_owned(),
-        inputs: vec![InferInputTensor {
-            name: "x".to_owned(),
-            datatype: "UINT8".to_owned(),
-            shape: vec![size as i64],
-            ..Default::default()
-        }],
-        raw_input_contents: vec![vec![7; size].into()],
-        ..Default::default()
-    }
-}
-
 /// What became of the requests of those that ask all the time.
 #[derive(Default)]
 struct Tally {
@@ -123,7 +108,7 @@ impl Tally {
                 let answer = ask(server.http, model, size);
                 (!is_right(&answer, size)).then(|| format!("{}: {}", answer.status, answer.error()))
             } else {
-                let answer = grpc.infer(message(model, size));
+                let answer = grpc.infer(bytes(model, size));
                 let is_right = |it: &[bytes::Bytes]| it.iter().any(|it| *it == vec![7; size]);
                 match answer {
                     Ok(it) if is_right(&it.raw_output_contents) => None,
@@ -242,7 +227,7 @@ fn cut_http(address: SocketAddr, model: &str, turn: usize) {
 
 /// The same over gRPC: calls and streams.
 fn cut_grpc(address: SocketAddr, model: &str, turn: usize) {
-    let message = message(model, 32 << 10).encode_to_vec();
+    let message = bytes(model, 32 << 10).encode_to_vec();
     let body = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
     let method = if turn.is_multiple_of(3) { "ModelStreamInfer" } else { "ModelInfer" };
     let mut sent = frame(HEADERS, END_HEADERS, 1, &head(method));

@@ -11,7 +11,7 @@ use tonic::{Code, codec::CompressionEncoding};
 use crate::support::{
     Answer, Model, Repository, Server, at_once, ensemble,
     gate::Gate,
-    grpc::{Grpc, floats},
+    grpc::{Grpc, bytes, floats},
     http::finish,
     models::{delay, execute, same},
     native, process, until,
@@ -203,7 +203,7 @@ fn a_step_that_makes_too_much_fails_its_ensemble_by_name() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     let error = refused.error();
     assert!(error.starts_with("in ensemble 'chain', step 0 (model 'make' version 1"), "{error}");
-    assert!(error.contains("no memory for this request"), "{error}");
+    assert!(error.contains("no memory for the answer: requests of this connection"), "{error}");
     assert_eq!(refused.json()["troupe"]["step"], 0);
     is_all_given_back(&server);
     assert_eq!(server.infer("chain", &make(4)).status, 200);
@@ -226,7 +226,7 @@ fn what_a_called_model_answers_is_charged_to_the_caller() {
     );
     let server = serve([("make", maker()), ("caller", caller)]);
     let refused = server.infer("caller", &make(100));
-    assert!(refused.error().contains("no memory for this request"), "{}", refused.error());
+    assert!(refused.error().contains("no memory for the answer"), "{}", refused.error());
     is_all_given_back(&server);
     assert_eq!(server.infer("caller", &make(4)).status, 200);
     is_all_given_back(&server);
@@ -238,12 +238,31 @@ fn what_cannot_fit_is_refused_before_it_comes() {
     let flags = [&*format!("--max-inflight-bytes={BUDGET}"), &limit];
     let server = Server::with(Repository::of([("m", identity())]), &flags);
     let refused = finish(announce(&server, "m", 30 * MIB));
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    // Another time it would not fit either.
+    assert_eq!((refused.status, refused.header("retry-after")), (503, None));
     let error = refused.error();
     assert!(error.contains("at model 'm' hold 0 of 25165824 bytes"), "{error}");
+    assert!(error.ends_with("needs 31457280 more: it can never have them"), "{error}");
     assert_eq!(refusals(&server, "model_bytes"), 1.0);
     assert_eq!(send(&server, "m", MIB).status, 200);
     is_all_given_back(&server);
+}
+
+#[test]
+fn the_limit_on_the_size_comes_before_the_memory_over_both_protocols() {
+    let server = serve([("m", identity())]);
+    let mut grpc = Grpc::connect(server.grpc);
+    for (count, mib) in [17, 30, 70].into_iter().enumerate() {
+        let refused = finish(announce(&server, "m", mib * MIB));
+        assert_eq!((refused.status, refused.header("retry-after")), (400, None), "{mib} MiB");
+        let error = refused.error();
+        assert!(error.contains("Use --http-max-input-size to increase"), "{error}");
+        let error = grpc.infer(bytes("m", mib * MIB)).unwrap_err();
+        assert_eq!(error.code(), Code::ResourceExhausted, "{mib} MiB");
+        assert!(!error.message().contains("no memory"), "{error}");
+        assert_eq!(refusals(&server, "size"), 2.0 * (count + 1) as f64);
+    }
+    assert_eq!(refusals(&server, "model_bytes"), 0.0);
 }
 
 #[test]

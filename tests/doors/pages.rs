@@ -1,5 +1,4 @@
-//! Web pages of other origins, and files in load requests: finding A5 of the review. Visiting a page
-//! must not run code here.
+//! Web pages of other origins, and files in load requests: visiting a page must not run code here.
 
 use serde_json::json;
 use tonic::{Code, Request, metadata::MetadataValue};

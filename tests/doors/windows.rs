@@ -3,12 +3,11 @@
 use std::{thread, time::Duration};
 
 use prost::Message;
-use troupe_proto::inference::{
-    ModelInferRequest, ServerLiveRequest, model_infer_request::InferInputTensor,
-};
+use troupe_proto::inference::ServerLiveRequest;
 
 use crate::support::{
     Repository, Server,
+    grpc::bytes,
     http2::{
         DATA, END_HEADERS, Frames, HEADERS, INITIAL_WINDOW_SIZE, WINDOW_UPDATE, frame, head,
         message, number, setting,
@@ -27,18 +26,7 @@ fn serve(stalled_secs: u32) -> Server {
 
 /// An inference of 1 MiB, which comes back.
 fn inference(stream: u32) -> Vec<u8> {
-    let request = ModelInferRequest {
-        model_name: "bytes".to_owned(),
-        inputs: vec![InferInputTensor {
-            name: "x".to_owned(),
-            datatype: "UINT8".to_owned(),
-            shape: vec![SIZE as i64],
-            ..Default::default()
-        }],
-        raw_input_contents: vec![vec![7; SIZE].into()],
-        ..Default::default()
-    };
-    message(stream, &request.encode_to_vec())
+    message(stream, &bytes("bytes", SIZE).encode_to_vec())
 }
 
 fn in_flight(server: &Server) -> f64 {

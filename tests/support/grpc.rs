@@ -128,6 +128,21 @@ pub(crate) fn floats(model: &str, inputs: &[(&str, &[f32])]) -> ModelInferReques
     }
 }
 
+/// A request whose input `x` is so many bytes, each a 7.
+pub(crate) fn bytes(model: &str, size: usize) -> ModelInferRequest {
+    ModelInferRequest {
+        model_name: model.to_owned(),
+        inputs: vec![InferInputTensor {
+            name: "x".to_owned(),
+            datatype: "UINT8".to_owned(),
+            shape: vec![size as i64],
+            ..Default::default()
+        }],
+        raw_input_contents: vec![vec![7; size].into()],
+        ..Default::default()
+    }
+}
+
 /// Floats as tensors have them.
 pub(crate) fn bytes_of(data: &[f32]) -> Vec<u8> {
     data.iter().flat_map(|it| it.to_le_bytes()).collect()

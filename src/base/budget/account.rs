@@ -8,6 +8,17 @@ use std::sync::{
 use super::server::{ByteBudget, Kind, Reason, admitted};
 use crate::error::{Error, Result};
 
+/// What there is no room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    /// So many bytes, which are not there yet.
+    Bytes(usize),
+    /// Inputs of a request, which exist already.
+    Inputs,
+    /// What a model answered.
+    Answer,
+}
+
 /// The share of one connection: what all its requests hold together.
 #[derive(Debug)]
 pub struct Account {
@@ -38,21 +49,21 @@ impl Account {
         let most = admitted(self.cap);
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         let own = self.in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        own.map_err(|in_use| self.refuse(Reason::ConnectionBytes, in_use, bytes))?;
+        own.map_err(|in_use| self.refuse(Reason::ConnectionBytes, in_use, Asked::Bytes(bytes)))?;
         self.budget.take(kind, bytes).map_err(|in_use| {
             self.in_use.fetch_sub(bytes, Ordering::Relaxed);
-            self.refuse(Reason::ServerBytes, in_use, bytes)
+            self.refuse(Reason::ServerBytes, in_use, Asked::Bytes(bytes))
         })
     }
 
-    /// RESOURCE_EXHAUSTED if by now there is more than there may be.
-    pub(super) fn check(&self) -> Result<()> {
+    /// RESOURCE_EXHAUSTED if with what is there by now there is more than there may be.
+    pub(super) fn check(&self, there: Asked) -> Result<()> {
         let own = self.in_use();
         if self.cap < own {
-            return Err(self.refuse(Reason::ConnectionBytes, own, 0));
+            return Err(self.refuse(Reason::ConnectionBytes, own, there));
         }
         if self.budget.is_exceeded() {
-            return Err(self.refuse(Reason::ServerBytes, self.budget.in_use(), 0));
+            return Err(self.refuse(Reason::ServerBytes, self.budget.in_use(), there));
         }
         Ok(())
     }
@@ -61,10 +72,14 @@ impl Account {
     pub(super) fn check_room(&self, bytes: usize) -> Result<()> {
         let own = self.in_use();
         if admitted(self.cap) < own.saturating_add(bytes) {
-            return Err(self.refuse(Reason::ConnectionBytes, own, bytes));
+            return Err(self.refuse(Reason::ConnectionBytes, own, Asked::Bytes(bytes)));
         }
         if !self.budget.has_room(bytes) {
-            return Err(self.refuse(Reason::ServerBytes, self.budget.in_use(), bytes));
+            return Err(self.refuse(
+                Reason::ServerBytes,
+                self.budget.in_use(),
+                Asked::Bytes(bytes),
+            ));
         }
         Ok(())
     }
@@ -82,7 +97,7 @@ impl Account {
     }
 
     /// The error of a refusal, which is counted.
-    fn refuse(&self, reason: Reason, in_use: usize, asked: usize) -> Error {
+    fn refuse(&self, reason: Reason, in_use: usize, asked: Asked) -> Error {
         self.budget.count_refusal(reason);
         let (who, cap, of) = match reason {
             Reason::ConnectionBytes => {
@@ -90,12 +105,21 @@ impl Account {
             }
             _ => ("requests in flight", self.budget.cap(), "--max-inflight-bytes"),
         };
-        let needed = match asked {
-            0 => String::new(),
-            asked => format!(", it needs {asked} more, and a quarter is kept for answers"),
+        let held = format!("{who} hold {in_use} of {cap} bytes ({of})");
+        let bytes = match asked {
+            Asked::Bytes(bytes) => bytes,
+            Asked::Inputs => {
+                return Error::exhausted(format!("no memory for this request: {held}"));
+            }
+            Asked::Answer => return Error::exhausted(format!("no memory for the answer: {held}")),
         };
-        Error::exhausted(format!(
-            "no memory for this request: {who} hold {in_use} of {cap} bytes ({of}){needed}"
-        ))
+        let text = format!(
+            "no memory for this request: {held}, it needs {bytes} more, and a quarter is kept for \
+             answers"
+        );
+        match admitted(cap) < bytes {
+            true => Error::too_large(text + ": it can never have them"),
+            false => Error::exhausted(text),
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{
 use bytes::Bytes;
 
 use super::{
-    account::Account,
+    account::{Account, Asked},
     server::{Kind, Reason},
 };
 use crate::error::Result;
@@ -79,9 +79,14 @@ impl Charge {
         }
     }
 
-    /// RESOURCE_EXHAUSTED if by now there is more than there may be.
-    pub fn check(&self) -> Result<()> {
-        self.0.as_deref().map_or(Ok(()), |it| it.account.check())
+    /// RESOURCE_EXHAUSTED if with inputs that were counted there is more than there may be.
+    pub fn check_inputs(&self) -> Result<()> {
+        self.0.as_deref().map_or(Ok(()), |it| it.account.check(Asked::Inputs))
+    }
+
+    /// The same with an answer that was counted.
+    pub fn check_answer(&self) -> Result<()> {
+        self.0.as_deref().map_or(Ok(()), |it| it.account.check(Asked::Answer))
     }
 
     /// The request is refused because it is larger than any may be.
@@ -278,7 +283,7 @@ mod tests {
         let part = data.slice(5..9);
         drop(data);
         assert_eq!(budget.in_use_by(Kind::Tensors), 90 * KIB);
-        charge.check().unwrap();
+        charge.check_answer().unwrap();
         charge.check_room(20 * KIB).unwrap();
         drop(part);
         assert_eq!(budget.in_use(), 4 * KIB);
@@ -291,9 +296,11 @@ mod tests {
         let (budget, charge) = charge(160 * KIB);
         charge.add(Kind::Received, 56 * KIB).unwrap();
         let answer = charge.over(Kind::Tensors, vec![7; 20 * KIB].into());
-        charge.check().unwrap();
+        charge.check_answer().unwrap();
         let more = charge.over(Kind::Tensors, vec![7; 5 * KIB].into());
-        assert_eq!(charge.check().unwrap_err().kind(), ErrorKind::ResourceExhausted);
+        assert_eq!(charge.check_inputs().unwrap_err().kind(), ErrorKind::ResourceExhausted);
+        let error = charge.check_answer().unwrap_err().to_string();
+        assert!(error.starts_with("no memory for the answer: requests of this"), "{error}");
         let part = answer.slice(5..9);
         drop((more, answer));
         assert_eq!((budget.in_use(), &part[..]), (80 * KIB, &[7; 4][..]));
@@ -337,7 +344,7 @@ mod tests {
         let uncounted = Charge::default();
         uncounted.add(Kind::Tensors, usize::MAX).unwrap();
         uncounted.hold(Kind::Tensors).grow(usize::MAX).unwrap();
-        uncounted.check().unwrap();
+        uncounted.check_inputs().unwrap();
         assert_eq!(budget.in_use(), 8 * KIB);
     }
 }

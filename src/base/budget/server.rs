@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// Why a request was refused before a model ran for it.
+/// Why a request was refused, or what a model answered to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The server holds as many bytes as it may.

@@ -299,12 +299,16 @@ impl Model {
 
     fn no_room(&self, share: &ModelShare, in_use: usize, asked: usize) -> Error {
         share.server.count_refusal(Reason::ModelBytes);
-        Error::exhausted(format!(
-            "no memory for this request: the inputs of requests at model '{}' hold {in_use} of {} \
+        let cap = share.bytes.cap();
+        let text = format!(
+            "no memory for this request: the inputs of requests at model '{}' hold {in_use} of {cap} \
              bytes (its share of --max-inflight-bytes), and it needs {asked} more",
-            self.name(),
-            share.bytes.cap()
-        ))
+            self.name()
+        );
+        match cap < asked {
+            true => Error::too_large(text + ": it can never have them"),
+            false => Error::exhausted(text),
+        }
     }
 
     /// Does the request fit the config? Sets its batch size, or says in Triton's words what is

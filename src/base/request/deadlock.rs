@@ -341,7 +341,7 @@ mod tests {
         assert!(graphs[1].join().report(b).is_none());
     }
 
-    /// Finding C7 of the review: each report of many models searched all of them.
+    /// A report that searched all the others would cost more with each model that waits.
     #[test]
     fn where_many_wait_the_graph_is_searched_now_and_then() {
         let graph = Arc::new(WaitGraph::default());

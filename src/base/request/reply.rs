@@ -12,7 +12,7 @@ use crate::{
     budget::{Charge, Reserved},
     error::{Error, Result},
     statistics::{RequestGuard, Statistics, Timing},
-    tensor::{Tensor, charge_all},
+    tensor::{Tensor, charge_answer},
     trace::OpenSpan,
 };
 
@@ -311,7 +311,7 @@ impl Reply {
     fn count_bytes(&self, result: &mut Result<Response>) {
         if self.charge.is_counted()
             && let Ok(response) = result
-            && let Err(error) = charge_all(&mut response.outputs, &self.charge)
+            && let Err(error) = charge_answer(&mut response.outputs, &self.charge)
         {
             *result = Err(error);
         }

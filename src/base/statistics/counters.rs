@@ -80,7 +80,9 @@ impl FailureReason {
     fn of(kind: ErrorKind) -> FailureReason {
         match kind {
             ErrorKind::Cancelled | ErrorKind::DeadlineExceeded => FailureReason::Canceled,
-            ErrorKind::Unavailable | ErrorKind::ResourceExhausted => FailureReason::Rejected,
+            ErrorKind::Unavailable | ErrorKind::ResourceExhausted | ErrorKind::TooLarge => {
+                FailureReason::Rejected
+            }
             ErrorKind::Internal | ErrorKind::Unknown => FailureReason::Backend,
             _ => FailureReason::Other,
         }

@@ -178,14 +178,24 @@ impl Tensor {
     }
 }
 
-/// Charges the request for all that nobody is charged for; RESOURCE_EXHAUSTED if by now there is more
-/// than there may be.
-pub fn charge_all(tensors: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
+/// Charges the request for inputs that nobody is charged for; RESOURCE_EXHAUSTED if by now there is
+/// more than there may be.
+pub fn charge_inputs(inputs: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
+    if is_charged(inputs, charge) { charge.check_inputs() } else { Ok(()) }
+}
+
+/// The same for what a model answered to it.
+pub fn charge_answer(outputs: &mut [Option<Tensor>], charge: &Charge) -> Result<()> {
+    if is_charged(outputs, charge) { charge.check_answer() } else { Ok(()) }
+}
+
+/// Charges the request for all that nobody is charged for; was there anything?
+fn is_charged(tensors: &mut [Option<Tensor>], charge: &Charge) -> bool {
     let mut is_more = false;
     for tensor in tensors.iter_mut().flatten() {
         is_more |= tensor.charge(charge);
     }
-    if is_more { charge.check() } else { Ok(()) }
+    is_more
 }
 
 /// Elements of a shape; negative dimensions and overflow are errors.

@@ -378,7 +378,7 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(is_same), [false, true, true, true]);
     }
 
-    /// Finding C9 of the review: what was as large as all that was kept was never used again.
+    /// A segment as large as all that may be kept is kept, too.
     #[test]
     fn a_segment_of_256_mib_is_used_again() {
         const SIZE: usize = 256 << 20;

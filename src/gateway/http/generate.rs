@@ -120,15 +120,17 @@ async fn read(
     model: &Model,
     observed: &mut Observed,
 ) -> Result<Request, Refusal> {
-    let limit = state.settings.max_input_size;
+    let most = state.settings.max_input_size;
+    let limit = SizeLimit::of_json(most);
     let charge = charge(http)?;
     let announced = body::announced(http.headers());
+    limit.check(announced, &charge)?;
     model.check_room(limits::least_tensor_bytes(announced))?;
-    let plan = ReceivePlan { limit: SizeLimit::of_json(limit), announced, shared: None, charge };
+    let plan = ReceivePlan { limit, announced, shared: None, charge };
     let body = body::receive(http, payload, plan).await?;
     let (effort, config) = (body.bytes.len(), model.config.clone());
     observe::received(observed, http, effort);
-    let read = move || generate_json::decode(&body, &config, limit);
+    let read = move || generate_json::decode(&body, &config, most);
     Ok(limits::off_thread(effort, read).await?)
 }
 

@@ -124,6 +124,7 @@ async fn receive(
     let shared = shared.map(|header| SharedBody { pool: pool(), header });
     let charge = charge(http)?;
     let announced = body::announced(http.headers());
+    limit.check(announced, &charge)?;
     model.check_room(match header {
         Some(header) => announced.saturating_sub(header),
         None => limits::least_tensor_bytes(announced),

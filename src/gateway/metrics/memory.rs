@@ -13,8 +13,10 @@ const LIMIT: (&str, &str) = (
     "troupe_inflight_bytes_limit",
     "Bytes that requests in flight may hold (--max-inflight-bytes)",
 );
-const REFUSED: (&str, &str) =
-    ("troupe_requests_refused_total", "Requests refused before a model ran for them");
+const REFUSED: (&str, &str) = (
+    "troupe_requests_refused_total",
+    "Requests refused for want of memory or for their size, and answers of models that had no room",
+);
 
 /// At this moment.
 pub(super) fn families(budget: &ByteBudget) -> [MetricFamily; 3] {

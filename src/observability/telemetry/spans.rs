@@ -316,6 +316,6 @@ fn error_type(kind: ErrorKind) -> &'static str {
         ErrorKind::AlreadyExists => "Already exists",
         ErrorKind::Cancelled => "Cancelled",
         ErrorKind::DeadlineExceeded => "Deadline exceeded",
-        ErrorKind::ResourceExhausted => "Resource exhausted",
+        ErrorKind::ResourceExhausted | ErrorKind::TooLarge => "Resource exhausted",
     }
 }

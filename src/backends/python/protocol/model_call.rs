@@ -13,7 +13,7 @@ use troupe_base::{
     error::{Error, Result},
     model::{Model, pick_outputs, place_inputs},
     request::{CallChain, Context, Correlation, Request},
-    tensor::{DataType, Shape, Tensor, charge_all},
+    tensor::{DataType, Shape, Tensor, charge_inputs},
     trace::Span,
 };
 
@@ -184,7 +184,7 @@ impl ModelCall<'_> {
         context.span = self.span;
         context.charge = self.charge;
         let mut inputs = place_inputs(&model.config, self.inputs, &context)?;
-        charge_all(&mut inputs, &context.charge)?;
+        charge_inputs(&mut inputs, &context.charge)?;
         let wanted = pick_outputs(&model.config, &self.wanted, &context)?;
         Ok(Request { context: context.into(), inputs, wanted, batch: 0 })
     }

@@ -202,7 +202,7 @@ async fn an_answer_too_large_for_a_frame_is_an_error_and_its_segments_are_used_a
     }
 }
 
-/// Finding B9 of the review: all groups that were sent together failed with it.
+/// Groups that are sent together do not fail with it.
 #[actix_rt::test]
 async fn a_group_whose_tensors_find_no_memory_fails_alone() {
     let mut model = model(IDENTITY, &[ANY], &[ANY]);

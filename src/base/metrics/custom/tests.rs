@@ -112,7 +112,7 @@ fn a_family_takes_no_end_of_metrics() {
     assert!(one(MAX_SERIES).is_ok());
 }
 
-/// Finding C8 of the review: names of families may be made of what clients send, too.
+/// A model may make names of families out of what clients send, without end.
 #[test]
 fn a_server_takes_no_end_of_families() {
     let families = CustomFamilies::default();
