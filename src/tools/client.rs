@@ -82,7 +82,15 @@ pub(crate) fn endpoint(to: &ConnectionArguments) -> Result<Endpoint, String> {
     if !is_encrypted {
         return Ok(endpoint);
     }
-    endpoint.tls_config(tls(to)?).map_err(|error| format!("--url {url}: {}", innermost(&error)))
+    endpoint.tls_config(tls(to)?).map_err(|error| {
+        let why = innermost(&error);
+        match &to.client_key {
+            Some(key) if why.contains("KeyMismatch") => {
+                format!("--client-key={}: it is not the key of --client-cert", key.display())
+            }
+            _ => format!("--url {url}: {why}"),
+        }
+    })
 }
 
 fn is_encrypted(url: &str) -> bool {
@@ -155,20 +163,37 @@ fn unreachable(url: &str, error: &transport::Error) -> String {
         source = error.source();
     }
     let why = innermost(error);
-    let hint = match why.contains("UnknownIssuer") {
-        true => " (`--ca-cert FILE` names the roots that its certificate may come from)",
-        false => "",
-    };
-    format!("cannot connect to {url}: {why}{hint}")
+    format!("cannot connect to {url}: {why}{}", tls_hint(&why))
+}
+
+/// What to do about an error of TLS; empty where it says so itself, or is of something else.
+fn tls_hint(why: &str) -> &'static str {
+    let has = |text: &str| why.contains(text);
+    if has("UnknownIssuer") {
+        " (`--ca-cert FILE` names the roots that its certificate may come from)"
+    } else if has("received fatal alert") {
+        " (if the server wants clients to show a certificate: `--client-cert FILE --client-key \
+         FILE`, of the roots that it trusts)"
+    } else if has("InvalidContentType") || has("handshake eof") {
+        " (it seems that this port is not encrypted: `--url HOST:PORT`, without `--ca-cert`)"
+    } else {
+        ""
+    }
 }
 
 /// The server's own text of an error; an error that no server sent names its cause.
 pub(crate) fn error_text(url: &str, status: &Status) -> String {
     match (status.message(), status.source()) {
-        (text, Some(_)) => format!(
-            "no gRPC answer from {url}: {text} (is it the gRPC port? if it is encrypted: \
-             `--url https://HOST:PORT`)"
-        ),
+        (text, Some(source)) => {
+            let why = innermost(source);
+            let hint = match tls_hint(&why) {
+                "" if is_encrypted(url) => " (is it the gRPC port?)",
+                "" => " (is it the gRPC port? if it is encrypted: `--url https://HOST:PORT`)",
+                hint => hint,
+            };
+            let why = if why == text { String::new() } else { format!(": {why}") };
+            format!("no gRPC answer from {url}: {text}{why}{hint}")
+        }
         ("", None) => status.code().description().to_owned(),
         (text, None) => text.to_owned(),
     }

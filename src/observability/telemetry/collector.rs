@@ -11,7 +11,7 @@ use opentelemetry_sdk::{
     trace::SpanExporter as _,
 };
 
-use super::collector_tls::CollectorTls;
+use super::collector_tls::{CollectorTls, LastFailure};
 use troupe_options::{OpenTelemetry, OtlpProtocol};
 
 /// Where a collector listens unless it is said.
@@ -110,8 +110,9 @@ impl Collector {
     }
 
     /// Must be called, and its exports awaited, within a runtime that lives on. Headers, timeouts
-    /// and compression are those of the standard variables.
-    pub(super) fn exporter(&self) -> Result<SpanExporter, String> {
+    /// and compression are those of the standard variables. `failure` keeps why requests fail, over
+    /// HTTP with TLS.
+    pub(super) fn exporter(&self, failure: &LastFailure) -> Result<SpanExporter, String> {
         let exporter = SpanExporter::builder();
         let is_encrypted = self.endpoint.starts_with("https://");
         let built = match self.protocol {
@@ -119,7 +120,9 @@ impl Collector {
                 let exporter = exporter.with_http().with_protocol(Protocol::HttpBinary);
                 let exporter = exporter.with_endpoint(&self.endpoint);
                 match is_encrypted {
-                    true => exporter.with_http_client(self.tls.http(self.request_timeout)?),
+                    true => {
+                        exporter.with_http_client(self.tls.http(self.request_timeout, failure)?)
+                    }
                     false => exporter,
                 }
                 .build()
@@ -243,7 +246,7 @@ mod tests {
             ] {
                 let variables = [(name, value), endpoint, protocol];
                 let collector = with(OpenTelemetry::default(), &variables).unwrap();
-                let error = collector.exporter().unwrap_err();
+                let error = collector.exporter(&LastFailure::default()).unwrap_err();
                 assert!(error.contains(expected), "{error}");
             }
         }

@@ -1,10 +1,11 @@
 //! TLS to a collector: whose certificate it may have, and which one it is shown.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{error::Error, fs, pin::Pin, sync::Arc, time::Duration};
 
 use hyper_rustls::{ConfigBuilderExt, HttpsConnectorBuilder};
-use opentelemetry_http::{HttpClient, hyper::HyperClient};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
+use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -46,8 +47,13 @@ impl CollectorTls {
         }
     }
 
-    /// A client of HTTP that encrypts; an answer may take `timeout`.
-    pub(super) fn http(&self, timeout: Duration) -> Result<impl HttpClient + 'static, String> {
+    /// A client of HTTP that encrypts; an answer may take `timeout`. Why it fails is kept in
+    /// `failure`.
+    pub(super) fn http(
+        &self,
+        timeout: Duration,
+        failure: &LastFailure,
+    ) -> Result<impl HttpClient + 'static, String> {
         let identity = self.identity()?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions();
@@ -72,7 +78,8 @@ impl CollectorTls {
             }
         };
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
-        Ok(HyperClient::new(connector.enable_http1().build(), timeout, None))
+        let client = HyperClient::new(connector.enable_http1().build(), timeout, None);
+        Ok(Explained { client, failure: failure.clone() })
     }
 
     /// What a client of gRPC encrypts with.
@@ -105,6 +112,48 @@ impl CollectorTls {
                 one.variable
             )),
         }
+    }
+}
+
+/// Why the last request failed: the exporter of OTLP says of all causes only `network error`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
+
+impl LastFailure {
+    /// The text of its innermost cause, once.
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().take()
+    }
+
+    fn keep(&self, error: &(dyn Error + 'static)) {
+        let mut cause = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        *self.0.lock() = Some(cause.to_string());
+    }
+}
+
+/// A client that keeps why it failed.
+#[derive(Debug)]
+struct Explained<C> {
+    client: C,
+    failure: LastFailure,
+}
+
+/// What the trait's macro makes of an `async fn`.
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'a>>;
+
+impl<C: HttpClient> HttpClient for Explained<C> {
+    fn send_bytes<'life0, 'async_trait>(&'life0 self, request: Request<Bytes>) -> Sent<'async_trait>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            let sent = self.client.send_bytes(request).await;
+            sent.inspect_err(|error| self.failure.keep(&**error))
+        })
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     collector::Collector,
+    collector_tls::LastFailure,
     spans::{self, Spans},
 };
 use crate::drop_queue::{DropQueue, Limits, ReportTimer};
@@ -48,9 +49,10 @@ impl Exporter {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot export spans: {error}"))?;
         // Clients of HTTP and gRPC are bound to the runtime they were made in.
+        let failure = LastFailure::default();
         let client = {
             let _inside = runtime.enter();
-            collector.exporter()
+            collector.exporter(&failure)
         };
         let client = match client {
             Ok(client) => client,
@@ -61,7 +63,7 @@ impl Exporter {
                 return Err(why);
             }
         };
-        let sender = Sender::new(client, collector);
+        let sender = Sender::new(client, collector, failure);
         let queue = exporter.clone();
         thread::Builder::new()
             .name("spans".to_owned())
@@ -104,6 +106,7 @@ impl TraceSink for Exporter {
 struct Sender {
     client: SpanExporter,
     collector: Collector,
+    failure: LastFailure,
     spans: Spans,
     /// Losses that are not reported yet: spans dropped by the queue, spans not sent, and why.
     dropped: usize,
@@ -113,12 +116,13 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(client: SpanExporter, collector: Collector) -> Sender {
+    fn new(client: SpanExporter, collector: Collector, failure: LastFailure) -> Sender {
         let spans = Spans::new();
         let why = String::new();
         Sender {
             client,
             collector,
+            failure,
             spans,
             dropped: 0,
             unsent: 0,
@@ -170,7 +174,10 @@ impl Sender {
         )));
         if let Err(error) = result {
             self.unsent += count;
-            self.why = error.to_string();
+            self.why = match self.failure.take() {
+                Some(cause) => format!("{error}: {cause}"),
+                None => error.to_string(),
+            };
         }
     }
 
