@@ -103,9 +103,17 @@ fn describe(error: &clap::Error) -> String {
         _ => None,
     };
     let help = "For more information, try '--help'.";
+    if let Some(word) = text(ContextKind::InvalidSubcommand)
+        && error.kind() == ErrorKind::ArgumentConflict
+        && Options::command().find_subcommand(word).is_none()
+    {
+        return format!("troupe: unexpected argument '{word}' behind the flags\n{help}");
+    }
     match (error.kind(), text(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(flag)) if flag.starts_with("--") => {
-            format!("troupe: unrecognized option '{flag}'\n{help}")
+            let meant = text(ContextKind::SuggestedArg);
+            let meant = meant.map_or_else(String::new, |it| format!("; did you mean '{it}'?"));
+            format!("troupe: unrecognized option '{flag}'{meant}\n{help}")
         }
         (ErrorKind::ValueValidation, Some(argument)) => {
             let flag = argument.split(' ').next().unwrap_or(argument);
@@ -156,6 +164,15 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_a_flag_that_is_given_twice_counts_and_lists_grow() {
+        let line = "--http-port=7 --id a --http-port=8 --id=b --access-log --access-log \
+                    --model-repository=a --model-repository=b";
+        let options = read(line).unwrap().serve;
+        assert_eq!((options.listeners.http_port, &*options.id), (8, "b"));
+        assert_eq!(options.model_repository, ["a", "b"].map(std::path::PathBuf::from));
+    }
+
+    #[test]
     fn flags_that_ask_for_nothing_are_harmless() {
         let line = "--rate-limit=off --model-namespacing=False --allow-sagemaker false \
                     --allow-vertex-ai=0 --repository-poll-secs=15 --response-cache-byte-size=0 \
@@ -175,6 +192,12 @@ mod tests {
     fn mistakes_are_told_in_tritons_words() {
         for (line, expected) in [
             ("--nonsense=1", "troupe: unrecognized option '--nonsense'"),
+            (
+                "--http-use-sll=true",
+                "unrecognized option '--http-use-sll'; did you mean '--http-use-ssl'?",
+            ),
+            ("--model-repository a stray", "troupe: unexpected argument 'stray' behind the flags"),
+            ("--http-port=7 infer m", "the subcommand 'infer' cannot be used with"),
             ("--http-port=x", "Bad option: \"--http-port\".\nInvalid option value. Got x"),
             (
                 "--http-port=99999999999999999999999",

@@ -49,7 +49,12 @@ const MAX_LOAD_THREADS: u32 = 256;
 
 /// A model server for ensembles; takes the flags of tritonserver.
 #[derive(Debug, Parser)]
-#[command(name = "troupe", version, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "troupe",
+    version,
+    args_conflicts_with_subcommands = true,
+    args_override_self = true
+)]
 pub struct Options {
     /// Subcommand; without one it serves.
     #[command(subcommand)]

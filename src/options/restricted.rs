@@ -93,7 +93,8 @@ pub struct Restricted {
     /// and taps
     #[arg(long, value_parser = of_http)]
     pub http_restricted_api: Vec<RestrictedGroup>,
-    /// The same for gRPC; the header is `triton-grpc-protocol-<header>`
+    /// The same for gRPC; the header is `triton-grpc-protocol-<header>`. No call of gRPC is of the
+    /// group `troupe`
     #[arg(long, value_parser = of_grpc)]
     pub grpc_restricted_protocol: Vec<RestrictedGroup>,
 }

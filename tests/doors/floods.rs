@@ -19,6 +19,8 @@ use crate::support::{
 const MIB: usize = 1 << 20;
 /// What the server may hold more after all of a test's floods.
 const MAX_GROWTH_MIB: u64 = 100;
+/// So much of a head is read in any case.
+const MAX_READ_BYTES: usize = 4 << 10;
 /// Frames or lines of a flood.
 const MANY: usize = 20_000;
 
@@ -104,7 +106,10 @@ fn heads_that_no_client_sends_are_refused() {
         ],
         |server, name, (sent, expected)| {
             let line = first_line(server.http.connect(), &sent);
-            assert!(line == expected || (line.is_empty() && expected != FINE), "{name}: {line}");
+            // What the server has not read when it closes resets the connection, and the answer may
+            // be lost with it. A short head is read whole.
+            let may_be_reset = expected != FINE && MAX_READ_BYTES < sent.len();
+            assert!(line == expected || (line.is_empty() && may_be_reset), "{name}: {line}");
         },
     );
 }

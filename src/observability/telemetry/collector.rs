@@ -11,7 +11,7 @@ use opentelemetry_sdk::{
     trace::SpanExporter as _,
 };
 
-use super::collector_tls::{CollectorTls, LastFailure};
+use super::collector_tls::{CollectorTls, SendFailure};
 use troupe_options::{OpenTelemetry, OtlpProtocol};
 
 /// Where a collector listens unless it is said.
@@ -112,7 +112,7 @@ impl Collector {
     /// Must be called, and its exports awaited, within a runtime that lives on. Headers, timeouts
     /// and compression are those of the standard variables. `failure` keeps why requests fail, over
     /// HTTP with TLS.
-    pub(super) fn exporter(&self, failure: &LastFailure) -> Result<SpanExporter, String> {
+    pub(super) fn exporter(&self, failure: &SendFailure) -> Result<SpanExporter, String> {
         let exporter = SpanExporter::builder();
         let is_encrypted = self.endpoint.starts_with("https://");
         let built = match self.protocol {
@@ -246,7 +246,7 @@ mod tests {
             ] {
                 let variables = [(name, value), endpoint, protocol];
                 let collector = with(OpenTelemetry::default(), &variables).unwrap();
-                let error = collector.exporter(&LastFailure::default()).unwrap_err();
+                let error = collector.exporter(&SendFailure::default()).unwrap_err();
                 assert!(error.contains(expected), "{error}");
             }
         }

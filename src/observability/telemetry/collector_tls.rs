@@ -52,7 +52,7 @@ impl CollectorTls {
     pub(super) fn http(
         &self,
         timeout: Duration,
-        failure: &LastFailure,
+        failure: &SendFailure,
     ) -> Result<impl HttpClient + 'static, String> {
         let identity = self.identity()?;
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -117,9 +117,9 @@ impl CollectorTls {
 
 /// Why the last request failed: the exporter of OTLP says of all causes only `network error`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LastFailure(Arc<Mutex<Option<String>>>);
+pub(super) struct SendFailure(Arc<Mutex<Option<String>>>);
 
-impl LastFailure {
+impl SendFailure {
     /// The text of its innermost cause, once.
     pub(super) fn take(&self) -> Option<String> {
         self.0.lock().take()
@@ -138,7 +138,7 @@ impl LastFailure {
 #[derive(Debug)]
 struct Explained<C> {
     client: C,
-    failure: LastFailure,
+    failure: SendFailure,
 }
 
 /// What the trait's macro makes of an `async fn`.

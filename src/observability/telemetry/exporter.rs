@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     collector::Collector,
-    collector_tls::LastFailure,
+    collector_tls::SendFailure,
     spans::{self, Spans},
 };
 use crate::drop_queue::{DropQueue, Limits, ReportTimer};
@@ -49,7 +49,7 @@ impl Exporter {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot export spans: {error}"))?;
         // Clients of HTTP and gRPC are bound to the runtime they were made in.
-        let failure = LastFailure::default();
+        let failure = SendFailure::default();
         let client = {
             let _inside = runtime.enter();
             collector.exporter(&failure)
@@ -106,7 +106,7 @@ impl TraceSink for Exporter {
 struct Sender {
     client: SpanExporter,
     collector: Collector,
-    failure: LastFailure,
+    failure: SendFailure,
     spans: Spans,
     /// Losses that are not reported yet: spans dropped by the queue, spans not sent, and why.
     dropped: usize,
@@ -116,7 +116,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn new(client: SpanExporter, collector: Collector, failure: LastFailure) -> Sender {
+    fn new(client: SpanExporter, collector: Collector, failure: SendFailure) -> Sender {
         let spans = Spans::new();
         let why = String::new();
         Sender {
