@@ -9,7 +9,10 @@ use parking_lot::Mutex;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
 };
 
 /// PEM files, as the standard variables name them.
@@ -71,9 +74,7 @@ impl CollectorTls {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
                 let chain = certificate.certificates()?;
-                let secret = PrivateKeyDer::from_pem_slice(&key.read()?);
-                let secret = secret.map_err(|error| key.wrong(&error))?;
-                let config = builder.with_client_auth_cert(chain, secret);
+                let config = builder.with_client_auth_cert(chain, key.private_key()?);
                 config.map_err(|error| certificate.wrong(&error))?
             }
         };
@@ -96,7 +97,9 @@ impl CollectorTls {
         Ok(match identity {
             None => config,
             Some((certificate, key)) => {
+                // As above.
                 certificate.certificates()?;
+                key.private_key()?;
                 config.identity(Identity::from_pem(certificate.read()?, key.read()?))
             }
         })
@@ -160,6 +163,14 @@ impl<C: HttpClient> HttpClient for Explained<C> {
 impl NamedFile {
     fn read(&self) -> Result<Vec<u8>, String> {
         fs::read(&self.path).map_err(|error| self.wrong(&error))
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, String> {
+        let key = PrivateKeyDer::from_pem_slice(&self.read()?);
+        key.map_err(|error| match error {
+            pem::Error::NoItemsFound => self.wrong(&"it has no private key in PEM"),
+            error => self.wrong(&error),
+        })
     }
 
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
