@@ -13,8 +13,8 @@ use troupe_base::{
 
 /// Even a small body may inflate a thousandfold: more than this is inflated on another thread.
 pub(crate) const MAX_INFLATED_HERE_BYTES: usize = 1 << 10;
-/// As much is inflated before it is counted.
-const INFLATED_AT_ONCE_BYTES: u64 = 256 << 10;
+/// Memory for at least so much is taken at a time.
+const INFLATED_AT_ONCE_BYTES: usize = 64 << 10;
 
 /// How bytes are coded, as clients name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,19 +68,28 @@ pub(crate) fn inflate(
 }
 
 fn read_all(mut from: impl Read, limit: usize, charge: &Charge) -> Result<Bytes, InflateError> {
-    let mut hold = charge.hold(Kind::Received);
-    let mut inflated = Vec::new();
+    let (mut hold, mut inflated) = (charge.hold(Kind::Received), Vec::new());
     loop {
-        let most = (limit as u64).saturating_add(1) - inflated.len() as u64;
-        let mut part = from.by_ref().take(most.min(INFLATED_AT_ONCE_BYTES));
+        if inflated.capacity() - inflated.len() < INFLATED_AT_ONCE_BYTES {
+            // Both memories are there while the bytes move.
+            let larger = (2 * inflated.capacity()).max(INFLATED_AT_ONCE_BYTES);
+            let larger = larger.min(limit.saturating_add(1)).max(inflated.len() + 1);
+            let mut of_larger = charge.hold(Kind::Received);
+            of_larger.grow(larger).map_err(InflateError::Exhausted)?;
+            let mut moved = Vec::with_capacity(larger);
+            moved.extend_from_slice(&inflated);
+            (hold, inflated) = (of_larger, moved);
+        }
+        let most = inflated.capacity() - inflated.len();
+        let mut part = from.by_ref().take(most as u64);
         let more = part.read_to_end(&mut inflated).map_err(InflateError::Invalid)?;
         if limit < inflated.len() {
             charge.count_refused_size();
             return Err(InflateError::TooLarge(inflated.len()));
         }
         if more == 0 {
+            hold.settle(inflated.len());
             return Ok(hold.over(inflated.into()));
         }
-        hold.grow(more).map_err(InflateError::Exhausted)?;
     }
 }

@@ -308,6 +308,26 @@ fn shared_memory_comes_back_after_a_burst_while_its_connections_stay() {
 }
 
 #[test]
+fn text_of_an_answer_has_its_room_before_it_is_written() {
+    let server = serve([("text", native("identity", "x:BYTES[-1] -> y:BYTES[-1]"))]);
+    // Control characters are six times as long in JSON.
+    let size = 8 * MIB;
+    let element = [&(size as u32).to_le_bytes()[..], &vec![1; size]].concat();
+    let request = json!({
+        "inputs": [{"name": "x", "datatype": "BYTES", "shape": [1],
+                    "parameters": {"binary_data_size": element.len()}}],
+    });
+    let before = resident(&server);
+    for _ in 0..3 {
+        let answer = server.http.infer_binary("text", &request, &[&element]);
+        assert_eq!(answer.status, 503, "{}", answer.text());
+    }
+    assert!(resident(&server) < before + 3 * size, "no text was written");
+    is_all_given_back(&server);
+    assert_eq!(server.http.get("/v2/health/live").status, 200);
+}
+
+#[test]
 fn b4_the_lists_of_a_request_have_one_limit_together() {
     let server = serve([("m", identity())]);
     let of = |inputs: usize, dims: usize| {

@@ -118,6 +118,11 @@ fn a_config_alone_leads_to_nothing_outside_its_model() {
         let answer = load(json!({"default_model_filename": name}));
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert!(answer.text().contains("outside model directory"), "{}", answer.text());
+        // Of a config that is completed, the file is read before the config is checked.
+        let config = json!({"backend": "onnxruntime", "input": [], "output": [],
+                            "default_model_filename": name});
+        let answer = load(config);
+        assert!(answer.text().contains("outside model directory"), "{}", answer.text());
     }
     for path in ["/usr/bin", "../x", "$$TRITON_MODEL_DIRECTORY/../x"] {
         let answer = load(json!({"EXECUTION_ENV_PATH": {"string_value": path}}));

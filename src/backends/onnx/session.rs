@@ -19,6 +19,7 @@ use ort::{
 use super::{options::OnnxOptions, value::message};
 use troupe_base::{
     backend::{InstanceName, ModelFiles},
+    config::stays_in_model,
     error::{Error, Result},
 };
 
@@ -41,6 +42,13 @@ pub(super) struct ModelFile {
 /// Finds the file of a version, or the one inside a folder of that name.
 pub(super) fn find(place: &ModelFiles, name: &str) -> Result<ModelFile> {
     let name = if name.is_empty() { MODEL_FILE } else { name };
+    // A config that is completed here was not checked yet.
+    if !stays_in_model(name) {
+        return Err(Error::invalid(format!(
+            "default_model_filename '{name}' of model '{}' is outside model directory",
+            place.name
+        )));
+    }
     let mut path = place.model_dir.join(place.version.to_string()).join(name);
     if path.is_dir() {
         path.push(MODEL_FILE);

@@ -132,6 +132,17 @@ impl Charge {
         }
     }
 
+    /// Takes room for an answer of at most so many bytes, also of what is kept for answers;
+    /// RESOURCE_EXHAUSTED if there is less.
+    pub fn reserve_answer(&self, bytes: usize) -> Result<Hold> {
+        let mut hold = self.hold(Kind::Responses);
+        if is_counted(bytes) {
+            hold.grow_beyond(bytes);
+            self.check()?;
+        }
+        Ok(hold)
+    }
+
     /// Is data of so many bytes counted?
     pub fn counts(&self, bytes: usize) -> bool {
         self.0.is_some() && is_counted(bytes)
@@ -170,6 +181,20 @@ impl Hold {
         {
             charged.account.take_beyond(self.kind, self.bytes - self.counted);
             self.counted = self.bytes;
+        }
+    }
+
+    /// Holds so many bytes now, which exist: more than before, or less.
+    pub fn settle(&mut self, bytes: usize) {
+        if self.bytes < bytes {
+            return self.grow_beyond(bytes - self.bytes);
+        }
+        self.bytes = bytes;
+        if let Some(charged) = &self.charge.0
+            && bytes < self.counted
+        {
+            charged.account.give_back(self.kind, self.counted - bytes);
+            self.counted = bytes;
         }
     }
 
@@ -306,6 +331,22 @@ mod tests {
         assert_eq!((budget.in_use(), &part[..]), (80 * KIB, &[7; 4][..]));
         drop(part);
         assert_eq!(budget.in_use(), 60 * KIB);
+    }
+
+    #[test]
+    fn an_answer_has_its_room_before_it_is_written() {
+        let (budget, charge) = charge(160 * KIB);
+        let mut hold = charge.reserve_answer(70 * KIB).unwrap();
+        assert_eq!(
+            charge.reserve_answer(70 * KIB).unwrap_err().kind(),
+            ErrorKind::ResourceExhausted
+        );
+        assert_eq!(budget.in_use_by(Kind::Responses), 70 * KIB);
+        hold.settle(30 * KIB);
+        assert_eq!((hold.bytes(), budget.in_use_by(Kind::Responses)), (30 * KIB, 30 * KIB));
+        hold.settle(31 * KIB);
+        drop(hold.over(vec![0; 31 * KIB].into()));
+        assert_eq!(budget.in_use(), 4 * KIB);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub use self::{
     auto_complete::{AutoComplete, CompletionSource},
     backend_traits::BackendTraits,
     bytes::parse_bytes,
+    check::stays_in_model,
     draft::{Draft, read_json, read_text},
     features::{MINIMUM_CAPABILITY, ServerFeatures},
     problem::{Problem, SourceMap, SourcePosition, join_messages, join_texts},

@@ -24,9 +24,21 @@ struct UnsentPiece {
 impl UnsentPieces {
     /// The same bytes; they count as unsent until they are dropped.
     pub(crate) fn hand_over(self: &Arc<UnsentPieces>, bytes: Bytes) -> Bytes {
+        let half = self.begin_wait();
+        Bytes::from_owner(UnsentPiece { bytes, of: self.clone(), half })
+    }
+
+    /// There is more of an answer, which its connection has not asked for yet: that counts, too,
+    /// until `end_wait` with the result.
+    pub(crate) fn begin_wait(&self) -> u32 {
         let half = self.turns.load(Relaxed);
         self.half(half).fetch_add(1, Relaxed);
-        Bytes::from_owner(UnsentPiece { bytes, of: self.clone(), half })
+        half
+    }
+
+    /// The connection has asked for it, or never will.
+    pub(crate) fn end_wait(&self, half: u32) {
+        self.half(half).fetch_sub(1, Relaxed);
     }
 
     /// Are there none?
@@ -58,7 +70,7 @@ impl AsRef<[u8]> for UnsentPiece {
 
 impl Drop for UnsentPiece {
     fn drop(&mut self) {
-        self.of.half(self.half).fetch_sub(1, Relaxed);
+        self.of.end_wait(self.half);
     }
 }
 

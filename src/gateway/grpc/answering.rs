@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{
     Status,
@@ -68,8 +68,7 @@ impl Future for Answering {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(self.poll_call(context))?;
         let busy = self.busy.take();
-        let rest = Bytes::new();
-        Poll::Ready(Ok(answer.map(|body| Body::new(BusyGrpcBody { body, busy, rest }))))
+        Poll::Ready(Ok(answer.map(|body| Body::new(BusyGrpcBody::new(body, busy)))))
     }
 }
 
@@ -79,9 +78,44 @@ struct BusyGrpcBody {
     busy: Option<Busy>,
     /// What of the last frame was not handed to the connection yet.
     rest: Bytes,
+    /// Since the connection has not asked for more: it has no window for it.
+    waiting: Option<u32>,
 }
 
 impl BusyGrpcBody {
+    fn new(body: Body, busy: Option<Busy>) -> BusyGrpcBody {
+        let mut body = BusyGrpcBody { body, busy, rest: Bytes::new(), waiting: None };
+        body.begin_wait();
+        body
+    }
+
+    fn begin_wait(&mut self) {
+        self.waiting = self.busy.as_ref().map(|it| it.connection().unsent().begin_wait());
+    }
+
+    fn end_wait(&mut self) {
+        if let (Some(busy), Some(half)) = (&self.busy, self.waiting.take()) {
+            busy.connection().unsent().end_wait(half);
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            match frame {
+                Some(Ok(frame)) if is_large(&frame) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        Poll::Ready(Some(Ok(self.next_piece())))
+    }
+
     fn next_piece(&mut self) -> Frame<Bytes> {
         let piece = self.rest.split_to(self.rest.len().min(MAX_PIECE_BYTES));
         Frame::data(match &self.busy {
@@ -99,17 +133,12 @@ impl http_body::Body for BusyGrpcBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.rest.is_empty() {
-            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-            match frame {
-                Some(Ok(frame)) if is_large(&frame) => match frame.into_data() {
-                    Ok(data) => self.rest = data,
-                    Err(other) => return Poll::Ready(Some(Ok(other))),
-                },
-                other => return Poll::Ready(other),
-            }
+        self.end_wait();
+        let piece = self.poll_piece(context);
+        if let Poll::Ready(Some(Ok(_))) = piece {
+            self.begin_wait();
         }
-        Poll::Ready(Some(Ok(self.next_piece())))
+        piece
     }
 
     fn is_end_stream(&self) -> bool {
@@ -118,6 +147,12 @@ impl http_body::Body for BusyGrpcBody {
 
     fn size_hint(&self) -> SizeHint {
         if self.rest.is_empty() { self.body.size_hint() } else { SizeHint::default() }
+    }
+}
+
+impl Drop for BusyGrpcBody {
+    fn drop(&mut self) {
+        self.end_wait();
     }
 }
 

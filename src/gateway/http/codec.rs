@@ -13,6 +13,7 @@ use crate::{
     shared_memory::RegionAccess,
 };
 use troupe_base::{
+    budget::Charge,
     config::ModelConfig,
     error::Result,
     model::Model,
@@ -37,5 +38,5 @@ pub fn encode(model: &Model, response: &Response, binary: &Wanted) -> Result<Htt
     };
     let wanted = &Wanted::All;
     let answer = InferAnswer { model, id: "", response, wanted, deliveries: &deliveries };
-    Ok(answer.encode()?.into_response())
+    Ok(answer.encode(&Charge::default())?.into_response())
 }

@@ -198,6 +198,37 @@ fn wrong_element(wanted: &ElementSpec<'_>, token: &str) -> Error {
     unable(&format!("attempt to access JSON non-{expected} as {expected}"))
 }
 
+/// The most bytes that `write` appends, brackets included.
+pub(super) fn max_text_bytes(tensor: &Tensor) -> usize {
+    use DataType::*;
+    // With the comma.
+    let each = match tensor.dtype() {
+        Fp16 | Bf16 => 0,
+        Uint8 => 4,
+        Int8 => 5,
+        Bool | Uint16 => 6,
+        Int16 => 7,
+        Uint32 => 11,
+        Int32 => 12,
+        Fp32 => 17,
+        Uint64 | Int64 => 21,
+        Fp64 => 26,
+        // Quotes and comma take less than the escaped length before each.
+        Bytes => return 2 + tensor.data().iter().map(|it| escaped_bytes(*it)).sum::<usize>(),
+    };
+    let size = tensor.dtype().size().unwrap_or(1);
+    2 + tensor.data().len() / size * each
+}
+
+/// The most that JSON takes for a byte of a string.
+fn escaped_bytes(byte: u8) -> usize {
+    match byte {
+        0..0x20 => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    }
+}
+
 /// Appends the elements of an output as one flat JSON array.
 pub(super) fn write(name: &str, tensor: &Tensor, json: &mut Vec<u8>) -> Result<()> {
     use DataType::*;
@@ -291,4 +322,41 @@ fn put_strings(name: &str, tensor: &Tensor, json: &mut Vec<u8>) -> Result<()> {
         append(text, json);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use troupe_base::tensor::{Shape, Tensor};
+
+    use super::*;
+
+    #[test]
+    fn no_text_is_longer_than_was_said() {
+        let longest: [(DataType, Vec<u8>); 13] = [
+            (DataType::Bool, vec![0]),
+            (DataType::Uint8, vec![255]),
+            (DataType::Uint16, u16::MAX.to_le_bytes().into()),
+            (DataType::Uint32, u32::MAX.to_le_bytes().into()),
+            (DataType::Uint64, u64::MAX.to_le_bytes().into()),
+            (DataType::Int8, i8::MIN.to_le_bytes().into()),
+            (DataType::Int16, i16::MIN.to_le_bytes().into()),
+            (DataType::Int32, i32::MIN.to_le_bytes().into()),
+            (DataType::Int64, i64::MIN.to_le_bytes().into()),
+            (DataType::Fp32, (-1.175_494_4e-38_f32).to_le_bytes().into()),
+            (DataType::Fp64, (-2.225_073_858_507_201_4e-308_f64).to_le_bytes().into()),
+            (DataType::Bytes, vec![4, 0, 0, 0, 1, b'"', b'\\', b'a']),
+            (DataType::Bytes, vec![0; 4]),
+        ];
+        for (dtype, element) in longest {
+            for count in [0, 1, 5] {
+                let shape = Shape::from_slice(&[count as i64]);
+                let tensor = Tensor::new(dtype, shape, element.repeat(count).into()).unwrap();
+                let mut text = Vec::new();
+                write("x", &tensor, &mut text).unwrap();
+                let most = max_text_bytes(&tensor);
+                assert!(text.len() <= most, "{dtype:?}: {} > {most}", text.len());
+                assert!(most <= 8 * text.len() + 64, "{dtype:?}: {most}, {}", text.len());
+            }
+        }
+    }
 }

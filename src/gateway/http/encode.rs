@@ -16,14 +16,14 @@ use bytes::Bytes;
 
 use super::{
     coding::{self, Coding},
-    elements::{append, write},
+    elements::{append, max_text_bytes, write},
 };
 use crate::{
     inference::{Deliveries, Delivery, Encoding},
     shared_memory::RegionSlice,
 };
 use troupe_base::{
-    budget::{Charge, Kind},
+    budget::Charge,
     error::Result,
     model::Model,
     request::{Parameter, Response, Wanted},
@@ -84,9 +84,15 @@ impl InferAnswer<'_> {
         sent.map(|(_, _, tensor)| tensor.data().len()).sum()
     }
 
-    /// Writes the JSON and lines the binary outputs up behind it.
-    pub(super) fn encode(&self) -> Result<EncodedBody> {
-        let mut json = Vec::with_capacity(256 + self.id.len() + 4 * self.text_size());
+    /// Writes the JSON and lines the binary outputs up behind it. `charge` counts the JSON before
+    /// there is any, as text can be six times longer than its tensor; RESOURCE_EXHAUSTED if there is
+    /// no room for it.
+    pub(super) fn encode(&self, charge: &Charge) -> Result<EncodedBody> {
+        let outputs = self.outputs().filter(|it| self.encoding(it.0) == Some(Encoding::Text));
+        let text: usize = outputs.map(|(_, _, tensor)| max_text_bytes(tensor)).sum();
+        let most = 256 + self.id.len() + text;
+        let mut hold = charge.reserve_answer(most)?;
+        let mut json = Vec::with_capacity(most);
         let mut parts = Vec::new();
         json.push(b'{');
         if !self.id.is_empty() {
@@ -127,7 +133,8 @@ impl InferAnswer<'_> {
         }
         json.extend_from_slice(b"]}");
         let header = has_binary.then_some(json.len());
-        parts.insert(0, json.into());
+        hold.settle(json.len());
+        parts.insert(0, hold.over(json.into()));
         Ok(EncodedBody { parts, header, coding: Coding::Identity })
     }
 
@@ -179,18 +186,13 @@ fn place(slice: &RegionSlice, tensor: &Tensor, json: &mut Vec<u8>) {
 }
 
 impl EncodedBody {
-    /// The same; the text holds its bytes until it is sent, as the tensors behind it do.
-    pub(super) fn counted(mut self, charge: &Charge) -> EncodedBody {
-        if let Some(text) = self.parts.first_mut() {
-            *text = charge.over(Kind::Responses, std::mem::take(text));
-        }
-        self
-    }
-
-    /// Compresses the whole body; leaves it as it is if that fails.
-    pub(super) fn compress(mut self, coding: Coding) -> EncodedBody {
+    /// Compresses the whole body; leaves it as it is if that fails, or there is no memory for it.
+    pub(super) fn compress(mut self, coding: Coding, charge: &Charge) -> EncodedBody {
+        let total = self.parts.iter().map(Bytes::len).sum();
+        let Ok(mut hold) = charge.reserve_answer(total) else { return self };
         if let Some(compressed) = coding::deflate(coding, &self.parts) {
-            self.parts = vec![compressed.into()];
+            hold.settle(compressed.len());
+            self.parts = vec![hold.over(compressed.into())];
             self.coding = coding;
         }
         self

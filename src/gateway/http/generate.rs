@@ -14,6 +14,7 @@ use futures_util::stream;
 use super::{
     body::{self, ReceivePlan},
     coding::{self, Coding},
+    elements::max_text_bytes,
     encode::MAX_PART_BYTES,
     generate_json,
     limits::{self, SizeLimit},
@@ -26,7 +27,6 @@ use crate::{
     inference::{Answers, Deliveries, Encoding, InferParams, Observed, StreamEvent},
 };
 use troupe_base::{
-    budget::Kind,
     error::{Error, Result},
     model::Model,
     request::{Context, Part, Request, Response},
@@ -205,9 +205,13 @@ impl Generation {
         let effort = tensors.map(|tensor| tensor.data().len()).sum();
         let (model, context) = (self.answers.model().clone(), self.context.clone());
         let write = move || {
+            let tensors = response.outputs.iter().flatten();
+            let mut hold = context.charge.reserve_answer(tensors.map(max_text_bytes).sum())?;
             let encode =
                 |text: &mut Vec<u8>| generate_json::encode(&model, &context.id, &response, text);
-            Ok(context.charge.over(Kind::Responses, form.frame(encode)?))
+            let text = form.frame(encode)?;
+            hold.settle(text.len());
+            Ok(hold.over(text))
         };
         limits::off_thread(effort, write).await
     }

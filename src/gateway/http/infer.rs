@@ -204,9 +204,9 @@ async fn write(answer: OwnedAnswer, coding: Coding) -> Result<HttpResponse, Refu
     let is_plain = coding == Coding::Identity;
     let effort = if is_plain { answer.borrow().text_size() } else { 4 * answer.borrow().size() };
     let encoded = limits::off_thread(effort, move || {
-        let encoded = answer.borrow().encode()?;
-        let encoded = if is_plain { encoded } else { encoded.compress(coding) };
-        Ok(encoded.counted(&answer.context.charge))
+        let charge = &answer.context.charge;
+        let encoded = answer.borrow().encode(charge)?;
+        Ok(if is_plain { encoded } else { encoded.compress(coding, charge) })
     })
     .await?;
     Ok(encoded.into_response())

@@ -13,3 +13,4 @@ mod tensors;
 mod warmup;
 
 pub(super) use self::model::check;
+pub use self::model::stays_in_model;

@@ -74,10 +74,14 @@ pub(in crate::config) fn check(
     })
 }
 
-/// Named from the folder of a version, which lies in the model's.
+/// Does a file that is named from the folder of a version lie in the model's folder?
+pub fn stays_in_model(name: &str) -> bool {
+    !name.starts_with('/') && tensors::stays_inside(&format!("1/{name}"))
+}
+
 fn model_file(proto: &inference::ModelConfig, report: &mut ConfigReport<'_>) {
     let name = &proto.default_model_filename;
-    if name.starts_with('/') || !tensors::stays_inside(&format!("1/{name}")) {
+    if !stays_in_model(name) {
         let text = format!(
             "default_model_filename '{name}' of model '{}' is outside model directory",
             proto.name
