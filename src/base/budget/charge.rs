@@ -138,7 +138,7 @@ impl Charge {
         let mut hold = self.hold(Kind::Responses);
         if is_counted(bytes) {
             hold.grow_beyond(bytes);
-            self.check()?;
+            self.check_answer()?;
         }
         Ok(hold)
     }
