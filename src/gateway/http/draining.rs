@@ -46,9 +46,7 @@ impl Undrained {
         }
     }
 
-    /// The response, which ends when the rest is read or too much of it has come. Then this body
-    /// still holds the payload, at which actix-http closes the connection; an error would be in the
-    /// log at level error, as often as a client likes.
+    /// The response, which ends when the rest is read, or else with the connection.
     pub(super) fn read_during(&self, response: HttpResponse) -> HttpResponse {
         let Some(payload) = self.0.borrow_mut().take() else { return response };
         response.map_body(|_, body| {
@@ -80,9 +78,10 @@ impl MessageBody for DrainingBody {
         if let Some(part) = ready!(Pin::new(&mut self.body).poll_next(cx)) {
             return Poll::Ready(Some(part));
         }
+        let too_much = || Poll::Ready(Some(Err("the rest of the body is not read".into())));
         loop {
             if MAX_DRAINED_BYTES < self.drained || self.until.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(None);
+                return too_much();
             }
             match ready!(Pin::new(&mut self.payload).poll_next(cx)) {
                 Some(Ok(chunk)) => self.drained += chunk.len(),

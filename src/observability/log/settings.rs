@@ -34,6 +34,10 @@ pub struct LogChange {
     pub format: Option<LogFormat>,
 }
 
+/// Where actix-http logs, as errors, how connections of HTTP end: each is a client's doing, as the
+/// end of one that goes on sending a refused body. Clients could fill the log at will.
+const OF_CLIENTS: &str = "actix_http::h1::dispatcher";
+
 /// The settings as atomic switches, which every event reads.
 pub(super) struct Switches {
     file: String,
@@ -109,6 +113,7 @@ impl Switches {
     pub(super) fn wants(&self, event: &Metadata<'_>) -> bool {
         let is_ours = event.target().starts_with("troupe");
         match *event.level() {
+            Level::ERROR if event.target() == OF_CLIENTS && self.verbose.load(Relaxed) < 1 => false,
             Level::ERROR => self.error.load(Relaxed),
             Level::WARN => self.warning.load(Relaxed),
             Level::INFO => self.info.load(Relaxed) && is_ours,
