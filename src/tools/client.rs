@@ -187,7 +187,11 @@ pub(crate) fn error_text(url: &str, status: &Status) -> String {
         (text, Some(source)) => {
             let why = innermost(source);
             let hint = match tls_hint(&why) {
-                "" if is_encrypted(url) => " (is it the gRPC port?)",
+                // A server that ends the connection resets it at times before its alert is read.
+                "" if is_encrypted(url) => {
+                    " (is it the gRPC port? if the server wants clients to show a certificate: \
+                     `--client-cert FILE --client-key FILE`)"
+                }
                 "" => " (is it the gRPC port? if it is encrypted: `--url https://HOST:PORT`)",
                 hint => hint,
             };

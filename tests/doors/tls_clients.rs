@@ -105,8 +105,11 @@ fn our_commands_speak_tls_and_show_a_certificate() {
         format!("--client-key={}", beside("foreign.key")),
     ];
     for (files, expected) in [
-        (&files[..1], "CertificateRequired (if the server wants"),
-        (&[files[0], &foreign[0], &foreign[1]], "(if the server wants"),
+        (&files[..1], "if the server wants clients to show a certificate"),
+        (
+            &[files[0], &foreign[0], &foreign[1]],
+            "if the server wants clients to show a certificate",
+        ),
         (&[files[0], files[1], &foreign[1]], "it is not the key of --client-cert"),
         (&files[1..], "UnknownIssuer"),
         (&["--ca-cert=/dev/null"], "--ca-cert=/dev/null: there is no"),
