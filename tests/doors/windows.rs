@@ -79,7 +79,7 @@ fn an_answer_whose_window_is_opened_byte_by_byte_is_given_up_beside_other_calls(
 
 #[test]
 fn an_answer_that_is_taken_in_time_arrives() {
-    let server = serve(3);
+    let server = serve(10);
     let mut client = ask(&server, "ModelInfer");
     client.send(&[number(WINDOW_UPDATE, 0, 1 << 21)]);
     let mut reading = client.share();
@@ -87,7 +87,7 @@ fn an_answer_that_is_taken_in_time_arrives() {
     // All of it takes longer than an answer may stand still.
     for _ in 0..16 + 1 {
         client.send(&[number(WINDOW_UPDATE, 1, 64 << 10)]);
-        thread::park_timeout(3 * PAUSE);
+        thread::park_timeout(7 * PAUSE);
     }
     assert!(reader.join().unwrap(), "the call ends before its connection");
 }

@@ -91,7 +91,7 @@ async fn requests_of_the_process_itself_have_a_share_of_the_memory() {
     let outputs = server.infer("id_own", None, vec![("x", tensor(&share))]).await.unwrap();
     let too_much = vec![0.5; 1 << 19];
     let refused = infer(&server, "id_own", "x", &too_much).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ResourceExhausted, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
     drop(outputs);
     assert_eq!(infer(&server, "id_own", "x", &share).await.unwrap(), share);
     server.stop(GRACE).await;
