@@ -78,21 +78,6 @@ fn an_answer_whose_window_is_opened_byte_by_byte_is_given_up_beside_other_calls(
 }
 
 #[test]
-fn an_answer_that_is_taken_in_time_arrives() {
-    let server = serve(10);
-    let mut client = ask(&server, "ModelInfer");
-    client.send(&[number(WINDOW_UPDATE, 0, 1 << 21)]);
-    let mut reading = client.share();
-    let reader = thread::spawn(move || reading.until_ended(1));
-    // All of it takes longer than an answer may stand still.
-    for _ in 0..16 + 1 {
-        client.send(&[number(WINDOW_UPDATE, 1, 64 << 10)]);
-        thread::park_timeout(7 * PAUSE);
-    }
-    assert!(reader.join().unwrap(), "the call ends before its connection");
-}
-
-#[test]
 fn a_request_that_drips_is_given_up() {
     let server = serve(1);
     for method in ["ModelInfer", "ModelStreamInfer", "ServerLive"] {

@@ -35,7 +35,7 @@ pub(super) const HEADER_LENGTH: HeaderName =
 /// Up to here copying is cheaper than sending in parts.
 const MAX_COPIED_BYTES: usize = 64 << 10;
 /// The connection copies each part it is given, and keeps a buffer of that size until it is idle.
-pub(super) const MAX_PART_BYTES: usize = 64 << 10;
+pub(super) const MAX_PART_BYTES: usize = 256 << 10;
 
 /// An answer and all that its text depends on.
 pub(super) struct InferAnswer<'a> {
