@@ -9,8 +9,8 @@ use crate::support::{
     Repository, Server,
     grpc::bytes,
     http2::{
-        DATA, END_HEADERS, Frames, HEADERS, INITIAL_WINDOW_SIZE, WINDOW_UPDATE, frame, head,
-        message, number, setting,
+        DATA, END_HEADERS, Frames, HEADERS, INITIAL_WINDOW_SIZE, Received, WINDOW_UPDATE, frame,
+        head, message, number, setting,
     },
     native, until,
 };
@@ -39,6 +39,9 @@ fn in_flight(server: &Server) -> f64 {
 /// A client that takes nothing of answers unless it says so, with an inference on its way.
 fn ask(server: &Server, method: &str) -> Frames {
     let mut client = Frames::connect(server.grpc);
+    // Until the server has said it, a connection has 64 KiB: who sends more is cut for that.
+    let opens = |it: &Received| it.kind == WINDOW_UPDATE && it.stream == 0;
+    while !opens(&client.receive()) {}
     let begin = frame(HEADERS, END_HEADERS, 1, &head(method));
     client.send(&[setting(INITIAL_WINDOW_SIZE, 0), begin, inference(1)]);
     client
@@ -75,6 +78,21 @@ fn an_answer_whose_window_is_opened_byte_by_byte_is_given_up_beside_other_calls(
     }
     reader.join().unwrap();
     until("the memory of the answer to be free", || in_flight(&server) == 0.0);
+}
+
+#[test]
+fn an_answer_that_is_taken_in_time_arrives() {
+    let server = serve(3);
+    let mut client = ask(&server, "ModelInfer");
+    client.send(&[number(WINDOW_UPDATE, 0, 1 << 21)]);
+    let mut reading = client.share();
+    let reader = thread::spawn(move || reading.until_ended(1));
+    // All of it takes longer than an answer may stand still.
+    for _ in 0..16 + 1 {
+        client.send(&[number(WINDOW_UPDATE, 1, 64 << 10)]);
+        thread::park_timeout(3 * PAUSE);
+    }
+    assert!(reader.join().unwrap(), "the call ends before its connection");
 }
 
 #[test]

@@ -72,10 +72,15 @@ impl InferAnswer<'_> {
         self.deliveries.of(output).encoding()
     }
 
-    /// About how many bytes of tensors have to be turned into text.
-    pub(super) fn text_size(&self) -> usize {
+    /// Tensors that have to be turned into text.
+    fn as_text(&self) -> impl Iterator<Item = &Tensor> {
         let as_text = self.outputs().filter(|it| self.encoding(it.0) == Some(Encoding::Text));
-        as_text.map(|(_, _, tensor)| tensor.data().len()).sum()
+        as_text.map(|(_, _, tensor)| tensor)
+    }
+
+    /// How many bytes they have.
+    pub(super) fn text_size(&self) -> usize {
+        self.as_text().map(|tensor| tensor.data().len()).sum()
     }
 
     /// Bytes of tensors in all.
@@ -88,9 +93,7 @@ impl InferAnswer<'_> {
     /// there is any, as text can be six times longer than its tensor; RESOURCE_EXHAUSTED if there is
     /// no room for it.
     pub(super) fn encode(&self, charge: &Charge) -> Result<EncodedBody> {
-        let outputs = self.outputs().filter(|it| self.encoding(it.0) == Some(Encoding::Text));
-        let text: usize = outputs.map(|(_, _, tensor)| max_text_bytes(tensor)).sum();
-        let most = 256 + self.id.len() + text;
+        let most = 256 + self.id.len() + self.as_text().map(max_text_bytes).sum::<usize>();
         let mut hold = charge.reserve_answer(most)?;
         let mut json = Vec::with_capacity(most);
         let mut parts = Vec::new();
