@@ -46,6 +46,7 @@ impl Bed {
         let backend = native.prepare(&Settings::default(), &files, parts.config.clone());
         let setup = batcher::BatcherSetup {
             config: parts.config.clone(),
+            version: 1,
             stats: parts.stats.clone(),
             health: parts.health.clone(),
             backend: backend.expect("the op takes this config"),

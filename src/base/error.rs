@@ -18,6 +18,9 @@ pub enum ErrorKind {
     InvalidArg,
     /// Not now: full, stopping, not ready.
     Unavailable,
+    /// What ran the request has ended with it, or has not come up again: a worker that was killed,
+    /// left or took too long.
+    Crashed,
     /// Not built, or not allowed for this model.
     Unsupported,
     /// Registered before.
@@ -92,6 +95,10 @@ impl Error {
     /// Not now.
     pub fn unavailable(text: impl Into<Arc<str>>) -> Error {
         Error::new(ErrorKind::Unavailable, text)
+    }
+    /// What ran it has ended.
+    pub fn crashed(text: impl Into<Arc<str>>) -> Error {
+        Error::new(ErrorKind::Crashed, text)
     }
     /// Not now, for want of memory.
     pub fn exhausted(text: impl Into<Arc<str>>) -> Error {

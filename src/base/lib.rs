@@ -20,5 +20,6 @@ pub mod trace;
 pub mod backoff;
 pub mod budget;
 pub mod error;
+pub mod failure_log;
 pub mod table;
 pub mod text;

@@ -10,6 +10,7 @@ pub fn escape_markup(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(letter),
             // XML has no way to write these.
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             control if control.is_control() => out.push('\u{fffd}'),
@@ -44,6 +45,7 @@ mod tests {
             ("<a&b>", "&lt;a&amp;b&gt;", "%3Ca%26b%3E"),
             ("\"it's\"", "&quot;it&#39;s&quot;", "%22it%27s%22"),
             ("\u{1b}\u{ffff}", "\u{fffd}\u{fffd}", "%1B%EF%BF%BF"),
+            ("At:\n\tx", "At:\n\tx", "At%3A%0A%09x"),
             ("ü /", "ü /", "%C3%BC%20%2F"),
         ] {
             assert_eq!(escape_markup(text), markup);

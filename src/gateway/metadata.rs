@@ -303,7 +303,9 @@ pub async fn is_model_ready(state: &ServerState, name: &str, version: Option<i64
     state.lifecycle.check_serving()?;
     match state.model(name, version) {
         Ok(model) => Ok(model.check_ready().await),
-        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Crashed) => {
+            Ok(false)
+        }
         Err(error) => Err(error),
     }
 }

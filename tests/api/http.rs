@@ -268,7 +268,7 @@ fn metrics_have_tritons_names_and_types() {
     ] {
         assert!(text.contains(&format!("# TYPE {name} {kind}\n")), "no {name} in\n{text}");
     }
-    for reason in ["REJECTED", "CANCELED", "BACKEND", "OTHER"] {
+    for reason in ["REJECTED", "CANCELED", "BACKEND", "CRASHED", "OTHER"] {
         let labels = ["model=\"mul\"", &format!("reason=\"{reason}\"")];
         assert_eq!(SERVER.metric("nv_inference_request_failure", &labels), Some(0.0), "{reason}");
     }

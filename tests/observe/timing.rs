@@ -77,3 +77,30 @@ fn grpc_tells_the_microseconds_of_every_step() {
     let told = answer.parameters.into_iter();
     check(&told.filter_map(|(name, it)| Some((name, number(it)?))).collect());
 }
+
+#[test]
+fn the_parts_of_a_step_never_exceed_their_whole() {
+    let parts = ["queue", "compute_input", "compute_infer", "compute_output"];
+    let double = "
+        get = pb_utils.get_input_tensor_by_name
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor('y', get(it, 'x').as_numpy() * 2)])
+            for it in requests
+        ]";
+    let repository = Repository::new()
+        .with("double", execute(FLOATS, double))
+        .with("e", ensemble(FLOATS, &["double: x=x -> y=A", "double: x=A -> y=y"]));
+    let server = Server::start(repository);
+    let mut request = floats(&[("x", &[1.0, 2.0])]);
+    request["parameters"] = json!({"troupe_timing": true});
+    for _ in 0..40 {
+        let answer = server.infer("e", &request).ok().json();
+        for step in 0..2 {
+            let of = |part: &str| {
+                let name = format!("troupe_timing.{step}.double.{part}_us");
+                answer["parameters"][name].as_u64().unwrap()
+            };
+            assert!(parts.iter().map(|it| of(it)).sum::<u64>() <= of("total"), "{answer}");
+        }
+    }
+}

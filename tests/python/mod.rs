@@ -5,6 +5,7 @@ pub(crate) mod copies;
 pub(crate) mod coroutines;
 pub(crate) mod crashes;
 pub(crate) mod environments;
+pub(crate) mod failure_log;
 pub(crate) mod failures;
 pub(crate) mod limits;
 pub(crate) mod logs;

@@ -18,6 +18,7 @@ use troupe_base::{
     backend::{Backend, InstanceName, ModelFiles, OpenRemote, Remote, Settings, StartRemote},
     config::{ModelConfig, json, parse_bytes},
     error::{Error, Result},
+    failure_log::FailureLog,
 };
 
 /// The file of a model that names none.
@@ -99,6 +100,7 @@ pub fn prepare(
     let execution_env = config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str);
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let fork_server = environment::fork_server(&choice)?;
+    let failures = FailureLog::new(&config.name, files.version).into();
     let (settings, files) = (settings.clone(), files.clone());
     let mut opener = PythonOpener {
         servers,
@@ -110,6 +112,7 @@ pub fn prepare(
         concurrency,
         limits,
         preload: None,
+        failures,
     };
     if limits.preload {
         let setup = WorkerSetup { template: true, ..opener.setup(opener.arguments()) };
@@ -144,6 +147,7 @@ struct PythonOpener {
     concurrency: Option<NonZeroUsize>,
     limits: WorkerLimits,
     preload: Option<Arc<Preload>>,
+    failures: Arc<FailureLog>,
 }
 
 impl PythonOpener {
@@ -209,9 +213,18 @@ impl OpenRemote for PythonOpener {
         let has_check = launched.ready.has_check;
         let (config, health) = (self.config.clone(), instance.health.clone());
         let (version, time_limit) = (self.files.version, self.limits.execute);
+        let failures = self.failures.clone();
         Ok(Box::new(move || {
-            let fixed =
-                InstanceSetup { spec, config, health, version, concurrency, has_check, time_limit };
+            let fixed = InstanceSetup {
+                spec,
+                config,
+                health,
+                version,
+                concurrency,
+                has_check,
+                time_limit,
+                failures,
+            };
             let worker = attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         }))

@@ -27,6 +27,8 @@ pub struct Response {
     pub timing: Timing,
     /// The instance that left outputs out, for errors about those.
     pub left_out_by: Option<Arc<str>>,
+    /// Outputs that were asked for are not there.
+    pub is_incomplete: bool,
 }
 
 /// One of several responses, or the failure of one; others or the end will follow.

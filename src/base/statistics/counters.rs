@@ -57,15 +57,18 @@ pub enum FailureReason {
     Rejected,
     Canceled,
     Backend,
+    /// Ours, beside Triton's four: the worker ended with the request in it.
+    Crashed,
     Other,
 }
 
 impl FailureReason {
     /// All reasons; every one has a series from load on.
-    pub const ALL: [FailureReason; 4] = [
+    pub const ALL: [FailureReason; 5] = [
         FailureReason::Rejected,
         FailureReason::Canceled,
         FailureReason::Backend,
+        FailureReason::Crashed,
         FailureReason::Other,
     ];
     /// The label's value.
@@ -74,6 +77,7 @@ impl FailureReason {
             FailureReason::Rejected => "REJECTED",
             FailureReason::Canceled => "CANCELED",
             FailureReason::Backend => "BACKEND",
+            FailureReason::Crashed => "CRASHED",
             FailureReason::Other => "OTHER",
         }
     }
@@ -84,6 +88,7 @@ impl FailureReason {
                 FailureReason::Rejected
             }
             ErrorKind::Internal | ErrorKind::Unknown => FailureReason::Backend,
+            ErrorKind::Crashed => FailureReason::Crashed,
             _ => FailureReason::Other,
         }
     }
@@ -150,7 +155,9 @@ pub struct Statistics {
     pub extra: OptionalStatistics,
     /// The same over the last minute.
     pub recent: RecentStatistics,
-    failures: [AtomicU64; 4],
+    /// Responses without an output that was asked for.
+    pub missing_outputs: AtomicU64,
+    failures: [AtomicU64; FailureReason::ALL.len()],
     /// Executions by their rows, of fewer than `SMALL_BATCHES`: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],
     large_batches: Mutex<BTreeMap<u32, BatchTotal>>,

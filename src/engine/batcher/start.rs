@@ -22,6 +22,7 @@ use troupe_base::{
     backend::{Backend, InstanceName},
     config::{InstanceKind, ModelConfig},
     error::{Error, Result},
+    failure_log::FailureLog,
     model::Health,
     request::deadlock::WaitReporter,
     statistics::Statistics,
@@ -31,6 +32,8 @@ use troupe_base::{
 pub struct BatcherSetup {
     /// The completed config.
     pub config: Arc<ModelConfig>,
+    /// The model's.
+    pub version: i64,
     /// Shared with the model.
     pub stats: Arc<Statistics>,
     /// Shared with the model.
@@ -60,15 +63,17 @@ struct StartedActors {
 
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
-    let BatcherSetup { config, stats, health, backend, engines } = setup;
+    let BatcherSetup { config, version, stats, health, backend, engines } = setup;
     let names = instance_names(&config, &health);
     if names.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
     let labels: Vec<String> = names.iter().map(|instance| instance.name.clone()).collect();
+    let failures = Arc::new(FailureLog::new(&config.name, version));
     let open = |name| {
         let (backend, config, stats) = (backend.clone(), config.clone(), stats.clone());
-        let opener = InstanceOpener { backend, name, config, stats };
+        let failures = failures.clone();
+        let opener = InstanceOpener { backend, name, config, stats, failures };
         async move { opener.open().await.map(|opened| (opener, opened)) }
     };
     let opened = try_join_all(names.into_iter().map(open)).await?;

@@ -93,6 +93,7 @@ impl Bed {
         let health = Arc::<Health>::default();
         let setup = BatcherSetup {
             config: Arc::new(config),
+            version: 1,
             stats: Arc::new(Statistics::default()),
             health: health.clone(),
             backend: Backend::Local(echoes.clone()),

@@ -65,6 +65,7 @@ impl Fixture {
         let backend = native::prepare(config.clone()).unwrap();
         let setup = batcher::BatcherSetup {
             config: config.clone(),
+            version: 1,
             stats: stats.clone(),
             health: health.clone(),
             backend,

@@ -6,7 +6,8 @@ use super::{join, panics::caught, work::InstanceWork};
 use troupe_base::{
     backend::{Batch, Executor, Tensors},
     config::ModelConfig,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
+    failure_log::FailureLog,
     request::{Pending, Reply, Request, Response, Wanted},
     statistics::{Statistics, Timing, lap_time},
     trace::{BatchExecution, FinishedBatch, Span},
@@ -18,6 +19,7 @@ pub(super) struct LocalModel {
     name: Arc<str>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
+    failures: Arc<FailureLog>,
     /// Even a single request is joined: the executor sees other tensors than it has.
     has_batch_io: bool,
 }
@@ -29,8 +31,9 @@ impl LocalModel {
         name: Arc<str>,
         config: Arc<ModelConfig>,
         stats: Arc<Statistics>,
+        failures: Arc<FailureLog>,
     ) -> LocalModel {
-        LocalModel { has_batch_io: config.has_batch_io(), executor, name, config, stats }
+        LocalModel { has_batch_io: config.has_batch_io(), executor, name, config, stats, failures }
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
@@ -72,6 +75,9 @@ impl LocalModel {
             let (instance, requests) = (&self.name, 1);
             let ended = FinishedBatch { instance, requests, rows, begun, timing };
             BatchExecution::note(slice::from_ref(span), ended);
+        }
+        if let Err(error) = &result {
+            self.log(error, slice::from_ref(&request));
         }
         let result = result.map(|outputs| {
             // Counted before the answer: a client that asks right after finds itself in there.
@@ -117,9 +123,18 @@ impl LocalModel {
                 }
             }
             Err(error) => {
+                self.log(&error, &requests);
                 let error = error.at_instance(&self.name);
                 replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
             }
+        }
+    }
+
+    /// The model's failures; what is wrong with a request is told to its client alone.
+    fn log(&self, error: &Error, requests: &[Request]) {
+        if matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unknown) {
+            let ids = requests.iter().map(|request| &*request.context.id);
+            self.failures.log(&self.name, ids, &error.to_string());
         }
     }
 

@@ -16,6 +16,7 @@ use troupe_base::{
     backend::{Backend, InstanceName, OpenLocal, Placement, StartRemote},
     config::ModelConfig,
     error::{Error, Result},
+    failure_log::FailureLog,
     statistics::Statistics,
 };
 
@@ -33,6 +34,8 @@ pub struct InstanceOpener {
     pub config: Arc<ModelConfig>,
     /// Of its model.
     pub stats: Arc<Statistics>,
+    /// Of its model: executions of this process that fail; a worker's tell of themselves.
+    pub failures: Arc<FailureLog>,
 }
 
 /// A model that is open, but not yet attached to its batcher's thread.
@@ -106,7 +109,8 @@ impl InstanceOpener {
         let failed = |text| Err(Error::internal(format!("'{}' panicked: {text}", self.name.name)));
         let executor = caught(|| local.open(&self.name)).unwrap_or_else(failed)?;
         let name = (*self.name.name).into();
-        Ok(LocalModel::new(executor, name, self.config.clone(), self.stats.clone()))
+        let InstanceOpener { config, stats, failures, .. } = self.clone();
+        Ok(LocalModel::new(executor, name, config, stats, failures))
     }
 }
 

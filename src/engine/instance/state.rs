@@ -193,6 +193,6 @@ impl Instance {
 
     fn error(&self, why: &str) -> Error {
         let (name, model) = (&self.opener.name.name, &self.opener.config.name);
-        Error::unavailable(format!("instance '{name}' of model '{model}' has ended: {why}"))
+        Error::crashed(format!("instance '{name}' of model '{model}' has ended: {why}"))
     }
 }

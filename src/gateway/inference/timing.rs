@@ -40,9 +40,12 @@ pub(super) fn times(record: &TraceRecord, now: Instant) -> Parameters {
             add("total_us", begun, ended);
         }
         if let Some(execution) = &span.execution {
-            let [input, infer, output] = execution.moments();
-            add("queue_us", begun, execution.begun);
-            add("compute_input_us", execution.begun, input);
+            // An execution of several requests may have begun before this one was seen to.
+            let within = |it: Instant| it.clamp(begun, ended.max(begun));
+            let [input, infer, output] = execution.moments().map(within);
+            let started = within(execution.begun);
+            add("queue_us", begun, started);
+            add("compute_input_us", started, input);
             add("compute_infer_us", input, infer);
             add("compute_output_us", infer, output);
         }

@@ -80,6 +80,12 @@ const COUNTERS: &[CounterFamily] = &[
         is_latency: true,
         value: |it| it.compute_output.ns() / 1000,
     },
+    CounterFamily {
+        name: "troupe_missing_outputs_total",
+        help: "Number of responses without an output that was asked for",
+        is_latency: false,
+        value: |it| it.missing_outputs.load(Relaxed),
+    },
 ];
 
 const FAILURES: (&str, &str) =
@@ -212,7 +218,7 @@ fn only_gpu(model: &Model) -> Option<i32> {
     groups.iter().all(is_there).then_some(gpu)
 }
 
-fn failures(labels: &[LabelPair], stats: &Statistics) -> [Metric; 4] {
+fn failures(labels: &[LabelPair], stats: &Statistics) -> [Metric; 5] {
     FailureReason::ALL.map(|reason| {
         let mut labels = labels.to_vec();
         labels.push(proto::label("reason", reason.label()));

@@ -136,7 +136,9 @@ fn counters_have_tritons_names_labels_and_texts() {
         "# HELP nv_inference_request_failure Number of failed inference requests, all batch \
          sizes\n# TYPE nv_inference_request_failure counter\n",
     );
-    for (reason, count) in [("REJECTED", 0), ("CANCELED", 1), ("BACKEND", 0), ("OTHER", 0)] {
+    for (reason, count) in
+        [("REJECTED", 0), ("CANCELED", 1), ("BACKEND", 0), ("CRASHED", 0), ("OTHER", 0)]
+    {
         failures +=
             &format!("nv_inference_request_failure{{{labels},reason=\"{reason}\"}} {count}\n");
     }

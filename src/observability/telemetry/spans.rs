@@ -311,7 +311,7 @@ fn error_type(kind: ErrorKind) -> &'static str {
         ErrorKind::Internal => "Internal",
         ErrorKind::NotFound => "Not found",
         ErrorKind::InvalidArg => "Invalid argument",
-        ErrorKind::Unavailable => "Unavailable",
+        ErrorKind::Unavailable | ErrorKind::Crashed => "Unavailable",
         ErrorKind::Unsupported => "Unsupported",
         ErrorKind::AlreadyExists => "Already exists",
         ErrorKind::Cancelled => "Cancelled",

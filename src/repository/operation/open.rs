@@ -76,6 +76,7 @@ impl OpenModel for ModelOpener {
             let parts = counted(parts(config, version), &metrics);
             let answers = batcher::start(batcher::BatcherSetup {
                 config: parts.config.clone(),
+                version,
                 stats: parts.stats.clone(),
                 health: parts.health.clone(),
                 backend,

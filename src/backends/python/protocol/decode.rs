@@ -346,7 +346,11 @@ pub(crate) fn parameters(text: &str) -> Result<Parameters, String> {
 /// The other way round.
 pub(crate) fn code_of(kind: ErrorKind) -> u8 {
     // A model is told that its request was cancelled, whatever the reason.
-    let kind = if kind.is_abandoned() { ErrorKind::Cancelled } else { kind };
+    let kind = match kind {
+        kind if kind.is_abandoned() => ErrorKind::Cancelled,
+        ErrorKind::Crashed => ErrorKind::Unavailable,
+        kind => kind,
+    };
     (0..=7).find(|code| kind_of(*code) == kind).unwrap_or(1)
 }
 

@@ -21,6 +21,10 @@ INLINE, OWN, THEIRS, HELD = 0, 1, 2, 3
 INLINE_LIMIT = 16 << 10
 # How many heads are kept.
 CACHE_LIMIT = 1024
+# Unknown names of outputs that are told.
+UNKNOWN_LIMIT = 20
+# Where `Logger` writes warnings.
+WARNING = 1
 # Results of requests that are answered apart from their group, or are to be executed anew.
 LATER, AGAIN = RESULT_HEAD.pack(2, 0, 0, 0), RESULT_HEAD.pack(3, 0, 0, 0)
 RESCHEDULE = 2
@@ -36,11 +40,15 @@ class Encoder:
 
     # What must live until the frame is sent.
     kept = None
+    # Writes a line in the server's log: level, place, text.
+    log = None
 
     def __init__(self, outputs, segments):
         self.indexes = {name: index for index, name in enumerate(outputs)}
         self.segments = segments
         self.shapes = {}
+        # Names of outputs that the config does not have, and that were told.
+        self.unknown = set()
         # The segments of the group in work: outputs may refer to them.
         self.used = NOTHING
         # Segments taken for the group in work: where in its parts, and which.
@@ -152,6 +160,7 @@ class Encoder:
         code = tensor._type()
         size = tensor._raw().nbytes
         if index is None:
+            self.tell_unknown(name)
             found = (b"", None, code, None)
         elif code == BYTES or INLINE_LIMIT < size or not dtype.isnative:
             found = (b"", None, code, index)
@@ -162,6 +171,14 @@ class Encoder:
             self.shapes.clear()
         self.shapes[key] = found
         return found
+
+    def tell_unknown(self, name):
+        """Once for each name that the config does not have: Triton drops such outputs silently."""
+        if self.log and name not in self.unknown and len(self.unknown) < UNKNOWN_LIMIT:
+            self.unknown.add(name)
+            known = ", ".join(f"'{it}'" for it in self.indexes) or "none"
+            text = f"the model returned output '{name}', which is dropped: its config has {known}"
+            self.log(WARNING, "outputs", text)
 
     def strings(self, parts, index, array):
         elements = array.ravel().tolist()
@@ -211,6 +228,7 @@ class Encoder:
         name, code, _, shape, *_ = tensor._spec
         index = self.indexes.get(name)
         if index is None:
+            self.tell_unknown(name)
             return 0
         parts.append(OUTPUT_HEAD.pack(index, code, len(shape), HELD, tensor._size))
         parts.append(DIMS[len(shape)].pack(*shape))

@@ -15,7 +15,7 @@ import troupe_requests
 from troupe_calls import Calls
 from troupe_decode import NOTHING, Decoder, is_left_out, skip
 from troupe_encode import AGAIN, Encoder, PartEncoder
-from troupe_failures import PlainError, describe
+from troupe_failures import PlainError, describe, report, report_threads
 from troupe_frames import (
     ANSWER, CHECK, CHECKED, FAILED, FRAME, NUMBER, NUMBERS, READY, Frames, ServerGone, padded
 )
@@ -89,6 +89,7 @@ class Worker:
     def load(self, args):
         if args["memory_limit"]:
             limit_memory(args["memory_limit"])
+        report_threads(self.frames)
         module = load_module(args["path"], args["model_dir"], args["model_version"])
         model = module.TritonPythonModel
         if args["complete"]:
@@ -114,6 +115,7 @@ class Worker:
         self.encoder = Encoder(self.outputs, self.segments)
         self.encoder.kept = self.frames.kept
         self.parts = PartEncoder(self.outputs, self.segments)
+        self.encoder.log = self.parts.log = self.frames.log
         self.encode = self.encoder.responses
         self.is_async = iscoroutinefunction(model.execute)
         if self.is_async:
@@ -132,7 +134,10 @@ class Worker:
         self.frames.out = []
         self.stage = "finalize"
         if hasattr(self.model, "finalize"):
-            self.awaited(self.model.finalize())
+            try:
+                self.awaited(self.model.finalize())
+            except Exception as error:
+                report(self.frames, "`finalize`", error)
         # With what was counted and not sent.
         self.frames.send(())
 

@@ -45,6 +45,8 @@ impl WorkerLink {
             let fail = |(group, error): &(usize, Error)| failed(&done, *group, error);
             return failures.iter().map(fail).collect();
         }
+        // Not what comes after: the worker may take over this core before `write` returns.
+        let encode = begun.elapsed() / groups.len().max(1) as u32;
         connection.write(&self.frame);
         self.spin.on_dispatch(begun);
         let (left, before) = (groups.len(), connection.given);
@@ -60,7 +62,7 @@ impl WorkerLink {
             groups: groups.into_iter().enumerate().map(group).collect(),
             left: left - failures.len(),
             begun,
-            encode: begun.elapsed() / left.max(1) as u32,
+            encode,
             done: done.clone(),
         });
         if MAX_COPY_HERE < self.frame.capacity() {
@@ -170,12 +172,17 @@ impl WorkerLink {
                 for (index, _) in verdicts.iter().enumerate().filter(|(_, it)| is_later(it)) {
                     self.detached.detach(flight, key(index));
                 }
-                let detached = &mut self.detached;
+                let (setup, detached) = (&self.setup, &mut self.detached);
                 // After the answer is read, so that outputs may refer to inputs.
                 let requests = flight.groups[group].requests.take().unwrap_or_default();
                 let verdicts = verdicts.into_iter().zip(requests).enumerate();
                 let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
-                    RequestOutcome::Result(result) => Outcome::Answered(result),
+                    RequestOutcome::Result(mut result) => {
+                        if let Ok(response) = &mut result {
+                            setup.note_missing(&request.wanted, response);
+                        }
+                        Outcome::Answered(result)
+                    }
                     RequestOutcome::Later => Outcome::Detached,
                     RequestOutcome::Again => {
                         Outcome::Rescheduled(request, detached.take(key(index)))
@@ -184,6 +191,9 @@ impl WorkerLink {
                 Ok(outcomes.collect())
             }
             Err(text) => {
+                let failed = flight.groups[group].requests.iter().flatten();
+                let ids = failed.map(|request| &*request.context.id);
+                self.setup.failures.log(instance, ids, &text);
                 let error = Error::internal(failure(instance, &text));
                 self.detached.fail_group(sequence, group, &error);
                 flight.groups[group].requests = None;

@@ -47,7 +47,7 @@ impl WorkerLink {
     ) -> GroupEvents {
         let WorkerState::Down { why, is_brief } = &self.state else { return GroupEvents::new() };
         if !is_brief && !self.setup.health.is_ready() {
-            return all_failed(&groups, &done, &Error::unavailable(why.as_str()));
+            return all_failed(&groups, &done, &Error::crashed(why.as_str()));
         }
         self.held.push(done.clone());
         let again = |(group, requests)| {

@@ -20,7 +20,12 @@ use super::{
 };
 use crate::python::process::launch_spec::LaunchSpec;
 use troupe_base::{
-    backend::Completion, config::ModelConfig, error::Error, model::Health, request::Request,
+    backend::Completion,
+    config::ModelConfig,
+    error::Error,
+    failure_log::FailureLog,
+    model::Health,
+    request::{Request, Response, Wanted},
 };
 
 /// What does not change while the instance lives.
@@ -36,6 +41,21 @@ pub(crate) struct InstanceSetup {
     pub(crate) has_check: bool,
     /// Of one `execute`.
     pub(crate) time_limit: Option<Duration>,
+    /// Shared by all instances of the model.
+    pub(crate) failures: Arc<FailureLog>,
+}
+
+impl InstanceSetup {
+    /// Warns of outputs that were asked for and are not there. Triton answers without them.
+    pub(crate) fn note_missing(&self, wanted: &Wanted, response: &mut Response) {
+        for (index, output) in response.outputs.iter().enumerate() {
+            if output.is_none() && wanted.has(index) {
+                response.is_incomplete = true;
+                let name = &self.config.outputs[index].name;
+                self.failures.missing_output(&self.spec.instance, name);
+            }
+        }
+    }
 }
 
 /// The state of one instance, worker or not.

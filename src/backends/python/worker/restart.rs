@@ -92,7 +92,7 @@ async fn restart(
     connection.process.events.let_go();
     drop(connection);
     log(&setup, &text);
-    let error = Error::unavailable(text.as_str());
+    let error = Error::crashed(text.as_str());
     let events = link.upgrade()?.borrow_mut().give_up(&error, begun);
     deliver(events);
     let (mut pause, mut text) = (backoff.ended(is_proven), text);
