@@ -132,6 +132,8 @@ def overload(options):
         grpc = [over_grpc(server, shape[2], folder, clients, options.seconds)
                 for shape, clients in ((small, 100), (large, 50))]
         answered = server.successes(MODEL)
+        refusals = subprocess.Popen([sys.executable, os.path.join(HERE, "refusals.py"), server.http,
+                                     str(options.seconds), str(MIB)], stdout=subprocess.PIPE)
         load.end = time.monotonic() + options.seconds
         begun = time.monotonic()
         asyncio.run(crowd(load, small, large))
@@ -139,6 +141,7 @@ def overload(options):
         answered = server.successes(MODEL) - answered
         for process in grpc:
             process.wait(30)
+        seen_beside = json.loads(refusals.communicate(timeout=30)[0])
         time.sleep(10)
         after = processes.rss_mib(server.pid)
         stopped.set()
@@ -149,6 +152,7 @@ def overload(options):
             "10 s later MiB": round(after), "best req/s": round(best),
             "req/s under load": round(answered / took), "statuses": dict(load.seen),
             "refused ms p50": ms(load.refused_after, 0.5), "refused ms p99": ms(load.refused_after, 0.99),
+            "refused, seen from beside": seen_beside,
             "live": status, "answers after it": probe}
 
 

@@ -7,12 +7,14 @@ use troupe_proto::inference::ServerLiveRequest;
 
 use crate::support::{
     Repository, Server,
-    grpc::bytes,
+    grpc::{Grpc, bytes},
     http2::{
-        DATA, END_HEADERS, Frames, HEADERS, INITIAL_WINDOW_SIZE, Received, WINDOW_UPDATE, frame,
-        head, message, number, setting,
+        ACK, DATA, END_HEADERS, Frames, HEADERS, INITIAL_WINDOW_SIZE, Received, SETTINGS,
+        WINDOW_UPDATE, frame, head, message, number, setting,
     },
-    native, until,
+    native,
+    process::resident_mib,
+    until,
 };
 
 const SIZE: usize = 1 << 20;
@@ -114,4 +116,54 @@ fn a_request_that_drips_is_given_up() {
         assert!(reader.join().unwrap(), "{method}");
     }
     server.is_well();
+}
+
+/// The window that the server gives to each new stream.
+fn window(client: &mut Frames) -> usize {
+    loop {
+        let Received { kind, flags, payload, .. } = client.receive();
+        if kind != SETTINGS || flags & ACK != 0 {
+            continue;
+        }
+        let mut settings = payload.chunks_exact(6).map(|it| it.split_at(2));
+        let (_, value) = settings.find(|it| it.0 == INITIAL_WINDOW_SIZE.to_be_bytes()).unwrap();
+        return u32::from_be_bytes(value.try_into().unwrap()) as usize;
+    }
+}
+
+/// A client that takes no answer, and has sent on a stream what the server lets it: the stream is
+/// not read while an answer waits.
+fn park(server: &Server) -> (Frames, usize) {
+    let mut client = Frames::connect(server.grpc);
+    let window = window(&mut client);
+    let small = bytes("bytes", 10).encode_to_vec();
+    let prefix = |size: usize| [&[0][..], &(size as u32).to_be_bytes()].concat();
+    let first = [prefix(small.len()), small].concat();
+    let begin = frame(HEADERS, END_HEADERS, 1, &head("ModelStreamInfer"));
+    client.send(&[setting(INITIAL_WINDOW_SIZE, 0), begin, frame(DATA, 0, 1, &first)]);
+    // The first answer waits now.
+    client.is_read();
+    let rest = [prefix(window), vec![7; window - first.len() - 5]].concat();
+    let frames: Vec<_> = rest.chunks(16 << 10).map(|it| frame(DATA, 0, 1, it)).collect();
+    client.send(&frames);
+    (client, window)
+}
+
+#[test]
+fn what_clients_park_unread_is_bounded_by_the_budget() {
+    let bytes_model = native("identity", "x:UINT8[-1] -> y:UINT8[-1]");
+    let budget = format!("--max-inflight-bytes={}", 64 << 20);
+    let server = Server::with(Repository::of([("bytes", bytes_model)]), &[&budget]);
+    let before = resident_mib(server.pid);
+    let (mut parked, windows): (Vec<_>, Vec<_>) = (0..60).map(|_| park(&server)).unzip();
+    for client in &mut parked {
+        client.is_read();
+    }
+    let resident = resident_mib(server.pid);
+    assert!(resident < before + 50, "{before} MiB, then {resident}");
+    // An eighth of the budget has room for two with wide windows.
+    assert_eq!(windows.iter().filter(|it| **it == 2 << 20).count(), 2, "{windows:?}");
+    // Who comes later has narrow ones, and is served.
+    let answer = Grpc::connect(server.grpc).infer(bytes("bytes", SIZE)).unwrap();
+    assert_eq!(answer.raw_output_contents[0].len(), SIZE);
 }

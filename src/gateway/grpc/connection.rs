@@ -20,6 +20,7 @@ use crate::{
     connections::{Connection, ConnectionGuard, WriteWatch, timed_out},
     transport::Transport,
 };
+use troupe_base::budget::Reserved;
 
 /// What a client has to send the preface of HTTP/2, the handshake of TLS before it included.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,7 +42,8 @@ pub(super) struct GrpcConnection {
     look: Option<Pin<Box<Sleep>>>,
     /// When it is closed, whatever goes on over it.
     end: Option<Pin<Box<Sleep>>>,
-    _of_thread: Arc<()>,
+    /// What is counted as long as the connection is open: one of its thread's, and its window.
+    _counted: (Arc<()>, Option<Reserved>),
 }
 
 /// How long connections may go on.
@@ -54,11 +56,10 @@ pub(super) struct ConnectionTimes {
 }
 
 impl GrpcConnection {
-    /// The connection is one of its thread's as long as it has `of_thread`.
     pub(super) fn new(
         stream: Transport,
         guard: ConnectionGuard,
-        of_thread: Arc<()>,
+        counted: (Arc<()>, Option<Reserved>),
         times: ConnectionTimes,
     ) -> GrpcConnection {
         GrpcConnection {
@@ -69,7 +70,7 @@ impl GrpcConnection {
             stalled: times.stalled,
             look: None,
             end: times.end.map(|end| Box::pin(sleep(end))),
-            _of_thread: of_thread,
+            _counted: counted,
         }
     }
 

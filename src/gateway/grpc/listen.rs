@@ -18,12 +18,16 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::connection::{ConnectionTimes, GrpcConnection};
+use super::{
+    connection::{ConnectionTimes, GrpcConnection},
+    windows::{WideWindows, Windows},
+};
 use crate::{
     connections::{ConnectionGuard, Connections},
     socket::{BoundSocket, ListeningSocket},
     transport::Transport,
 };
+use troupe_base::budget::Reserved;
 
 /// What gRPC clients ask for in the handshake of TLS.
 const HTTP_2: &[u8] = b"h2";
@@ -51,6 +55,8 @@ pub(super) struct Accepted {
     tls: Option<Arc<ServerConfig>>,
     /// Counts the connections of the thread.
     of_thread: Arc<()>,
+    /// Of one with wide windows.
+    window: Option<Reserved>,
 }
 
 /// The socket of a connection that does not belong to a runtime.
@@ -70,15 +76,25 @@ impl AsFd for AcceptedSocket {
 
 /// A thread that serves connections, as the one that accepts sees it.
 pub(super) struct Target {
-    sender: mpsc::UnboundedSender<Accepted>,
+    wide: mpsc::UnboundedSender<Accepted>,
+    narrow: mpsc::UnboundedSender<Accepted>,
     connections: Arc<()>,
 }
 
 impl Target {
-    /// The target, and what it is sent. The channel holds no more than `Connections` admits.
-    pub(super) fn new() -> (Target, mpsc::UnboundedReceiver<Accepted>) {
-        let (sender, received) = mpsc::unbounded_channel();
-        (Target { sender, connections: Arc::default() }, received)
+    /// The target, and what it is sent, by the windows that connections get. The channels hold no
+    /// more than `Connections` admits.
+    pub(super) fn new() -> (Target, [(Windows, mpsc::UnboundedReceiver<Accepted>); 2]) {
+        let (wide, wide_ones) = mpsc::unbounded_channel();
+        let (narrow, narrow_ones) = mpsc::unbounded_channel();
+        let target = Target { wide, narrow, connections: Arc::default() };
+        (target, [(Windows::WIDE, wide_ones), (Windows::NARROW, narrow_ones)])
+    }
+
+    /// Hands a connection over; it fails for a thread that has stopped, as all do soon.
+    fn send(&self, accepted: Accepted) {
+        let sender = if accepted.window.is_some() { &self.wide } else { &self.narrow };
+        let _ = sender.send(accepted);
     }
 
     fn count(&self) -> usize {
@@ -98,6 +114,7 @@ impl Listener {
         self,
         targets: Vec<Target>,
         connections: Arc<Connections>,
+        wide: Arc<WideWindows>,
         mut stop: watch::Receiver<bool>,
     ) {
         let listener = match Acceptor::of(self.socket) {
@@ -116,9 +133,8 @@ impl Listener {
             next = fewest(&targets, next);
             if let Some(target) = targets.get(next) {
                 let of_thread = target.connections.clone();
-                // Fails for a thread that has stopped, as all do soon.
                 let tls = self.tls.clone();
-                let _ = target.sender.send(Accepted { guard, socket, tls, of_thread });
+                target.send(Accepted { guard, socket, tls, of_thread, window: wide.reserve() });
             }
             next += 1;
         }
@@ -187,12 +203,12 @@ pub(super) fn incoming(
 }
 
 async fn open(accepted: Accepted, times: ConnectionTimes) -> io::Result<GrpcConnection> {
-    let Accepted { guard, socket, tls, of_thread } = accepted;
+    let Accepted { guard, socket, tls, of_thread, window } = accepted;
     let plain = match socket {
         AcceptedSocket::Tcp(socket) => Transport::from(TcpStream::from_std(socket)?),
         AcceptedSocket::Unix(socket) => Transport::from(UnixStream::from_std(socket)?),
     };
-    Ok(GrpcConnection::new(plain.encrypted(tls.as_ref()), guard, of_thread, times))
+    Ok(GrpcConnection::new(plain.encrypted(tls.as_ref()), guard, (of_thread, window), times))
 }
 
 #[cfg(test)]

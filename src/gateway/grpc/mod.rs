@@ -24,8 +24,9 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod windows;
 
-use std::io;
+use std::{io, sync::Arc};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_rt::ArbiterHandle;
@@ -37,21 +38,13 @@ use self::{
     dispatch::Dispatcher,
     listen::{Accepted, Listener, Target, incoming},
     service::Inference,
+    windows::{WideWindows, Windows},
 };
 use crate::{
     ServerState,
     settings::GrpcTuning,
     socket::{Binding, ListenAddress, SocketFile},
 };
-
-/// Flow control of a stream and of a connection: what may be on its way unread, and so what a client
-/// can park here beside the budget. It does for 200 MB/s over 10 ms; the window of a connection is
-/// twice that of a stream, so that one which is not read holds up no other.
-const STREAM_WINDOW_BYTES: u32 = 2 << 20;
-const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-/// Clients send large tensors in frames of up to this. A frame is received whole before anybody can
-/// count it.
-const MAX_FRAME_BYTES: u32 = 256 << 10;
 
 /// Calls of one connection at a time; gRPC clients put all of theirs on one.
 const MAX_CALLS_PER_CONNECTION: u32 = 1 << 10;
@@ -80,6 +73,7 @@ impl GrpcGateway {
         let stalled = state.settings.stalled;
         let bound: Vec<_> =
             bindings.iter().map(|it| it.bind(stalled)).collect::<io::Result<_>>()?;
+        let wide = Arc::new(WideWindows::new(state.settings.budget.cap()));
         for mut socket in bound {
             listening.push(socket.address.clone());
             files.extend(socket.file.take());
@@ -88,10 +82,12 @@ impl GrpcGateway {
             for arbiter in arbiters {
                 let (target, received) = Target::new();
                 targets.push(target);
-                servers.push(serve(arbiter, received, state, stop.clone()));
+                for (windows, received) in received {
+                    servers.push(serve(arbiter, (windows, received), state, stop.clone()));
+                }
             }
             let connections = state.settings.connections.clone();
-            acceptor.spawn(listener.accept(targets, connections, stop.clone()));
+            acceptor.spawn(listener.accept(targets, connections, wide.clone(), stop.clone()));
         }
         let gateway = GrpcGateway { stopping, servers, files };
         Ok((Actor::start(gateway), listening))
@@ -128,10 +124,11 @@ impl Handler<StopGrpc> for GrpcGateway {
 /// Answers when the last connection is closed.
 fn serve(
     arbiter: &ArbiterHandle,
-    received: mpsc::UnboundedReceiver<Accepted>,
+    received: (Windows, mpsc::UnboundedReceiver<Accepted>),
     state: &ServerState,
     mut stop: watch::Receiver<bool>,
 ) -> oneshot::Receiver<()> {
+    let (windows, received) = received;
     let (ended, end) = oneshot::channel();
     let dispatcher = Dispatcher::new(state.clone(), Inference::new(state.clone(), stop.clone()));
     let tuning = state.settings.grpc;
@@ -143,7 +140,7 @@ fn serve(
             let _ = stop.changed().await;
         };
         let incoming = incoming(received, times);
-        let server = server(tuning);
+        let server = server(tuning, windows);
         let served = server.serve_with_incoming_shutdown(dispatcher, incoming, stopped).await;
         if let Err(error) = served {
             tracing::error!(%error, "the gRPC gateway stopped");
@@ -153,11 +150,11 @@ fn serve(
     end
 }
 
-fn server(tuning: GrpcTuning) -> Server {
+fn server(tuning: GrpcTuning, windows: Windows) -> Server {
     let mut server = Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(MAX_FRAME_BYTES)
+        .initial_stream_window_size(windows.stream)
+        .initial_connection_window_size(windows.connection)
+        .max_frame_size(windows.frame)
         .max_concurrent_streams(MAX_CALLS_PER_CONNECTION)
         .http2_max_pending_accept_reset_streams(Some(MAX_CANCELLED_UNSEEN))
         .http2_keepalive_interval(Some(tuning.keep_alive))
