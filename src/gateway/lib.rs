@@ -17,6 +17,7 @@ pub mod metrics;
 mod pace;
 mod request_limits;
 pub mod resolve;
+pub mod service_urls;
 pub mod settings;
 pub mod shared_memory;
 mod size_error;
@@ -28,5 +29,6 @@ mod testing;
 pub mod tls;
 mod trace_settings;
 mod transport;
+mod web_page;
 
 pub use self::state::ServerState;

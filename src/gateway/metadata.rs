@@ -77,11 +77,10 @@ pub fn model(state: &ServerState, name: &str, version: Option<i64>) -> Result<Mo
         None => catalog.versions(name).iter().map(|it| it.version.to_string()).collect(),
     };
     let config = &model.config;
-    let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelMetadata {
         name: config.name.to_string(),
         versions,
-        platform: platform.clone(),
+        platform: platform(config).to_owned(),
         inputs: config.inputs.iter().map(|it| input(config, it)).collect(),
         outputs: config.outputs.iter().map(|it| output(config, it)).collect(),
     })
@@ -100,6 +99,61 @@ fn output(config: &ModelConfig, it: &Output) -> TensorMetadata {
 fn with_batch(config: &ModelConfig, dims: &[i64]) -> Vec<i64> {
     let batch = (0 < config.max_batch_size).then_some(-1);
     batch.into_iter().chain(dims.iter().copied()).collect()
+}
+
+/// One model in the list of all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names are those of metadata and index")]
+pub struct ModelSummary {
+    pub name: String,
+    /// The ready ones.
+    pub versions: Vec<String>,
+    /// `READY` if a version is; `UNKNOWN` if nobody tried to load it.
+    pub state: &'static str,
+    /// What runs it; empty unless a version is ready.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub platform: String,
+    /// Why versions are not ready, each on a line.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Every model of the repository, also those that did not load.
+pub fn models(state: &ServerState) -> Vec<ModelSummary> {
+    let catalog = state.repository.catalog.load();
+    catalog.entries.iter().map(|(name, entry)| summary(name, entry)).collect()
+}
+
+fn summary(name: &Arc<str>, entry: &ModelEntry) -> ModelSummary {
+    let versions = || entry.versions.values();
+    let has = |state| versions().any(|it| it.state == state);
+    let states = [
+        VersionState::Ready,
+        VersionState::Loading,
+        VersionState::Unloading,
+        VersionState::Unavailable,
+    ];
+    let state = match states.into_iter().find(|it| has(*it)) {
+        Some(state) => state,
+        None if entry.reason.is_empty() => VersionState::Unknown,
+        None => VersionState::Unavailable,
+    };
+    let ready = || entry.versions.iter().filter(|it| it.1.model.is_some());
+    let model = ready().next_back().and_then(|(_, it)| it.model.as_ref());
+    let reasons = versions().map(|it| &*it.reason).chain([&*entry.reason]);
+    let reasons: Vec<&str> = reasons.filter(|it| !it.is_empty()).collect();
+    ModelSummary {
+        name: name.to_string(),
+        versions: ready().map(|(number, _)| number.to_string()).collect(),
+        state: state.as_str(),
+        platform: model.map(|it| platform(&it.config).to_owned()).unwrap_or_default(),
+        reason: reasons.join("\n"),
+    }
+}
+
+/// What runs a model, as metadata names it.
+fn platform(config: &ModelConfig) -> &str {
+    if config.platform.is_empty() { &config.backend } else { &config.platform }
 }
 
 /// One line of the repository index.

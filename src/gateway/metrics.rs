@@ -21,7 +21,9 @@ use actix_web::{
 use self::render::render;
 use crate::{
     ServerState,
-    connections::{ConnectionLimits, Connections, HttpListen, HttpServing, mark_busy, serve},
+    connections::{
+        ConnectionLimits, Connections, HttpListen, HttpServing, head_as_get, mark_busy, serve,
+    },
     dashboard,
     socket::{Binding, ListenAddress, SocketFile},
 };
@@ -58,7 +60,7 @@ impl MetricsGateway {
         let HttpServing { server, addresses, files } = serve(&listen, move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
-                .wrap_fn(mark_busy)
+                .wrap_fn(|request, service| mark_busy(head_as_get(request), service))
                 .app_data(source.clone())
                 .service(methods)
                 .configure(|app| health::configure(app, &pages, &was_ready))

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{access::Access, connections::Connections, shared_memory::SharedMemory};
+use crate::{
+    access::Access, connections::Connections, service_urls::ServiceUrls,
+    shared_memory::SharedMemory,
+};
 use troupe_base::{
     budget::{Budget, ByteBudget},
     tensor::SegmentPool,
@@ -54,6 +57,8 @@ pub struct Settings {
     pub max_input_size: usize,
     /// `--strict-readiness`: ready means that every model is.
     pub strict_readiness: bool,
+    /// Where the services listen, for links.
+    pub urls: Arc<ServiceUrls>,
     /// `--allow-dashboard`: the metrics port has a page of live graphs.
     pub allow_dashboard: bool,
     /// Who may ask for what over HTTP, and over the metrics port.

@@ -45,6 +45,7 @@ pub(super) fn settings(server_id: &str) -> Settings {
         server_id: server_id.to_owned(),
         max_input_size: 64 << 20,
         strict_readiness: true,
+        urls: Arc::default(),
         allow_dashboard: true,
         http_access: Default::default(),
         grpc_access: Default::default(),

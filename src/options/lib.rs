@@ -4,6 +4,7 @@ mod arguments;
 mod bench;
 mod compatibility;
 mod connection;
+mod cors;
 mod dashboard;
 mod forwarding;
 mod grpc;
@@ -28,6 +29,7 @@ pub use self::{
     bench::{BenchArguments, Levels, MAX_IN_FLIGHT},
     compatibility::{NOT_YET, WithoutEffect},
     connection::ConnectionArguments,
+    cors::{AllowedOrigin, Cors},
     dashboard::Dashboard,
     forwarding::{Forwarding, HeaderPattern},
     grpc::{GrpcArguments, GrpcCompression},

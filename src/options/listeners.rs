@@ -3,7 +3,8 @@
 use clap::{ArgAction, Args};
 
 use super::{
-    forwarding::Forwarding, memory::bytes, restricted::Restricted, switch, tls::TlsArguments,
+    cors::Cors, forwarding::Forwarding, memory::bytes, restricted::Restricted, switch,
+    tls::TlsArguments,
 };
 
 /// What the address of a Unix socket begins with; its path follows.
@@ -52,6 +53,9 @@ pub struct ListenerArguments {
     /// Which endpoints ask for a header.
     #[command(flatten)]
     pub restricted: Restricted,
+    /// Which web pages may ask.
+    #[command(flatten)]
+    pub cors: Cors,
     /// Which headers become parameters.
     #[command(flatten)]
     pub forwarding: Forwarding,

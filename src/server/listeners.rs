@@ -21,9 +21,11 @@ use troupe_gateway::{
     grpc::{self, GrpcGateway},
     http::{self, HttpGateway},
     metrics::{self, MetricsGateway},
+    service_urls::ServiceUrl,
+    settings::Settings,
     socket::{Binding, ListenAddress},
 };
-use troupe_options::{Serve, TlsFiles, UNIX_SOCKET};
+use troupe_options::{Api, Serve, TlsFiles, UNIX_SOCKET};
 
 use super::certificates::{self, Certificate};
 
@@ -68,6 +70,7 @@ impl Listeners {
         }
         let at = address(&listeners.http_address, listeners.http_port)?;
         let binding = self.binding(&at, listeners.reuse_http_port, options.tls.http())?;
+        let is_encrypted = binding.tls.is_some();
         let exit_timeout = Duration::from_secs(options.exit_timeout_secs);
         let listen = http::Listen {
             bindings: vec![binding],
@@ -79,6 +82,9 @@ impl Listeners {
         };
         let started = http::start(cell.clone(), listen).await;
         let started = started.map_err(|error| cannot_listen("HTTP", &at, &error))?;
+        let url = service_url(&started.addresses, is_encrypted);
+        // Nobody else sets it.
+        let _ = url.map(|it| shared.urls.http.set(it));
         self.http = Some((started.gateway, started.addresses));
         Ok(started.workers)
     }
@@ -111,8 +117,13 @@ impl Listeners {
         if listeners.allow_metrics {
             let at = address(listeners.metrics_address(), listeners.metrics_port)?;
             let binding = self.binding(&at, false, options.tls.metrics())?;
+            let is_encrypted = binding.tls.is_some();
             let opened = MetricsGateway::start(state, metrics, &[binding]);
-            self.metrics = Some(opened.map_err(|error| cannot_listen("metrics", &at, &error))?);
+            let opened = opened.map_err(|error| cannot_listen("metrics", &at, &error))?;
+            let url = service_url(&opened.1, is_encrypted);
+            // Nobody else sets it.
+            let _ = url.map(|it| state.settings.urls.metrics.set(it));
+            self.metrics = Some(opened);
         }
         Ok(())
     }
@@ -144,8 +155,8 @@ impl Listeners {
         }
     }
 
-    /// A line in the log about each address, in Triton's words.
-    pub(super) fn announce(&self) {
+    /// A line in the log about each address, in Triton's words, and one about the page.
+    pub(super) fn announce(&self, settings: &Settings) {
         for (service, addresses) in [
             ("GRPCInferenceService", of(&self.grpc)),
             ("HTTPService", of(&self.http)),
@@ -154,6 +165,11 @@ impl Listeners {
             for address in addresses {
                 tracing::info!("Started {service} at {address}");
             }
+        }
+        let page = settings.urls.metrics.get().and_then(|it| it.text("localhost"));
+        let is_restricted = settings.http_access.restrictions.is_restricted(Api::Troupe);
+        if let Some(page) = page.filter(|_| settings.allow_dashboard && !is_restricted) {
+            tracing::info!("Models, live graphs and a form to try them: open {page}/ in a browser");
         }
     }
 
@@ -180,6 +196,11 @@ fn default_threads() -> usize {
 /// Where a gateway listens, if it is there.
 fn of<T: actix::Actor>(listener: &Option<(Addr<T>, Vec<ListenAddress>)>) -> &[ListenAddress] {
     listener.as_ref().map_or(&[], |(_, addresses)| addresses)
+}
+
+fn service_url(addresses: &[ListenAddress], is_encrypted: bool) -> Option<ServiceUrl> {
+    let address = addresses.first()?.clone();
+    Some(ServiceUrl { address, is_encrypted })
 }
 
 fn address(host: &str, port: u16) -> Result<ListenAddress> {

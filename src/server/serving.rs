@@ -151,7 +151,8 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     let mut listeners = Listeners::default();
     let connections = settings::connections(options, &budget);
     let access = settings::access(options);
-    let shared = settings::Shared { budget, segments, connections, access };
+    let urls = Arc::default();
+    let shared = settings::Shared { budget, segments, connections, urls, access };
     let engines = Engines::new(listeners.open_http(options, &cell, &shared).await?);
     allocator::watch(engines.all(), &shared.budget);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
@@ -173,7 +174,7 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
         return Err(error);
     }
     listeners.watch_certificates();
-    listeners.announce();
+    listeners.announce(&state.settings);
     let running = Running { state, addresses: listeners.addresses(), metrics };
     Ok(OpenServer { running, backends, listeners, first_load: started.initial })
 }

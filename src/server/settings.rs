@@ -11,8 +11,9 @@ use troupe_base::{
     tensor::SegmentPool,
 };
 use troupe_gateway::{
-    access::{Access, PageToken, Restrictions},
+    access::{Access, AllowedOrigins, PageToken, Restrictions},
     connections::{ConnectionLimits, Connections},
+    service_urls::ServiceUrls,
     settings::{GrpcTuning, Settings},
     shared_memory::SharedMemory,
 };
@@ -84,6 +85,7 @@ pub(super) struct Shared {
     pub(super) budget: Arc<ByteBudget>,
     pub(super) segments: Arc<SegmentPool>,
     pub(super) connections: Arc<Connections>,
+    pub(super) urls: Arc<ServiceUrls>,
     /// Of HTTP, and of gRPC.
     pub(super) access: [Arc<Access>; 2],
 }
@@ -98,14 +100,19 @@ pub(super) fn access(options: &Serve) -> [Arc<Access>; 2] {
     let token = PageToken::default();
     let listeners = &options.listeners;
     let restricted = &listeners.restricted;
-    let access = |groups, address| {
+    let access = |groups, address, origins| {
         let refuses_files = !listeners.takes_files(address);
         let restrictions = Restrictions::new(groups);
-        Arc::new(Access { restrictions, token: token.clone(), refuses_files })
+        let origins = AllowedOrigins::new(origins);
+        Arc::new(Access { restrictions, token: token.clone(), refuses_files, origins })
     };
     [
-        access(&restricted.http_restricted_api, &listeners.http_address),
-        access(&restricted.grpc_restricted_protocol, &listeners.grpc_address),
+        access(
+            &restricted.http_restricted_api,
+            &listeners.http_address,
+            &listeners.cors.http_allow_origin,
+        ),
+        access(&restricted.grpc_restricted_protocol, &listeners.grpc_address, &[]),
     ]
 }
 
@@ -147,7 +154,8 @@ fn warn_of_refused_sizes(max_input_size: usize, budget: &ByteBudget) {
 /// For the gateways.
 pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Settings {
     let forwarding = &options.listeners.forwarding;
-    let Shared { budget, segments, connections, access: [http_access, grpc_access] } = shared;
+    let Shared { budget, segments, connections, urls, access } = shared;
+    let [http_access, grpc_access] = access;
     let max_input_size = options.listeners.http_max_input_size;
     let max_input_size =
         max_input_size.unwrap_or_else(|| memory_limit::default_input_bytes(budget.cap()));
@@ -164,6 +172,7 @@ pub(super) fn of_gateways(options: &Serve, log: &Log, shared: Shared) -> Setting
         stalled: stalled(options),
         shared_memory: allows_regions.then(|| SharedMemory::new(segments.clone())),
         server_id: options.id.clone(),
+        urls,
         max_input_size,
         budget,
         strict_readiness: options.strict_readiness,

@@ -4,6 +4,7 @@
 mod busy_models;
 mod compressed;
 mod connections;
+mod cross_origin;
 mod every_route;
 mod flooding_workers;
 mod floods;

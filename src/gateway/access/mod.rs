@@ -1,16 +1,18 @@
 //! Who may ask for what: restricted APIs, and requests that web pages of other origins send.
 
+mod cors;
 mod guard;
 mod origin;
 mod restrictions;
 
 use std::sync::Arc;
 
-pub(crate) use self::guard::add_guarded;
 pub use self::{
+    cors::AllowedOrigins,
     origin::{PAGE_TOKEN_HEADER, PageToken},
     restrictions::Restrictions,
 };
+pub(crate) use self::{cors::with_cors, guard::add_guarded};
 use troupe_base::error::{Error, Result};
 use troupe_options::Api;
 
@@ -45,6 +47,8 @@ pub struct Access {
     pub token: PageToken,
     /// Requests of loads may bring no files: they would be code that runs here.
     pub refuses_files: bool,
+    /// Which web pages of other origins may read answers; none of gRPC.
+    pub origins: AllowedOrigins,
 }
 
 impl Access {

@@ -37,6 +37,11 @@ impl Restrictions {
         restrictions
     }
 
+    /// Does a group ask for a header?
+    pub fn is_restricted(&self, api: Api) -> bool {
+        self.of(api).is_some()
+    }
+
     /// What a group asks for.
     pub(super) fn of(&self, api: Api) -> Option<&Key> {
         self.0[api as usize].as_deref()

@@ -6,6 +6,7 @@
 //! a request of it is being answered. When descriptors or connections run out, those that are idle
 //! the longest are closed, and new ones are refused before the server itself lacks descriptors.
 
+mod head_requests;
 mod http_connection;
 mod http_server;
 mod pressure;
@@ -17,6 +18,7 @@ mod write_watch;
 
 pub(crate) use self::write_watch::{WriteWatch, timed_out};
 pub use self::{
+    head_requests::head_as_get,
     http_connection::ServedConnection,
     http_server::{BusyBody, HttpListen, HttpServing, mark_busy, serve},
     pressure::ConnectionLimits,

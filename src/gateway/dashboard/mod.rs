@@ -12,7 +12,7 @@ mod tests;
 
 use actix_web::{
     HttpResponse, Route,
-    http::{StatusCode, header},
+    http::StatusCode,
     web::{self, Data},
 };
 use serde::Deserialize;
@@ -22,6 +22,7 @@ use super::{
     ServerState,
     access::{Endpoint, add_guarded},
     status::status,
+    web_page::{self, response},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -29,11 +30,6 @@ use troupe_base::{
 };
 use troupe_draw as draw;
 use troupe_options::Api;
-
-/// Scripts and styles come from here, and what looks like one in a name is none.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; \
-                      connect-src 'self'; base-uri 'none'; form-action 'none'; \
-                      frame-ancestors 'none'";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -124,16 +120,16 @@ async fn drawn(draw: impl FnOnce() -> Drawn + Send + 'static) -> HttpResponse {
 }
 
 async fn script() -> HttpResponse {
-    response(StatusCode::OK, "text/javascript; charset=utf-8").body(SCRIPT)
+    response(StatusCode::OK, web_page::SCRIPT).body(SCRIPT)
 }
 
 async fn style() -> HttpResponse {
-    response(StatusCode::OK, "text/css; charset=utf-8").body(draw::style() + STYLE)
+    response(StatusCode::OK, web_page::CSS).body(draw::style() + STYLE)
 }
 
 fn html(state: &ServerState, code: StatusCode, page: &Page) -> Drawn {
     let text = page.html(state.settings.http_access.token.text());
-    Drawn { code, media_type: "text/html; charset=utf-8", text }
+    Drawn { code, media_type: web_page::HTML, text }
 }
 
 fn json(update: &PageUpdate) -> Drawn {
@@ -144,17 +140,6 @@ fn json(update: &PageUpdate) -> Drawn {
             Drawn { code, media_type: PLAIN, text: error.to_string() }
         }
     }
-}
-
-fn response(code: StatusCode, media_type: &str) -> actix_web::HttpResponseBuilder {
-    let mut response = HttpResponse::build(code);
-    response
-        .content_type(media_type)
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((header::REFERRER_POLICY, "no-referrer"))
-        .insert_header((header::CACHE_CONTROL, "no-store"));
-    response
 }
 
 fn code(error: &Error) -> StatusCode {

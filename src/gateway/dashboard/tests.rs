@@ -140,5 +140,7 @@ fn nothing_is_fetched_from_elsewhere() {
         assert!(!text.contains("://") && !text.contains("@import") && !text.contains("url("));
     }
     assert!(!SCRIPT.contains("eval(") && !SCRIPT.contains("new Function"));
-    assert!(POLICY.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
+    assert!(
+        web_page::POLICY.starts_with("default-src 'none'; script-src 'self'; style-src 'self';")
+    );
 }

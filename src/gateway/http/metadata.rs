@@ -16,6 +16,16 @@ pub(super) async fn server(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     json::respond(&metadata::server(state(&http)?))
 }
 
+#[derive(Serialize)]
+struct ModelsBody {
+    models: Vec<metadata::ModelSummary>,
+}
+
+/// Every model: what runs it, its state, and why it is not ready.
+pub(super) async fn models(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+    json::respond(&ModelsBody { models: metadata::models(state(&http)?) })
+}
+
 /// A model's inputs and outputs.
 pub(super) async fn model(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let (name, version) = model_and_version(&http)?;

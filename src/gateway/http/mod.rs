@@ -23,6 +23,7 @@ mod logging;
 mod metadata;
 mod observe;
 mod pace;
+mod pointer;
 mod refusal;
 mod repository;
 mod request_head;
@@ -43,7 +44,7 @@ use tokio::sync::mpsc;
 
 pub use self::server_state::StateCell;
 use crate::{
-    access::Access,
+    access::{Access, with_cors},
     connections::{self, Connections, HttpListen, HttpServing},
     socket::{Binding, ListenAddress, SocketFile},
 };
@@ -144,14 +145,20 @@ fn build(
         connections: &listen.connections,
         stalled: listen.stalled,
     };
+    let origins = access.origins.clone();
     connections::serve(&http, move || {
         // Called on each worker's own thread, once per address.
         let (thread, arbiter) = (std::thread::current().id(), Arbiter::current());
         let _ = started.send(WorkerStarted { thread, arbiter });
         App::new()
             .app_data(web::Data::from(cell.clone()))
+            .wrap_fn({
+                let origins = origins.clone();
+                move |request, service| with_cors(&origins, request, service)
+            })
             .wrap_fn(|request, service| {
-                connections::mark_busy(request_head::detached(request), service)
+                let request = connections::head_as_get(request_head::detached(request));
+                connections::mark_busy(request, service)
             })
             .configure(|app| routes::configure(app, &access))
             .default_service(web::to(refusal::not_found))

@@ -9,8 +9,8 @@ use actix_web::{
 };
 
 use super::{
-    generate, graph, health, infer, logging, metadata, refusal, repository, shared_memory, tap,
-    trace,
+    generate, graph, health, infer, logging, metadata, pointer, refusal, repository, shared_memory,
+    tap, trace,
 };
 use crate::access::{Access, Endpoint, add_guarded};
 use troupe_options::Api;
@@ -64,6 +64,9 @@ fn of_models(on: &mut Routes<'_>) {
     on.reads(Api::Health, "/v2/health/ready", web::get().to(health::ready));
     on.reads(Api::Metadata, "/v2", web::get().to(metadata::server));
     on.reads(Api::Metadata, "/v2/", web::get().to(metadata::server));
+    on.reads(Api::Metadata, "/", web::get().to(pointer::pointer));
+    // The repository index says the same.
+    on.reads(Api::ModelRepository, "/v2/models", web::get().to(metadata::models));
     on.reads(Api::Statistics, "/v2/models/stats", web::get().to(metadata::statistics));
     for name in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
         let path = |end: &str| format!("{name}{end}");

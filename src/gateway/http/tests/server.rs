@@ -30,7 +30,7 @@ async fn paths_answer_as_tritons() {
             r#"{"error":"Request for unknown model: 'two' version 7 is not found"}"#,
         ),
         ("GET", "/v2/nope", 404, r#"{"error":"Not Found"}"#),
-        ("GET", "/", 404, r#"{"error":"Not Found"}"#),
+        ("POST", "/", 405, r#"{"error":"Method Not Allowed"}"#),
         ("POST", "/v2/health/live", 405, r#"{"error":"Method Not Allowed"}"#),
         ("GET", "/v2/models/two/infer", 405, r#"{"error":"Method Not Allowed"}"#),
         (

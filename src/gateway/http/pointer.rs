@@ -1,0 +1,67 @@
+//! What `/` of the HTTP port answers: where to go from here, for people and for programs.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::{StatusCode, header},
+};
+use serde::Serialize;
+
+use super::{json, refusal::Refusal, server_state::state};
+use crate::{
+    ServerState,
+    metadata::{self, ServerMetadata},
+    service_urls::host_name,
+    web_page,
+};
+use troupe_base::text::escape_markup;
+
+/// Where things are: paths of this port, and the address of the page.
+#[derive(Serialize)]
+struct Pointer {
+    #[serde(flatten)]
+    server: ServerMetadata,
+    links: Links,
+}
+
+#[derive(Serialize)]
+struct Links {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page: Option<String>,
+    metadata: &'static str,
+    models: &'static str,
+    health: &'static str,
+}
+
+/// As HTML for browsers, as JSON for everybody else.
+pub(super) async fn pointer(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+    let state = state(&http)?;
+    let header = |name| http.headers().get(name).and_then(|it| it.to_str().ok());
+    let page = page_address(state, host_name(header(header::HOST)));
+    let links = Links { page, metadata: "/v2", models: "/v2/models", health: "/v2/health/ready" };
+    if header(header::ACCEPT).is_some_and(|it| it.contains("text/html")) {
+        let page = web_page::plain_page(&state.settings.server_id, &markup(&links));
+        return Ok(web_page::response(StatusCode::OK, web_page::HTML).body(page));
+    }
+    json::respond(&Pointer { server: metadata::server(state), links })
+}
+
+/// The address of the page for a reader to whom this machine is `host`, if there is a page.
+fn page_address(state: &ServerState, host: &str) -> Option<String> {
+    let settings = &state.settings;
+    let url = settings.urls.metrics.get().filter(|_| settings.allow_dashboard)?;
+    Some(format!("{}/", url.text(host)?))
+}
+
+fn markup(links: &Links) -> String {
+    let item = |address: &str, what: &str| {
+        let address = escape_markup(address);
+        format!("<li><a href=\"{address}\">{address}</a> {what}</li>\n")
+    };
+    let mut out = "<ul>\n".to_owned();
+    if let Some(page) = &links.page {
+        out += &item(page, "models, live graphs, and a form to try each of them");
+    }
+    out += &item(links.models, "which models there are");
+    out += &item(links.metadata, "what this server is");
+    out + "</ul>\n"
+}
