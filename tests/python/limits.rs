@@ -84,6 +84,27 @@ fn an_execute_that_takes_too_long_is_ended_and_says_where_it_was() {
     server.is_well();
 }
 
+#[test]
+fn a_worker_that_stops_is_replaced_and_one_that_goes_on_is_not() {
+    let server = Server::start(Repository::of([
+        ("stops", noted("os.kill(os.getpid(), signal.SIGSTOP)")),
+        (
+            "pauses",
+            noted(
+                "import subprocess; \
+                 subprocess.Popen(['sh', '-c', f'sleep 1; kill -CONT {os.getpid()}']); \
+                 os.kill(os.getpid(), signal.SIGSTOP)",
+            ),
+        ),
+    ]));
+    let ask = |model: &str, value: f32| server.infer(model, &floats(&[("x", &[value])]));
+    assert_eq!(ask("pauses", 0.0).status, 200);
+    let error = refused(&ask("stops", 0.0), 503, "it was stopped (SIGSTOP) and did not go on");
+    assert!(error.contains("famous last words"), "{error}");
+    until("a new worker", || ask("stops", 2.0).status == 200);
+    server.is_well();
+}
+
 /// Notes each start beside the model, and gets stuck from the `stuck`th on.
 fn starts(stuck: usize, way: &str) -> String {
     format!(

@@ -37,7 +37,8 @@ use troupe_base::error::{Error, Result};
 const SPAWN: u8 = b'S';
 const KILL: u8 = b'K';
 const ABORT: u8 = b'A';
-/// What it tells of a worker's end.
+/// What it tells of a worker's begin and end.
+const SPAWNED: u8 = b'P';
 const EXITED: u8 = b'X';
 
 /// How a process ended.
@@ -72,10 +73,18 @@ pub(crate) struct LivingWorkers {
 
 #[derive(Default)]
 struct LivingState {
-    /// Who waits for the exits of workers, by number.
-    exits: HashMap<u64, watch::Sender<Option<Exit>>>,
+    /// By number.
+    workers: HashMap<u64, LivingWorker>,
     /// The parent has ended.
     is_gone: bool,
+}
+
+/// A worker that was not reaped.
+struct LivingWorker {
+    /// Who waits for its exit.
+    exit: watch::Sender<Option<Exit>>,
+    /// Of its process, once its parent has told it.
+    pid: Option<i64>,
 }
 
 /// A worker that was just forked.
@@ -143,13 +152,13 @@ impl Children {
             if living.is_gone {
                 return Err(Error::unavailable("the process that forks workers has ended"));
             }
-            living.exits.insert(number, sender);
+            living.workers.insert(number, LivingWorker { exit: sender, pid: None });
             reaper.started();
         }
         let pipes = [their_stdout.as_fd(), their_stderr.as_fd()];
         let fds = [their_stream.as_fd(), their_passing.as_fd(), pipes[0], pipes[1], progress.fd()];
         if let Err(error) = self.send(&order(SPAWN, number), &fds) {
-            if self.living.state.lock().exits.remove(&number).is_some() {
+            if self.living.state.lock().workers.remove(&number).is_some() {
                 reaper.reaped(1);
             }
             return Err(failed(error));
@@ -199,6 +208,15 @@ impl Children {
         let _ = self.send(&order(ABORT, number), &[]);
     }
 
+    /// Is the worker's process stopped, as SIGSTOP does? A debugger that holds it does not count.
+    pub(crate) fn is_stopped(&self, number: u64) -> bool {
+        let pid = self.living.state.lock().workers.get(&number).and_then(|it| it.pid);
+        // It was not reaped, so the number is still its own.
+        let stat = pid.and_then(|it| std::fs::read_to_string(format!("/proc/{it}/stat")).ok());
+        // The name stands in parentheses and may hold anything.
+        stat.is_some_and(|it| it.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+    }
+
     /// Has the parent kill them all and end. The listening task holds the socket too, so that to
     /// drop it is not enough.
     pub(crate) fn close(&self) {
@@ -220,31 +238,45 @@ impl LivingWorkers {
                 let bytes = message.get(at..at + 8)?;
                 bytes.try_into().ok().map(i64::from_le_bytes)
             };
-            let (Some(&EXITED), Some(worker), Some(status)) =
-                (message.first(), number(1), number(17))
+            let (Some(kind), Some(worker), Some(pid), Some(status)) =
+                (message.first(), number(1), number(9), number(17))
             else {
                 continue;
             };
-            let sender = self.state.lock().exits.remove(&(worker as u64));
-            if let Some(sender) = sender {
-                let exit = match status & 0x7f {
-                    0 => Exit::Status(status >> 8 & 0xff),
-                    signal => Exit::Signal(signal),
-                };
-                sender.send_replace(Some(exit));
-                self.reaper.reaped(1);
+            match *kind {
+                SPAWNED => self.spawned(worker as u64, pid),
+                EXITED => self.exited(worker as u64, status),
+                _ => (),
             }
         }
         self.state.lock().is_gone = true;
     }
 
+    fn spawned(&self, worker: u64, pid: i64) {
+        if let Some(worker) = self.state.lock().workers.get_mut(&worker) {
+            worker.pid = Some(pid);
+        }
+    }
+
+    fn exited(&self, worker: u64, status: i64) {
+        let worker = self.state.lock().workers.remove(&worker);
+        if let Some(worker) = worker {
+            let exit = match status & 0x7f {
+                0 => Exit::Status(status >> 8 & 0xff),
+                signal => Exit::Signal(signal),
+            };
+            worker.exit.send_replace(Some(exit));
+            self.reaper.reaped(1);
+        }
+    }
+
     /// Tells that all workers ended with their parent.
     pub(crate) fn lose_all(&self, how: &str) {
-        let exits = std::mem::take(&mut self.state.lock().exits);
-        self.reaper.reaped(exits.len());
+        let workers = std::mem::take(&mut self.state.lock().workers);
+        self.reaper.reaped(workers.len());
         let how: Arc<str> = how.into();
-        for sender in exits.into_values() {
-            sender.send_replace(Some(Exit::Lost(how.clone())));
+        for worker in workers.into_values() {
+            worker.exit.send_replace(Some(Exit::Lost(how.clone())));
         }
     }
 }

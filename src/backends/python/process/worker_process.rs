@@ -91,6 +91,11 @@ impl Process {
         self.parent.children().kill(self.number);
     }
 
+    /// Is it stopped, as SIGSTOP does?
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.parent.children().is_stopped(self.number)
+    }
+
     /// Has it say on its stderr where it is, and end.
     pub(crate) fn abort(&self) {
         self.parent.children().abort(self.number);

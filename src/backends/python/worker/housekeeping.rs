@@ -1,15 +1,23 @@
-//! Housekeeping of a worker: sweeps shared memory that nobody uses, answers callers that have gone.
+//! Housekeeping of a worker: sweeps shared memory that nobody uses, answers callers that have gone,
+//! ends a worker that was stopped.
 
-use std::{cell::RefCell, rc::Weak, time::Duration};
+use std::{
+    cell::RefCell,
+    rc::Weak,
+    time::{Duration, Instant},
+};
 
 use super::{
     in_flight::{GroupEvents, InFlightGroup, deliver, failed},
-    link::{WorkerLink, WorkerState},
+    link::{Overrun, WorkerLink, WorkerState},
 };
 use crate::python::protocol::encode;
 use troupe_base::error::Error;
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Sweeps in a row that find a worker stopped before it is ended: as many seconds for whoever stopped
+/// it to let it go on. Counted, not timed: a server that was stopped with it counts none meanwhile.
+const MAX_STOPPED_LOOKS: u32 = 3;
 
 /// Has an idle worker free its shared memory, and unmap what we have freed.
 pub(crate) async fn sweep(link: Weak<RefCell<WorkerLink>>) {
@@ -35,7 +43,24 @@ impl WorkerLink {
                 connection.write(&self.frame);
             }
         }
+        self.end_stopped();
         self.answer_cancelled()
+    }
+
+    /// A worker that was stopped (SIGSTOP) would keep its requests for ever.
+    fn end_stopped(&mut self) {
+        let has_work = !self.in_flight.is_empty() || self.detached.requests().next().is_some();
+        let WorkerState::Up(connection) = &self.state else { return };
+        if !has_work || self.overrun.is_some() || !connection.process.is_stopped() {
+            self.stopped_looks = 0;
+            return;
+        }
+        self.stopped_looks += 1;
+        if MAX_STOPPED_LOOKS < self.stopped_looks {
+            let text = "it was stopped (SIGSTOP) and did not go on, so it was ended".to_owned();
+            self.overrun = Some(Overrun { text, since: Instant::now() });
+            connection.process.kill();
+        }
     }
 
     /// Whoever has gone is answered while the worker still runs: the answer may be all that keeps

@@ -80,6 +80,8 @@ pub(crate) struct WorkerLink {
     pub(crate) seen_begun: Option<(u64, Instant)>,
     /// It has given work back, and not answered since.
     pub(crate) is_behind: bool,
+    /// Looks in a row at which the worker had work and was stopped.
+    pub(crate) stopped_looks: u32,
     /// Why the worker is being ended.
     pub(crate) overrun: Option<Overrun>,
     /// The worker has answered something.

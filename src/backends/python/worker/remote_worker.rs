@@ -57,6 +57,7 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
         busy: None,
         seen_begun: None,
         is_behind: false,
+        stopped_looks: 0,
         overrun: None,
         is_proven: false,
         held: Vec::new(),
