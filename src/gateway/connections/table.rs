@@ -1,7 +1,8 @@
-//! The table of open connections: admits, marks as busy, closes those that are idle the longest.
+//! The table of open connections: admits, marks as busy, closes those that have not asked for anything
+//! and those that are idle the longest.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd},
     sync::{
         Arc, LazyLock,
@@ -26,6 +27,9 @@ use troupe_base::{
 const MIN_IDLE_TO_CLOSE: Duration = Duration::from_secs(10);
 /// Closed for a new connection when there is no room left.
 const MIN_IDLE_TO_REPLACE: Duration = Duration::from_secs(1);
+/// Closed before those if nothing was ever asked over it: its greeting has had its time, where others
+/// come faster.
+const MIN_UNASKED_TO_REPLACE: Duration = Duration::from_millis(100);
 /// Closed at a time when room runs out: this, or a quarter of all if that is less.
 const MAX_CLOSED_AT_ONCE: usize = 64;
 /// Between two looks for idle connections.
@@ -45,6 +49,8 @@ pub struct Connections {
 struct Table {
     /// By the cookie of the socket, which the kernel never gives twice.
     open: HashMap<u64, Arc<Connection>>,
+    /// Cookies by age, of all over which nothing was asked yet, and of some others.
+    unasked: VecDeque<u64>,
     reclaimed_at: Option<u64>,
     warned_at: Option<u64>,
     refused: u64,
@@ -56,9 +62,11 @@ struct Table {
 pub struct Connection {
     cookie: u64,
     descriptor: RawFd,
+    /// In milliseconds of `now_ms`, as are all times here.
+    admitted_at: u64,
     /// Requests being answered.
     busy: AtomicU32,
-    /// When the last of them ended, in milliseconds of `now_ms`.
+    /// When the last of them ended; until then, when it was admitted.
     used_at: AtomicU64,
     /// What its requests hold.
     account: Arc<Account>,
@@ -101,7 +109,9 @@ impl Connections {
             Verdict::Admit => (),
             Verdict::Reclaim => table.reclaim(now, MIN_IDLE_TO_CLOSE),
             Verdict::Refuse => {
-                table.reclaim(now, MIN_IDLE_TO_REPLACE);
+                if !table.close_unasked(now) {
+                    table.reclaim(now, MIN_IDLE_TO_REPLACE);
+                }
                 verdict = self.limits.verdict(table.open.len(), number);
             }
         }
@@ -112,12 +122,13 @@ impl Connections {
         let connection = Arc::new(Connection {
             cookie,
             descriptor,
+            admitted_at: now,
             busy: AtomicU32::new(0),
             used_at: AtomicU64::new(now),
             account: Account::new(&self.budget),
             unsent: Arc::default(),
         });
-        table.open.insert(cookie, connection.clone());
+        table.insert(connection.clone());
         Some(ConnectionGuard { connections: self.clone(), connection })
     }
 
@@ -138,6 +149,35 @@ impl Connections {
 }
 
 impl Table {
+    fn insert(&mut self, connection: Arc<Connection>) {
+        self.unasked.push_back(connection.cookie);
+        self.open.insert(connection.cookie, connection);
+        if 2 * self.open.len() + MAX_CLOSED_AT_ONCE < self.unasked.len() {
+            self.unasked.retain(|it| self.open.get(it).is_some_and(|it| it.is_unasked()));
+        }
+    }
+
+    /// Closes the oldest one over which nothing was asked yet, and forgets it: a flood of them, or of
+    /// half greetings, takes no place of those that are used. `false`: there is none that is old
+    /// enough.
+    fn close_unasked(&mut self, now: u64) -> bool {
+        while let Some(cookie) = self.unasked.front() {
+            let oldest = self.open.get(cookie).filter(|it| it.is_unasked());
+            if let Some(oldest) = oldest {
+                let age = now.saturating_sub(oldest.admitted_at);
+                if u128::from(age) < MIN_UNASKED_TO_REPLACE.as_millis() {
+                    return false;
+                }
+                oldest.close();
+                self.open.remove(cookie);
+                self.unasked.pop_front();
+                return true;
+            }
+            self.unasked.pop_front();
+        }
+        false
+    }
+
     /// Closes those that are idle the longest, for so long at least, and forgets them: who serves
     /// them finds them ended.
     fn reclaim(&mut self, now: u64, min_idle: Duration) {
@@ -203,6 +243,16 @@ impl Connection {
         Charge::open(&self.account)
     }
 
+    /// The bytes that its requests hold, if the server's memory is short.
+    pub(crate) fn held_of_short_memory(&self) -> Option<usize> {
+        self.account.budget().is_short().then(|| self.account.in_use())
+    }
+
+    /// Has nothing been asked over it yet?
+    fn is_unasked(&self) -> bool {
+        !self.is_busy() && self.used_at.load(Relaxed) == self.admitted_at
+    }
+
     /// For how long nothing of it is being answered; `None`: something is.
     fn idle_ms(&self, now: u64) -> Option<u64> {
         (!self.is_busy()).then(|| now.saturating_sub(self.used_at.load(Relaxed)))
@@ -237,7 +287,8 @@ impl Drop for ConnectionGuard {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.used_at.store(now_ms(), Relaxed);
+        // It differs from when it was admitted, also within a millisecond.
+        self.0.used_at.store(now_ms().max(self.0.admitted_at + 1), Relaxed);
         self.0.busy.fetch_sub(1, Relaxed);
     }
 }
