@@ -7,7 +7,7 @@ use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use troupe_base::{
-    budget::{Charge, Kind},
+    budget::{Charge, Kind, Reason},
     error::Error,
 };
 
@@ -84,7 +84,7 @@ fn read_all(mut from: impl Read, limit: usize, charge: &Charge) -> Result<Bytes,
         let mut part = from.by_ref().take(most as u64);
         let more = part.read_to_end(&mut inflated).map_err(InflateError::Invalid)?;
         if limit < inflated.len() {
-            charge.count_refused_size();
+            charge.count_refusal(Reason::Size);
             return Err(InflateError::TooLarge(inflated.len()));
         }
         if more == 0 {

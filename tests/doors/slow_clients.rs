@@ -154,6 +154,42 @@ fn a_body_that_came_fast_at_first_may_not_drip_later() {
     server.is_well();
 }
 
+/// Sends this over a new connection, and drips what may be missing until the connection ends.
+fn hold(address: SocketAddr, part: &[u8]) -> thread::JoinHandle<()> {
+    let mut stream = connect(address);
+    stream.write_all(part).unwrap();
+    thread::spawn(move || {
+        while stream.write_all(&[7; 200]).is_ok() {
+            thread::park_timeout(Duration::from_millis(100));
+        }
+    })
+}
+
+#[test]
+fn clients_that_hold_the_memory_and_drip_make_room_for_others() {
+    const MIB: usize = 1 << 20;
+    let server = serve(&["--max-inflight-bytes=67108864", "--stalled-connection-secs=3"]);
+    let unfinished = inference(4 * MIB);
+    let part = &unfinished[..unfinished.len() - MIB];
+    let holders: Vec<_> = (0..12).map(|_| hold(server.http.0, part)).collect();
+    let large = inference(15 * MIB);
+    // It is refused once its head has come, or not at all.
+    let is_refused = || {
+        let (mut stream, mut status) = (connect(server.http.0), [0; 12]);
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        stream.write_all(&large[..1000]).unwrap();
+        stream.read_exact(&mut status).is_ok() && &status == b"HTTP/1.1 503"
+    };
+    until("the memory to be held", is_refused);
+    until("room for a large request", || !is_refused());
+    ask(&connect(server.http.0), &large);
+    let ended = || holders.iter().filter(|it| it.is_finished()).count();
+    until("one to have been ended", || ended() != 0);
+    assert_ne!(ended(), holders.len(), "no more than are in the way");
+    drop(server);
+    holders.into_iter().for_each(|it| it.join().unwrap());
+}
+
 #[test]
 fn an_answer_that_is_read_drop_by_drop_is_given_up() {
     let server = serve(&[IMPATIENT]);

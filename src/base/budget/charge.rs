@@ -89,11 +89,16 @@ impl Charge {
         self.0.as_deref().map_or(Ok(()), |it| it.account.check(Asked::Answer))
     }
 
-    /// The request is refused because it is larger than any may be.
-    pub fn count_refused_size(&self) {
+    /// The request is refused for this.
+    pub fn count_refusal(&self, reason: Reason) {
         if let Some(charged) = &self.0 {
-            charged.account.budget().count_refusal(Reason::Size);
+            charged.account.budget().count_refusal(reason);
         }
+    }
+
+    /// Is the server's memory short, as `ByteBudget::is_short` says?
+    pub fn is_memory_short(&self) -> bool {
+        self.0.as_deref().is_some_and(|it| it.account.budget().is_short())
     }
 
     /// Nothing yet: bytes that are to come, as `Hold::grow` counts them.

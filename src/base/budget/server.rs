@@ -162,6 +162,12 @@ impl ByteBudget {
         self.cap < self.in_use()
     }
 
+    /// Do requests hold more than half of what they may? From then on clients that are slow make
+    /// room for others.
+    pub fn is_short(&self) -> bool {
+        !self.has_room(admitted(self.cap) / 2)
+    }
+
     /// Would there be room for so many bytes of requests, if what is kept for reuse gave way?
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let held = self.in_use().saturating_sub(self.in_use_by(Kind::Segments));

@@ -98,9 +98,9 @@ impl HttpConnection {
         HttpConnection {
             open: Some(open),
             home,
+            writing: WriteWatch::new(connection.clone(), stalled),
             served: ServedConnection { connection, requests: Rc::default() },
             framing: RequestFraming::default(),
-            writing: WriteWatch::new(stalled),
             stalled,
             looks: Looks::default(),
             is_idle: false,

@@ -4,31 +4,69 @@ use std::{
     future::Future,
     io,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::{pace::is_slow, transport::Transport};
+use super::table::Connection;
+use crate::{
+    pace::{is_slow, is_slow_for, look_pause},
+    transport::Transport,
+};
 
 /// Whether what is to be written is taken.
 pub(crate) struct WriteWatch {
+    connection: Arc<Connection>,
     limit: Duration,
     /// Since a write had to wait.
     blocked: Option<Blocked>,
+    /// Of writes that waited since the last look.
+    waited: Waited,
 }
 
+/// A write that waits for the client.
 struct Blocked {
-    until: Pin<Box<Sleep>>,
-    /// What the client had not taken when this time began.
+    look: Pin<Box<Sleep>>,
+    /// Since it waits, or was found fast enough.
+    all: UnsentSince,
+    /// Since the last look.
+    part: UnsentSince,
+}
+
+/// What the client had not taken at a time.
+#[derive(Clone, Copy)]
+struct UnsentSince {
+    at: Instant,
     unsent: usize,
+}
+
+/// How long writes waited, and what the client took meanwhile.
+#[derive(Default)]
+struct Waited {
+    time: Duration,
+    taken: usize,
+}
+
+impl UnsentSince {
+    fn until(self, now: UnsentSince) -> Waited {
+        Waited { time: now.at - self.at, taken: self.unsent.saturating_sub(now.unsent) }
+    }
+}
+
+impl Waited {
+    fn add(&mut self, more: Waited) {
+        self.time += more.time;
+        self.taken += more.taken;
+    }
 }
 
 impl WriteWatch {
     /// `limit`: how long a client may take too little; zero: for ever.
-    pub(crate) fn new(limit: Duration) -> WriteWatch {
-        WriteWatch { limit, blocked: None }
+    pub(crate) fn new(connection: Arc<Connection>, limit: Duration) -> WriteWatch {
+        WriteWatch { connection, limit, blocked: None, waited: Waited::default() }
     }
 
     /// Does a write wait for the client?
@@ -44,22 +82,36 @@ impl WriteWatch {
         written: Poll<io::Result<T>>,
         transport: &Transport,
     ) -> Poll<io::Result<T>> {
+        let now = || UnsentSince { at: Instant::now(), unsent: transport.unsent().unwrap_or(0) };
         if written.is_ready() || self.limit.is_zero() {
-            self.blocked = None;
+            if let Some(blocked) = self.blocked.take() {
+                self.waited.add(blocked.part.until(now()));
+            }
             return written;
         }
-        let limit = self.limit;
-        let unsent = || transport.unsent().unwrap_or(0);
-        let blocked = self
-            .blocked
-            .get_or_insert_with(|| Blocked { until: Box::pin(sleep(limit)), unsent: unsent() });
-        while blocked.until.as_mut().poll(context).is_ready() {
-            let now = unsent();
-            if is_slow(blocked.unsent.saturating_sub(now), limit) {
-                return Poll::Ready(Err(timed_out("the client takes too little of an answer")));
+        let WriteWatch { connection, limit, blocked, waited } = self;
+        let pause = look_pause(*limit);
+        let blocked = blocked.get_or_insert_with(|| {
+            let (now, left) = (now(), pause.saturating_sub(waited.time));
+            Blocked { look: Box::pin(sleep(left)), all: now, part: now }
+        });
+        while blocked.look.as_mut().poll(context).is_ready() {
+            let now = now();
+            waited.add(std::mem::replace(&mut blocked.part, now).until(now));
+            let Waited { time, taken } = std::mem::take(waited);
+            if connection.held_of_short_memory().is_some_and(|held| is_slow_for(held, taken, time))
+            {
+                let text = "the client takes too little of an answer while memory is short";
+                return Poll::Ready(Err(timed_out(text)));
             }
-            blocked.unsent = now;
-            blocked.until.as_mut().reset(Instant::now() + limit);
+            let all = blocked.all.until(now);
+            if *limit <= all.time {
+                if is_slow(all.taken, all.time) {
+                    return Poll::Ready(Err(timed_out("the client takes too little of an answer")));
+                }
+                blocked.all = now;
+            }
+            blocked.look.as_mut().reset(now.at + pause);
         }
         Poll::Pending
     }
@@ -78,8 +130,36 @@ mod tests {
     };
 
     use super::*;
+    use crate::connections::{ConnectionLimits, Connections};
+    use troupe_base::budget::{ByteBudget, Kind};
 
     const LIMIT: Duration = Duration::from_secs(30);
+    const MIB: usize = 1 << 20;
+
+    /// A client that reads so much at a time, twenty times within `pause`: is it waited for?
+    async fn is_waited_for(budget: &Arc<ByteBudget>, at_a_time: usize, pause: Duration) -> bool {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let limits = ConnectionLimits::of_process(None);
+        let guard = Connections::new(limits, budget).admit(&ours).unwrap();
+        let charge = guard.connection().charge().unwrap();
+        charge.add_beyond(Kind::Responses, 30 * MIB);
+        let mut transport = Transport::from(ours);
+        let mut watch = WriteWatch::new(guard.connection().clone(), LIMIT);
+        let reading = async {
+            let mut place = vec![0; at_a_time];
+            for _ in 0..20 {
+                tokio::time::sleep(pause).await;
+                theirs.read_exact(&mut place).await.unwrap();
+            }
+        };
+        tokio::select! {
+            error = write(&mut transport, &mut watch) => {
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                false
+            }
+            () = reading => true,
+        }
+    }
 
     /// Writes until the other side has to read, and then as long as it may.
     async fn write(transport: &mut Transport, watch: &mut WriteWatch) -> io::Error {
@@ -98,25 +178,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_reads_some_is_waited_for_and_who_reads_drops_is_not() {
-        for (at_a_time, is_patient) in [(0, false), (100, false), (64 << 10, true)] {
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let mut transport = Transport::from(ours);
-            let mut watch = WriteWatch::new(LIMIT);
-            let reading = async {
-                let mut place = vec![0; at_a_time];
-                for _ in 0..20 {
-                    tokio::time::sleep(LIMIT / 2).await;
-                    theirs.read_exact(&mut place).await.unwrap();
-                }
-            };
-            let was_patient = tokio::select! {
-                error = write(&mut transport, &mut watch) => {
-                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-                    false
-                }
-                () = reading => true,
-            };
-            assert_eq!(was_patient, is_patient, "{at_a_time}");
+        let budget = ByteBudget::new(160 * MIB);
+        for (at_a_time, expected) in [(0, false), (100, false), (64 << 10, true)] {
+            let is_patient = is_waited_for(&budget, at_a_time, LIMIT / 2).await;
+            assert_eq!(is_patient, expected, "{at_a_time}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_much_of_short_memory_has_to_read_faster() {
+        let budget = ByteBudget::new(160 * MIB);
+        let _others = budget.keep(Kind::Tensors, 61 * MIB);
+        let second = Duration::from_secs(1);
+        for (at_a_time, expected) in [(700, false), (64 << 10, false), (1 << 20, true)] {
+            let is_patient = is_waited_for(&budget, at_a_time, second).await;
+            assert_eq!(is_patient, expected, "{at_a_time}");
         }
     }
 }

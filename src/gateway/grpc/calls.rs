@@ -93,11 +93,12 @@ impl InferCalls {
         let (head, body) = call.into_parts();
         let coding = coding_of(&head.headers)?;
         let connection = head.extensions.get().cloned();
+        let charge = open_charge(connection.as_ref()).map_err(refuse)?;
         let messages = InferMessages {
             place: self.inference.state.clone(),
-            charge: open_charge(connection.as_ref()).map_err(refuse)?,
+            arriving: Arriving::new(body, pauses, &charge),
+            charge,
             connection,
-            arriving: Arriving::new(body, pauses),
             coding,
             limit: self.limit,
         };

@@ -12,12 +12,13 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
 use tonic::transport::server::Connected;
 
 use crate::{
     connections::{Connection, ConnectionGuard, WriteWatch, timed_out},
+    pace::look_pause,
     transport::Transport,
 };
 use troupe_base::budget::Reserved;
@@ -40,6 +41,8 @@ pub(super) struct GrpcConnection {
     stalled: Duration,
     /// While there may be answers: when it is looked whether they leave.
     look: Option<Pin<Box<Sleep>>>,
+    /// When it was looked whether they had left.
+    looked_at: Instant,
     /// When it is closed, whatever goes on over it.
     end: Option<Pin<Box<Sleep>>>,
     /// What is counted as long as the connection is open: one of its thread's, and its window.
@@ -63,12 +66,13 @@ impl GrpcConnection {
         times: ConnectionTimes,
     ) -> GrpcConnection {
         GrpcConnection {
-            guard,
             stream,
             preface: Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT)))),
-            writing: WriteWatch::new(times.stalled),
+            writing: WriteWatch::new(guard.connection().clone(), times.stalled),
+            guard,
             stalled: times.stalled,
             look: None,
+            looked_at: Instant::now(),
             end: times.end.map(|end| Box::pin(sleep(end))),
             _counted: counted,
         }
@@ -79,14 +83,19 @@ impl GrpcConnection {
         let connection = self.guard.connection();
         let may_wait = || connection.is_busy() || !connection.unsent().is_empty();
         if self.look.as_ref().is_some_and(|it| it.is_elapsed()) {
+            let is_due = self.stalled <= self.looked_at.elapsed()
+                || connection.held_of_short_memory().is_some();
             // A client that takes too little from the socket is for another watch.
-            if !self.writing.is_blocked() && !connection.unsent().turn() {
-                return Err(timed_out("the client opens no window for an answer"));
+            if is_due && !self.writing.is_blocked() {
+                self.looked_at = Instant::now();
+                if !connection.unsent().turn() {
+                    return Err(timed_out("the client opens no window for an answer"));
+                }
             }
             self.look = None;
         }
         if self.look.is_none() && !self.stalled.is_zero() && may_wait() {
-            let mut look = Box::pin(sleep(self.stalled));
+            let mut look = Box::pin(sleep(look_pause(self.stalled)));
             if look.as_mut().poll(context).is_pending() {
                 self.look = Some(look);
             }

@@ -14,7 +14,7 @@ use super::{
     coding::{self, Coding},
     draining::Undrained,
     limits::SizeLimit,
-    pace::Pace,
+    pace::BodyPace,
     refusal::Refusal,
     server_state::charge,
 };
@@ -121,8 +121,8 @@ pub(super) async fn receive(
     let mut hold = plan.charge.hold(Kind::Received);
     let mut buffer = BodyBuffer::First;
     let (mut chunks, mut places) = (0, is_chunked.then(|| plan.charge.hold(Kind::Received)));
-    let mut pace = Pace::of(http);
-    while let Some(chunk) = pace.next(payload).await? {
+    let mut pace = BodyPace::of(http);
+    while let Some(chunk) = pace.next(payload, &plan.charge).await? {
         let chunk = chunk.map_err(|error| truncated(&error, length, hold.bytes()))?;
         hold.grow(chunk.len())?;
         if let Some(places) = &mut places {
@@ -226,7 +226,7 @@ impl BodyBuffer {
 
 /// The refusal of a request, which reads the rest of its body.
 pub(super) fn refuse(payload: Payload, refusal: Refusal) -> Refusal {
-    if matches!(refusal, Refusal::Chunks | Refusal::Slow) {
+    if matches!(refusal, Refusal::Chunks | Refusal::Slow(_)) {
         return refusal;
     }
     match Undrained::of(payload) {

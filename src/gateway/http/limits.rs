@@ -5,7 +5,7 @@ use actix_web::web;
 
 use crate::inference::MAX_BYTES_ON_THREAD;
 use troupe_base::{
-    budget::Charge,
+    budget::{Charge, Reason},
     error::{Error, Result},
 };
 
@@ -50,7 +50,7 @@ impl SizeLimit {
         if size <= self.bytes {
             return Ok(());
         }
-        charge.count_refused_size();
+        charge.count_refusal(Reason::Size);
         Err(self.too_large(size))
     }
 

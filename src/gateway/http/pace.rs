@@ -11,29 +11,32 @@ use super::{
     refusal::Refusal,
     server_state::state,
 };
-use crate::pace::ArrivalPace;
+use crate::pace::{ArrivalPace, Slow, look_pause};
+use troupe_base::budget::Charge;
 
 /// How a body has come so far.
-pub(super) struct Pace {
+pub(super) struct BodyPace {
     /// How long it may stand still, or be slow; zero: for ever.
     stalled: Duration,
-    /// The second in which it was first waited for, and how it came since.
-    waited: Option<(u64, ArrivalPace)>,
+    /// The second in which it was first waited for.
+    waited_since: Option<u64>,
+    arrival: ArrivalPace,
 }
 
-impl Pace {
+impl BodyPace {
     /// Of a body of which nothing came yet.
-    pub(super) fn of(http: &HttpRequest) -> Pace {
+    pub(super) fn of(http: &HttpRequest) -> BodyPace {
         let stalled = state(http).map_or(Duration::ZERO, |it| it.settings.stalled);
-        Pace { stalled, waited: None }
+        BodyPace { stalled, waited_since: None, arrival: ArrivalPace::default() }
     }
 
-    /// The next bytes; `None` at the end.
+    /// The next bytes, which `charge` counts; `None` at the end.
     pub(super) async fn next(
         &mut self,
         payload: &mut Payload,
+        charge: &Charge,
     ) -> Result<Option<Result<Bytes, PayloadError>>, Refusal> {
-        let mut timeout = None;
+        let mut wait = None;
         let chunk = poll_fn(|context| {
             if let Poll::Ready(chunk) = Pin::new(&mut *payload).poll_next(context) {
                 return Poll::Ready(Ok(chunk));
@@ -41,19 +44,50 @@ impl Pace {
             if self.stalled.is_zero() {
                 return Poll::Pending;
             }
-            let timeout = timeout.get_or_insert_with(|| CoarseTimeout::new(self.stalled));
-            timeout.poll(context).map(|()| Err(Refusal::Slow))
+            let wait = wait.get_or_insert_with(|| Wait::new(self.stalled));
+            self.waited_since.get_or_insert(wait.since);
+            while wait.look.poll(context).is_ready() {
+                let checked = wait.go_on(self.stalled).and_then(|()| self.check(0, charge));
+                if let Err(slow) = checked {
+                    return Poll::Ready(Err(Refusal::Slow(slow)));
+                }
+            }
+            Poll::Pending
         });
         let chunk = chunk.await?;
-        if timeout.is_some() {
-            self.waited.get_or_insert_with(|| (coarse_time::seconds(), ArrivalPace::default()));
-        }
-        if let (Some((since, arrival)), Some(Ok(chunk))) = (&mut self.waited, &chunk) {
-            let now = Duration::from_secs(coarse_time::seconds() - *since);
-            if arrival.is_slow_after(chunk.len(), now, self.stalled) {
-                return Err(Refusal::Slow);
-            }
+        if let Some(Ok(chunk)) = &chunk {
+            self.check(chunk.len(), charge).map_err(Refusal::Slow)?;
         }
         Ok(chunk)
+    }
+
+    /// More has come.
+    fn check(&mut self, bytes: usize, charge: &Charge) -> Result<(), Slow> {
+        let Some(since) = self.waited_since else {
+            self.arrival.came_at_once(bytes);
+            return Ok(());
+        };
+        let now = Duration::from_secs(coarse_time::seconds() - since);
+        self.arrival.check(bytes, now, self.stalled, charge)
+    }
+}
+
+/// A wait for bytes.
+struct Wait {
+    since: u64,
+    look: CoarseTimeout,
+}
+
+impl Wait {
+    fn new(stalled: Duration) -> Wait {
+        Wait { since: coarse_time::seconds(), look: CoarseTimeout::new(look_pause(stalled)) }
+    }
+
+    /// Waits until the next look, unless it has waited for longer than `stalled`.
+    fn go_on(&mut self, stalled: Duration) -> Result<(), Slow> {
+        let waited = Duration::from_secs(coarse_time::seconds() - self.since);
+        let left = stalled.checked_sub(waited).ok_or(Slow::Drips)?;
+        self.look = CoarseTimeout::new(look_pause(left));
+        Ok(())
     }
 }

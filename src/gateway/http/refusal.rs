@@ -9,7 +9,7 @@ use actix_web::{
 };
 
 use super::draining::Undrained;
-use crate::{error_details, status::status};
+use crate::{error_details, pace::Slow, status::status};
 use troupe_base::error::{Error, ErrorKind};
 
 /// When a client may try again that was refused for want of memory.
@@ -27,7 +27,7 @@ pub(super) enum Refusal {
     /// The process is about to end.
     Exiting,
     /// The body does not go on, or too slowly.
-    Slow,
+    Slow(Slow),
     /// One of the others, of a request whose body has not come to its end.
     Undrained(Box<Refusal>, Undrained),
 }
@@ -47,7 +47,9 @@ impl Refusal {
                                 Send fewer or larger HTTP chunks."
                 .to_owned(),
             Refusal::Exiting => "Server exiting".to_owned(),
-            Refusal::Slow => "the request's body came too slowly".to_owned(),
+            Refusal::Slow(slow) => {
+                format!("the request's body came too slowly{}", slow.reason())
+            }
             Refusal::Undrained(refusal, _) => refusal.text(),
         }
     }
@@ -66,7 +68,7 @@ impl ResponseError for Refusal {
             Refusal::Coding => 501,
             Refusal::Chunks => 400,
             Refusal::Exiting => 503,
-            Refusal::Slow => 408,
+            Refusal::Slow(_) => 408,
             Refusal::Undrained(refusal, _) => return refusal.status_code(),
         };
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -83,7 +85,7 @@ impl ResponseError for Refusal {
         if matches!(self, Refusal::Error(error) if error.kind() == ErrorKind::ResourceExhausted) {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECS));
         }
-        if matches!(self, Refusal::Chunks | Refusal::Slow) {
+        if matches!(self, Refusal::Chunks | Refusal::Slow(_)) {
             response.force_close();
         }
         response.content_type("application/json").body(match self {

@@ -4,6 +4,7 @@
 use std::{
     future::{Future, poll_fn},
     pin::Pin,
+    task::Poll,
     time::Duration,
 };
 
@@ -18,10 +19,10 @@ use super::{
 };
 use crate::{
     grpc::refusal::refuse,
-    pace::ArrivalPace,
+    pace::{ArrivalPace, Slow, look_pause},
     request_limits::{MIN_EARLY_BYTES, is_early_enough},
 };
-use troupe_base::budget::{Charge, Hold};
+use troupe_base::budget::{Charge, Hold, Reason};
 
 /// How long a client may send nothing although it has not come to its end; zero: for ever.
 #[derive(Clone, Copy, Debug)]
@@ -54,34 +55,40 @@ pub(crate) struct Arriving {
     taken: usize,
 }
 
-/// How a message comes since it had to be waited for.
+/// How a message comes.
 #[derive(Default)]
 struct MessagePace {
+    /// When it had to be waited for first.
     waited_since: Option<Instant>,
     arrival: ArrivalPace,
+    /// Counts what the call holds.
+    charge: Charge,
 }
 
 impl MessagePace {
+    /// Nothing of it came yet.
+    fn new(charge: Charge) -> MessagePace {
+        MessagePace { charge, ..MessagePace::default() }
+    }
+
     /// More has come. ABORTED: too slowly, for longer than `limit`.
-    fn check(&mut self, chunk: &Bytes, limit: Duration) -> Result<(), Status> {
-        let Some(since) = self.waited_since else { return Ok(()) };
-        if self.arrival.is_slow_after(chunk.len(), since.elapsed(), limit) {
-            return Err(Status::aborted("the request came too slowly"));
-        }
-        Ok(())
+    fn check(&mut self, bytes: usize, limit: Duration) -> Result<(), Status> {
+        let Some(since) = self.waited_since else {
+            self.arrival.came_at_once(bytes);
+            return Ok(());
+        };
+        let checked = self.arrival.check(bytes, since.elapsed(), limit, &self.charge);
+        checked.map_err(|slow: Slow| {
+            Status::aborted(format!("the request came too slowly{}", slow.reason()))
+        })
     }
 }
 
 impl Arriving {
-    /// All of a call's messages.
-    pub(crate) fn new(body: Body, pauses: Pauses) -> Arriving {
-        Arriving {
-            body: Some(body),
-            pauses,
-            pace: MessagePace::default(),
-            chunk: Bytes::new(),
-            taken: 0,
-        }
+    /// All of a call's messages; `charge` counts what the call holds.
+    pub(crate) fn new(body: Body, pauses: Pauses, charge: &Charge) -> Arriving {
+        let (body, pace) = (Some(body), MessagePace::new(charge.clone()));
+        Arriving { body, pauses, pace, chunk: Bytes::new(), taken: 0 }
     }
 
     /// Bytes that are there.
@@ -111,7 +118,7 @@ impl Arriving {
             match next_frame(body, limit, &mut self.pace).await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(chunk) => {
-                        self.pace.check(&chunk, limit)?;
+                        self.pace.check(chunk.len(), limit)?;
                         self.chunk = chunk;
                     }
                     // Trailers: nothing of a request is in them.
@@ -139,7 +146,7 @@ impl Arriving {
         if !self.wait(self.pauses.between_messages).await? {
             return Ok(None);
         }
-        self.pace = MessagePace::default();
+        self.pace = MessagePace::new(std::mem::take(&mut self.pace.charge));
         let mut bytes = [0; PREFIX_BYTES];
         for byte in &mut bytes {
             *byte = self.byte().await?;
@@ -147,7 +154,7 @@ impl Arriving {
         let prefix = Prefix::read(bytes)?;
         let length = prefix.length;
         if limit < length {
-            charge.count_refused_size();
+            charge.count_refusal(Reason::Size);
             return Err(Status::resource_exhausted(format!(
                 "SERVER: Received message larger than max ({length} vs. {limit})"
             )));
@@ -229,18 +236,29 @@ async fn next_frame(
     limit: Duration,
     pace: &mut MessagePace,
 ) -> Option<Result<Frame<Bytes>, Status>> {
-    let mut timer = None;
+    let mut wait = None;
     poll_fn(|cx| {
         let frame = Pin::new(&mut *body).poll_frame(cx);
         if frame.is_ready() || limit.is_zero() {
             return frame;
         }
-        pace.waited_since.get_or_insert_with(Instant::now);
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep(limit)));
-        timer.as_mut().poll(cx).map(|()| {
-            let text = format!("no more of the request came for {} s", limit.as_secs_f32());
-            Some(Err(Status::aborted(text)))
-        })
+        let (since, look) = wait.get_or_insert_with(|| {
+            let pause = look_pause(limit);
+            (Instant::now(), Box::pin(sleep(pause)))
+        });
+        pace.waited_since.get_or_insert(*since);
+        while look.as_mut().poll(cx).is_ready() {
+            let left = limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                let text = format!("no more of the request came for {} s", limit.as_secs_f32());
+                return Poll::Ready(Some(Err(Status::aborted(text))));
+            }
+            if let Err(status) = pace.check(0, limit) {
+                return Poll::Ready(Some(Err(status)));
+            }
+            look.as_mut().reset(Instant::now() + look_pause(left));
+        }
+        Poll::Pending
     })
     .await
 }

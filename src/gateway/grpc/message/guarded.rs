@@ -46,7 +46,7 @@ pub(crate) fn guarded(
     let coding = coding_of(&mut head.headers)?;
     let charge = open_charge(head.extensions.get()).map_err(refuse)?;
     let hold = charge.hold(Kind::Received);
-    let arriving = Arriving::new(body, pauses);
+    let arriving = Arriving::new(body, pauses, &charge);
     let source = GuardedMessages { arriving, coding, limit, schema, charge, hold };
     let messages = stream::unfold(source, |mut source| async move {
         let message = source.next().await.transpose()?;

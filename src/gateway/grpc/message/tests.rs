@@ -77,6 +77,7 @@ fn of_chunks(chunks: VecDeque<Bytes>) -> InferMessages<Place> {
         arriving: Arriving::new(
             Body::new(Chunks { chunks, ends: true }),
             Pauses::of_one(Duration::ZERO),
+            &Charge::default(),
         ),
         coding: Coding::Gzip,
         limit: LIMIT,
@@ -337,7 +338,7 @@ const STALLED: Duration = Duration::from_secs(30);
 /// Reads messages until nothing more comes.
 async fn read_all(sent: &[u8], pauses: Pauses) -> Result<(), Status> {
     let sent = Chunks { chunks: [Bytes::copy_from_slice(sent)].into(), ends: false };
-    let mut arriving = Arriving::new(Body::new(sent), pauses);
+    let mut arriving = Arriving::new(Body::new(sent), pauses, &Charge::default());
     while let Some(prefix) = arriving.prefix(100, &Charge::default()).await? {
         arriving.skip(prefix.length).await?;
     }
@@ -386,7 +387,7 @@ async fn drips_are_given_up_and_slow_links_are_not() {
         let prefix = [&[0][..], &(length as u32).to_be_bytes()].concat();
         let sent = stream::iter([Ok(Frame::data(Bytes::from(prefix)))]).chain(drops);
         let body = Body::new(Frames(sent.boxed()));
-        let mut arriving = Arriving::new(body, Pauses::of_stream(STALLED));
+        let mut arriving = Arriving::new(body, Pauses::of_stream(STALLED), &Charge::default());
         let prefix = arriving.prefix(length, &Charge::default()).await.unwrap().unwrap();
         let refused = arriving.skip(prefix.length).await.err();
         assert_eq!(refused.is_some_and(|it| it.code() == Code::Aborted), expected, "{at_a_time}");
