@@ -1,6 +1,7 @@
 //! The command line: serves until a signal, or runs a subcommand; owns exit codes and the log.
 
 mod descriptors;
+mod run_once;
 mod signals;
 
 use std::{
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Replay(asked)) => replay(&asked),
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
+        Some(Command::RunOnce(asked)) => ended(run_once::run_once(asked).and_then(|it| print(&it))),
         Some(Command::Bench(asked)) => ended(client::bench(&asked).and_then(|it| {
             print(&it.text)?;
             it.problem.map_or(Ok(()), Err)

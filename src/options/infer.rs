@@ -1,16 +1,49 @@
-//! The command line of `troupe infer`.
+//! The command lines of `troupe infer` and `troupe run-once`.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::connection::ConnectionArguments;
+use super::{connection::ConnectionArguments, provision};
 
 /// One request to a running server.
 #[derive(Clone, Debug, Args)]
 pub struct InferArguments {
     /// The model's name
     pub model: String,
+    /// What to ask, and how to print the answer.
+    #[command(flatten)]
+    pub request: RequestArguments,
+    /// A version of the model [default: the latest]
+    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
+    pub model_version: String,
+    /// How the server is reached.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
+}
+
+/// One request to a model that is loaded for it.
+#[derive(Clone, Debug, Args)]
+pub struct RunOnceArguments {
+    /// The model's folder; the other models of an ensemble lie beside it
+    pub folder: PathBuf,
+    /// What to ask, and how to print the answer.
+    #[command(flatten)]
+    pub request: RequestArguments,
+    /// Show the whole log, not only its warnings, its errors and what models print
+    #[arg(long)]
+    pub log: bool,
+    /// A setting of a backend, as of the server
+    #[arg(long, value_parser = super::backend_setting)]
+    pub backend_config: Vec<((String, String), String)>,
+    /// Make missing Python environments and fetch a missing ONNX Runtime: `auto` or `never`
+    #[arg(long, default_value = "auto", value_parser = provision, action = clap::ArgAction::Set)]
+    pub provision: bool,
+}
+
+/// What to ask a model, and how to print its answer.
+#[derive(Clone, Debug, Args)]
+pub struct RequestArguments {
     /// JSON, plain text, or the contents of a file behind `@`, of which an array if it ends in
     /// `.npy`; may be given more than once, and without `NAME=` if the model has one input. A
     /// missing batch dimension is added
@@ -25,12 +58,6 @@ pub struct InferArguments {
     /// Print the K largest elements of each output with their labels, instead of the output
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub classes: Option<u32>,
-    /// A version of the model [default: the latest]
-    #[arg(long, value_name = "VERSION", default_value = "", hide_default_value = true)]
-    pub model_version: String,
-    /// How the server is reached.
-    #[command(flatten)]
-    pub connection: ConnectionArguments,
     /// How long to wait for the answer
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,

@@ -33,7 +33,7 @@ pub use self::{
     dashboard::Dashboard,
     forwarding::{Forwarding, HeaderPattern},
     grpc::{GrpcArguments, GrpcCompression},
-    infer::InferArguments,
+    infer::{InferArguments, RequestArguments, RunOnceArguments},
     listeners::{ListenerArguments, UNIX_SOCKET},
     log::{LogArguments, LogFormat},
     memory::MemoryArguments,
@@ -91,6 +91,8 @@ pub enum Command {
     },
     /// Send one request to a running server and print the outputs
     Infer(InferArguments),
+    /// Load a model or an ensemble, send it one request, print the outputs, and leave; no ports
+    RunOnce(RunOnceArguments),
     /// Run an ensemble's steps again on captured tensors and compare their outputs
     ///
     /// The exit code is 0 if all outputs are equal to the captured ones byte by byte, 1 if one of

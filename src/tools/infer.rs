@@ -23,7 +23,7 @@ pub fn infer(arguments: &InferArguments) -> Result<String, String> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     runtime.block_on(async {
-        let Some(limit) = arguments.timeout else { return ask(arguments).await };
+        let Some(limit) = arguments.request.timeout else { return ask(arguments).await };
         let late = |_| format!("no answer from {} within {limit:?}", arguments.connection.url);
         timeout(limit, ask(arguments)).await.map_err(late)?
     })
@@ -40,12 +40,12 @@ async fn ask(arguments: &InferArguments) -> Result<String, String> {
     let config = client.model_config(with(question, &headers)).await.map_err(failed)?;
     let config = config.into_inner().config.unwrap_or_default();
     let mut request = with(request(arguments, &config)?, &headers);
-    if let Some(limit) = arguments.timeout {
+    if let Some(limit) = arguments.request.timeout {
         // So that the server stops too; a second more, so that this end reports the timeout.
         request.set_timeout(limit + Duration::from_secs(1));
     }
     let answer = client.model_infer(request).await.map_err(failed)?.into_inner();
-    match (arguments.json, arguments.full) {
+    match (arguments.request.json, arguments.request.full) {
         (true, _) => print::json(&answer),
         (false, true) => print::tables(&answer, PrintLimits::NONE),
         (false, false) => print::tables(&answer, PrintLimits::SHORT),
@@ -58,7 +58,7 @@ fn request(arguments: &InferArguments, config: &ModelConfig) -> Result<ModelInfe
         model_version: arguments.model_version.clone(),
         ..ModelInferRequest::default()
     };
-    for (name, tensor) in input::inputs(arguments, config)? {
+    for (name, tensor) in input::inputs(&arguments.request, config)? {
         request.inputs.push(InferInputTensor {
             name,
             datatype: tensor.dtype().as_str().to_owned(),
@@ -67,12 +67,12 @@ fn request(arguments: &InferArguments, config: &ModelConfig) -> Result<ModelInfe
         });
         request.raw_input_contents.push(tensor.data().clone());
     }
-    let classes = arguments.classes.map(|count| {
+    let classes = arguments.request.classes.map(|count| {
         let count = Some(ParameterChoice::Int64Param(count.into()));
         ("classification".to_owned(), InferParameter { parameter_choice: count })
     });
     let parameters: HashMap<_, _> = classes.into_iter().collect();
-    let names = match (&arguments.output[..], arguments.classes) {
+    let names = match (&arguments.request.output[..], arguments.request.classes) {
         ([], Some(_)) => config.output.iter().map(|it| it.name.clone()).collect(),
         (some, _) => some.to_vec(),
     };

@@ -12,12 +12,12 @@ use troupe_base::{
     numpy::npy,
     tensor::{DataType, Shape, Tensor},
 };
-use troupe_options::InferArguments;
+use troupe_options::RequestArguments;
 use troupe_proto::inference::{ModelConfig, ModelInput};
 
 /// Every `--input`, by name, in the order of the command line.
 pub(super) fn inputs(
-    arguments: &InferArguments,
+    arguments: &RequestArguments,
     config: &ModelConfig,
 ) -> Result<Vec<(String, Tensor)>, String> {
     let mut shapes = Vec::new();

@@ -9,6 +9,7 @@ use std::{
 use crate::{
     api::generate::{PARROT, PROMPT},
     decoupled::models::{ENDS_WITH_LAST, FLOATS, REPEATS, STUMBLES, decoupled},
+    python::plain::plain_models,
     support::{
         Model, Repository, Server, ensemble,
         models::{delay, execute},
@@ -69,6 +70,9 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     repository.write_file("pets/pets.txt", "cat\nCOFFEE MUG\ndog\n");
     for name in ["http_only", "grpc_only", "http_comes", "grpc_comes"] {
         repository.write(name, &id());
+    }
+    for (name, model) in plain_models() {
+        repository.write(&format!("plain_{name}"), &model);
     }
     let types = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 BF16 FP32 FP64 BYTES";
     for dtype in types.split(' ') {
@@ -147,6 +151,11 @@ fn the_grpc_client_and_decoupled_models() {
 #[test]
 fn a_client_of_the_generate_extension() {
     unittest("test_generate");
+}
+
+#[test]
+fn both_clients_and_plain_functions_and_classes() {
+    unittest("test_plain");
 }
 
 #[test]

@@ -12,5 +12,7 @@ pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod open_requests;
 pub(crate) mod parameters;
+pub(crate) mod plain;
+pub(crate) mod plain_mistakes;
 pub(crate) mod preload;
 pub(crate) mod readiness;

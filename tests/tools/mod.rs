@@ -5,3 +5,4 @@ pub(crate) mod bench_advice;
 pub(crate) mod check;
 pub(crate) mod infer;
 pub(crate) mod replay;
+pub(crate) mod run_once;

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use flate2::{Compression, write::ZlibEncoder};
 
-/// Each by the name the others import it under.
-pub(crate) const SOURCES: [(&str, &str); 29] = [
+/// Each by the name the others import it under; those of the package `troupe` are also what
+/// people install to test their models.
+pub(crate) const SOURCES: [(&str, &str); 36] = [
     ("troupe_fork_server", include_str!("../py/fork_server.py")),
     ("troupe_children", include_str!("../py/children.py")),
     ("troupe_forked", include_str!("../py/forked.py")),
@@ -35,6 +36,13 @@ pub(crate) const SOURCES: [(&str, &str); 29] = [
     ("troupe_types", include_str!("../py/types.py")),
     ("troupe_model_config", include_str!("../py/model_config.py")),
     ("troupe_dlpack", include_str!("../py/dlpack.py")),
+    ("troupe", include_str!("../../../python/troupe/__init__.py")),
+    ("troupe.adapter", include_str!("../../../python/troupe/adapter.py")),
+    ("troupe.configuration", include_str!("../../../python/troupe/configuration.py")),
+    ("troupe.errors", include_str!("../../../python/troupe/errors.py")),
+    ("troupe.hints", include_str!("../../../python/troupe/hints.py")),
+    ("troupe.marks", include_str!("../../../python/troupe/marks.py")),
+    ("troupe.signature", include_str!("../../../python/troupe/signature.py")),
 ];
 
 /// Takes the sources from standard input, a socket: nothing is written to a disk.

@@ -8,10 +8,12 @@ ERROR = 2
 class PlainError(Exception):
     """A mistake of the model that has no traceback of its own."""
 
+    is_plain = True
+
 
 def describe(error):
     """The exception as Triton prints it: type, text, and the model's frames, innermost first."""
-    if isinstance(error, PlainError):
+    if getattr(error, "is_plain", False):
         return str(error)
     text = f"{type(error).__name__}: {message(error)}"[:16384]
     frames = model_frames(error)

@@ -22,7 +22,8 @@ class Sources:
     def find_spec(self, name, path=None, target=None):
         if name not in self.sources:
             return None
-        return ModuleSpec(name, self, origin=f"<troupe>/{name}.py")
+        is_package = any(it.startswith(f"{name}.") for it in self.sources)
+        return ModuleSpec(name, self, origin=f"<troupe>/{name}.py", is_package=is_package)
 
     def create_module(self, spec):
         return None

@@ -1,4 +1,5 @@
 """Loading a model: imports its file, limits memory, completes its configuration."""
+import json
 import os
 import resource
 import sys
@@ -29,6 +30,15 @@ def load_module(path, model_dir, version):
     finally:
         sys.dont_write_bytecode = is_writing
     return module
+
+
+def model_class(module, config, model_dir):
+    """`TritonPythonModel` of the file, or one made of its function or class."""
+    if hasattr(module, "TritonPythonModel"):
+        return module.TritonPythonModel
+    from troupe.adapter import adapt
+
+    return adapt(module, json.loads(config), model_dir)
 
 
 def limit_memory(limit):

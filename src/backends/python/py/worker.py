@@ -19,7 +19,7 @@ from troupe_failures import PlainError, describe, report, report_threads
 from troupe_frames import (
     ANSWER, CHECK, CHECKED, FAILED, FRAME, NUMBER, NUMBERS, READY, Frames, ServerGone, padded
 )
-from troupe_loading import complete, limit_memory, load_module
+from troupe_loading import complete, limit_memory, load_module, model_class
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
 from troupe_types import TritonModelException
@@ -91,7 +91,7 @@ class Worker:
             limit_memory(args["memory_limit"])
         report_threads(self.frames)
         module = load_module(args["path"], args["model_dir"], args["model_version"])
-        model = module.TritonPythonModel
+        model = model_class(module, args["model_config"], args["model_dir"])
         if args["complete"]:
             self.stage = "auto_complete_config"
             return {"config": complete(model, args["model_name"], args["model_config"])}

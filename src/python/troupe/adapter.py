@@ -1,0 +1,339 @@
+"""Runs a plain function or class as a `TritonPythonModel`: joins batches, converts, streams."""
+import inspect
+import json
+from asyncio import sleep
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+from .configuration import Completion
+from .errors import ModelError, did_you_mean, listed
+from .hints import HintError
+from .marks import Options, find
+from .signature import Signature
+
+FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+
+def adapt(module, config, model_dir):
+    """What the worker runs for a file without `TritonPythonModel`; `config` is a dict."""
+    target, options = find(module)
+    is_class = isinstance(target, type)
+    function = getattr(target, "predict", None) if is_class else target
+    if is_class and not inspect.isfunction(function):
+        raise ModelError(
+            f"{module.__file__}: class `{target.__name__}` is the model, and has no method "
+            "`predict(self, …)`: it is called for requests"
+        )
+    if not inspect.isfunction(function):
+        raise ModelError(f"{module.__file__}: `{target!r}` is no function and no class")
+    if options.max_batch_size is None:
+        written = int(config.get("max_batch_size") or 0)
+        options = Options(written, options.max_queue_delay_ms)
+    signature = Signature(function, options, is_class)
+    base = BASES[signature.is_async, signature.is_stream, signature.is_batched]
+    made = type("Adapter", (base,), {"signature": signature, "target": staticmethod(target)})
+    made.model_dir = model_dir
+    if is_class and callable(getattr(target, "is_ready", None)):
+        made.is_ready = lambda self: self.instance.is_ready()
+    return made
+
+
+class Adapter:
+    """A model made of a function or class."""
+
+    signature = target = model_dir = None
+
+    @classmethod
+    def auto_complete_config(cls, config):
+        """Fills in what the hints say."""
+        Completion(config.as_dict(), cls.signature, cls.model_dir).complete()
+        return config
+
+    def initialize(self, args):
+        """Makes the object of a class."""
+        config = json.loads(args["model_config"])
+        completion = Completion(config, self.signature, self.model_dir)
+        completion.require()
+        completion.complete()
+        self.call = self.instance = self.target
+        if isinstance(self.target, type):
+            self.instance = self.make(dict(args, parameters=parameters_of(config)))
+            self.call = self.instance.predict
+        self.kinds = {it.name: it.kind for it in self.signature.inputs}
+        dims = {it["name"]: [int(dim) for dim in it["dims"]] for it in config["output"]}
+        self.outputs = [(it.name, it.kind, dims[it.name]) for it in self.signature.outputs]
+
+    def make(self, config):
+        """The object; told the config if it asks for it."""
+        made = inspect.signature(self.target).parameters.values()
+        wanted = [it for it in made if it.default is it.empty and it.kind not in (2, 4)]
+        if 1 < len(wanted):
+            raise ModelError(
+                f"`__init__` of class `{self.target.__name__}` wants {listed(it.name for it in wanted)}"
+                ": it may take nothing but `config: dict`, with the model's config and parameters"
+            )
+        takes = wanted or [it for it in made if it.name == "config"]
+        return self.target(config) if takes else self.target()
+
+    def finalize(self):
+        """Ends the object of a class, if it has a method for it."""
+        for name in ("finalize", "close"):
+            end = getattr(self.instance, name, None)
+            if isinstance(self.target, type) and callable(end):
+                return end()
+        return None
+
+    # Requests.
+
+    def arguments(self, request):
+        """The inputs of one request, by the names of parameters."""
+        kinds = self.kinds
+        return {
+            it.name(): self.read(kinds[it.name()], it.name(), it.as_numpy())
+            for it in request.inputs()
+        }
+
+    def read(self, kind, name, array):
+        """An input as the function wants it."""
+        try:
+            return kind.read(array, self.signature.is_batched)
+        except UnicodeDecodeError as error:
+            raise BadInput(
+                f"input '{name}' of model holds bytes that are no UTF-8 text: {error}"
+            ) from None
+
+    def arrays(self, value, rows=None):
+        """A result as (name, array), checked."""
+        found = []
+        field = self.signature.field
+        for name, kind, dims in self.outputs:
+            one = value if field is None else self.field(value, field, name)
+            try:
+                array = kind.write(one)
+            except HintError as error:
+                raise self.wrong(name, f"{error}") from None
+            expected = dims if rows is None else [rows, *dims]
+            shape = array.shape
+            if rows is not None and dims == [1] and shape == (rows,):
+                array = array.reshape(rows, 1)
+            elif not fits(shape, expected):
+                raise self.wrong(name, misfit(shape, expected, rows))
+            found.append((name, array))
+        return found
+
+    def field(self, value, field, name):
+        """One output of a record."""
+        try:
+            return field(value, name)
+        except (AttributeError, KeyError, TypeError):
+            known = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            got = type(value).__name__ + (f" with {listed(known)}" if known else "")
+            raise self.wrong(name, f"is missing in its result ({got}){did_you_mean(name, known)}") from None
+
+    def wrong(self, name, text):
+        """What is wrong with an output."""
+        signature = self.signature
+        return ModelError(
+            f"{signature.lines.definition()}: output `{name}` of `{signature.name}` {text}"
+        )
+
+    def response(self, value):
+        """The answer to one request."""
+        return pb.InferenceResponse([pb.Tensor(*it) for it in self.arrays(value)])
+
+
+class BadInput(Exception):
+    """An input that this request's client has to mend."""
+
+    def response(self):
+        error = pb.TritonError(str(self), pb.TritonError.INVALID_ARG)
+        return pb.InferenceResponse(error=error)
+
+
+class Single(Adapter):
+    """One call a request."""
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            try:
+                arguments = self.arguments(request)
+            except BadInput as bad:
+                answers.append(bad.response())
+                continue
+            answers.append(self.response(self.call(**arguments)))
+        return answers
+
+
+class AsyncSingle(Adapter):
+    """One call a request, awaited."""
+
+    async def execute(self, requests):
+        answers = []
+        for request in requests:
+            try:
+                arguments = self.arguments(request)
+            except BadInput as bad:
+                answers.append(bad.response())
+                continue
+            answers.append(self.response(await self.call(**arguments)))
+        return answers
+
+
+class Batch(Adapter):
+    """One call for the rows of all requests that have the same inputs of the same dims."""
+
+    def execute(self, requests):
+        answers = [None] * len(requests)
+        for batch in self.batches(requests, answers):
+            self.split(batch, self.call(**batch.arguments), answers)
+        return answers
+
+    def batches(self, requests, answers):
+        """Requests joined; those whose inputs cannot be read are answered."""
+        if len(requests) == 1:
+            groups = [[0]]
+        else:
+            found = {}
+            for index, request in enumerate(requests):
+                key = tuple((it.name(), *it.shape()[1:]) for it in request.inputs())
+                found.setdefault(key, []).append(index)
+            groups = found.values()
+        for indexes in groups:
+            try:
+                yield Joined(self, requests, indexes)
+            except BadInput as bad:
+                if len(indexes) == 1:
+                    answers[indexes[0]] = bad.response()
+                else:
+                    yield from self.one_by_one(requests, indexes, answers)
+
+    def one_by_one(self, requests, indexes, answers):
+        """Where one of the requests cannot be read, only that one fails."""
+        good = []
+        for index in indexes:
+            try:
+                Joined(self, requests, [index])
+                good.append(index)
+            except BadInput as bad:
+                answers[index] = bad.response()
+        if good:
+            yield Joined(self, requests, good)
+
+    def split(self, batch, value, answers):
+        """Each request gets its rows, which are views."""
+        found = self.arrays(value, batch.rows)
+        if len(batch.indexes) == 1:
+            answers[batch.indexes[0]] = pb.InferenceResponse([pb.Tensor(*it) for it in found])
+            return
+        start = 0
+        for index, rows in zip(batch.indexes, batch.sizes):
+            end = start + rows
+            mine = [pb.Tensor(name, array[start:end]) for name, array in found]
+            answers[index] = pb.InferenceResponse(mine)
+            start = end
+
+
+class AsyncBatch(Batch):
+    """The same, awaited."""
+
+    async def execute(self, requests):
+        answers = [None] * len(requests)
+        for batch in self.batches(requests, answers):
+            self.split(batch, await self.call(**batch.arguments), answers)
+        return answers
+
+
+class Joined:
+    """The inputs of some requests, one behind the other."""
+
+    def __init__(self, adapter, requests, indexes):
+        self.indexes = indexes
+        inputs = [requests[index].inputs() for index in indexes]
+        self.sizes = [tensors[0].shape()[0] for tensors in inputs]
+        self.rows = sum(self.sizes)
+        self.arguments = {}
+        for place, tensor in enumerate(inputs[0]):
+            name = tensor.name()
+            arrays = [tensors[place].as_numpy() for tensors in inputs]
+            array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            self.arguments[name] = adapter.read(adapter.kinds[name], name, array)
+
+
+class Stream(Adapter):
+    """Any number of answers a request."""
+
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                values = self.call(**self.arguments(request))
+            except BadInput as bad:
+                sender.send(bad.response(), FINAL)
+                continue
+            try:
+                for value in values:
+                    if sender.is_cancelled():
+                        break
+                    sender.send(self.response(value))
+            finally:
+                getattr(values, "close", int)()
+            sender.send(flags=FINAL)
+
+
+class AsyncStream(Adapter):
+    """The same, with other requests in work meanwhile."""
+
+    async def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            try:
+                values = self.call(**self.arguments(request))
+            except BadInput as bad:
+                sender.send(bad.response(), FINAL)
+                continue
+            if inspect.isawaitable(values):
+                values = await values
+            try:
+                async for value in values:
+                    if sender.is_cancelled():
+                        break
+                    sender.send(self.response(value))
+                    # Others get their turn, and the client may catch up.
+                    await sleep(0)
+            finally:
+                if hasattr(values, "aclose"):
+                    await values.aclose()
+            sender.send(flags=FINAL)
+
+
+# By: is it async, a stream, batched?
+BASES = {
+    (False, False, False): Single,
+    (False, False, True): Batch,
+    (False, True, False): Stream,
+    (True, False, False): AsyncSingle,
+    (True, False, True): AsyncBatch,
+    (True, True, False): AsyncStream,
+}
+
+
+def parameters_of(config):
+    """The entries of `parameters` in config.pbtxt, as strings."""
+    written = config.get("parameters") or {}
+    return {key: value.get("string_value", "") for key, value in written.items()}
+
+
+def fits(shape, expected):
+    """Is the shape as the config has it?"""
+    same = len(shape) == len(expected)
+    return same and all(want in (-1, got) for got, want in zip(shape, expected))
+
+
+def misfit(shape, expected, rows):
+    """The text for a shape that does not fit."""
+    text = f"has shape {list(shape)}, expected {expected}"
+    if rows is not None and (not shape or shape[0] != rows):
+        text += f": one row for each of the {rows} rows of this call"
+    return text

@@ -1,0 +1,162 @@
+"""Completes a model's config from a signature, and refuses what contradicts it."""
+import os
+import re
+
+from .errors import ModelError, did_you_mean, listed
+
+CONFIG_FILE = "config.pbtxt"
+MICROSECONDS = 1000
+
+
+class Completion:
+    """A config, as a dict, and the signature that completes it."""
+
+    def __init__(self, config, signature, model_dir):
+        self.config = config
+        self.signature = signature
+        self.file = os.path.join(model_dir, CONFIG_FILE)
+
+    def complete(self):
+        """Fills in what the config lacks."""
+        for key, tensors in (("input", self.signature.inputs), ("output", self.signature.outputs)):
+            self.tensors(key, tensors)
+        self.batching()
+        policy = self.config.get("model_transaction_policy") or {}
+        is_stream = self.signature.is_stream
+        if policy.get("decoupled") and not is_stream:
+            self.refuse(
+                self.at("decoupled"),
+                "says `decoupled: true`",
+                self.signature.lines.result(),
+                f"`{self.signature.name}` answers once: write `-> Iterator[…]`",
+            )
+        if is_stream:
+            self.config["model_transaction_policy"] = {**policy, "decoupled": True}
+
+    def require(self):
+        """What was not completed must have been written."""
+        for key, tensors in (("input", self.signature.inputs), ("output", self.signature.outputs)):
+            written = [it["name"] for it in self.config.get(key) or ()]
+            for tensor in tensors:
+                if tensor.name not in written:
+                    raise ModelError(
+                        f"{self.file}: the {key} `{tensor.name}` of `{self.signature.name}` "
+                        f"({self.signature.lines.definition()}) is missing, and configs are not "
+                        "completed (--disable-auto-complete-config)"
+                    )
+        written = int(self.config.get("max_batch_size") or 0)
+        if written != self.signature.max_batch_size:
+            self.contradicts_batch(written)
+
+    def tensors(self, key, tensors):
+        """Completes inputs or outputs."""
+        written = self.config.setdefault(key, [])
+        known = {tensor.name: tensor for tensor in tensors}
+        for entry in written:
+            name = entry.get("name", "")
+            if name not in known:
+                what = "parameters" if key == "input" else "outputs"
+                self.refuse(
+                    self.at(name),
+                    f"has an {key} `{name}`",
+                    self.signature.lines.definition(),
+                    f"`{self.signature.name}` has the {what} {listed(known)}"
+                    f"{did_you_mean(name, known)}",
+                )
+            self.merge(key, entry, known.pop(name))
+        for name, tensor in known.items():
+            entry = {
+                "name": name,
+                "data_type": tensor.kind.config_type(),
+                "dims": tensor.kind.config_dims(self.signature.is_batched),
+            }
+            if tensor.is_optional:
+                entry["optional"] = True
+            written.append(entry)
+
+    def merge(self, key, entry, tensor):
+        """One tensor that both name."""
+        name, kind = tensor.name, tensor.kind
+        lines = self.signature.lines
+        place = lines.parameter(name) if key == "input" else lines.result()
+        hint = f"the hint of `{name}` is {kind.text}"
+        written = entry.get("data_type") or "TYPE_INVALID"
+        if written == "TYPE_INVALID":
+            entry["data_type"] = kind.config_type()
+        elif written != kind.config_type():
+            self.refuse(
+                self.at(name), f"says `data_type: {written}` of {key} `{name}`", place,
+                f"{hint}, which is {kind.config_type()}",
+            )
+        dims = [int(dim) for dim in entry.get("dims") or ()]
+        ours = kind.config_dims(self.signature.is_batched)
+        is_open = kind.form == "array" and kind.dims is None
+        if not dims:
+            entry["dims"] = ours
+        elif not is_open and not agree(ours, dims, key):
+            self.refuse(
+                self.at(name), f"says `dims: {dims}` of {key} `{name}`", place,
+                f"{hint}, which has dims {ours}",
+            )
+        if tensor.is_optional:
+            entry["optional"] = True
+        elif entry.get("optional"):
+            self.refuse(
+                self.at(name), f"says `optional: true` of {key} `{name}`", place,
+                "the parameter has no default: write one",
+            )
+
+    def batching(self):
+        """The size of batches, and what makes them."""
+        signature = self.signature
+        written = int(self.config.get("max_batch_size") or 0)
+        if written and written != signature.max_batch_size:
+            self.contradicts_batch(written)
+        self.config["max_batch_size"] = signature.max_batch_size
+        scheduled = [it for it in ("sequence_batching",) if it in self.config]
+        if signature.max_batch_size < 2 or scheduled:
+            return
+        batching = self.config.setdefault("dynamic_batching", {})
+        if signature.max_queue_delay_ms is None:
+            return
+        delay = round(signature.max_queue_delay_ms * MICROSECONDS)
+        written = int(batching.get("max_queue_delay_microseconds") or 0)
+        if written not in (0, delay):
+            self.refuse(
+                self.at("max_queue_delay_microseconds"),
+                f"says `max_queue_delay_microseconds: {written}`",
+                signature.lines.definition(),
+                f"@model says max_queue_delay_ms={signature.max_queue_delay_ms:g}",
+            )
+        batching["max_queue_delay_microseconds"] = delay
+
+    def contradicts_batch(self, written):
+        """Both say how large a batch may be."""
+        self.refuse(
+            self.at("max_batch_size"),
+            f"says `max_batch_size: {written}`",
+            self.signature.lines.definition(),
+            f"@model says max_batch_size={self.signature.max_batch_size}",
+        )
+
+    def at(self, word):
+        """The line of the config file that has the word; the file, if it has none."""
+        try:
+            with open(self.file, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except (OSError, ValueError):
+            return self.file
+        pattern = re.compile(rf"(?<![\w.]){re.escape(word)}(?![\w.])")
+        found = (number for number, line in enumerate(lines, 1) if pattern.search(line))
+        number = next(found, None)
+        return f"{self.file}:{number}" if number else self.file
+
+    def refuse(self, config_place, config_says, code_place, code_says):
+        """Both places of a contradiction."""
+        raise ModelError(f"{config_place} {config_says}, but {code_place}: {code_says}")
+
+
+def agree(ours, written, key):
+    """Are the dims of the config those of the hint, or of an input narrower?"""
+    same = len(ours) == len(written)
+    return same and all(a in (-1, b) for a, b in zip(ours, written))

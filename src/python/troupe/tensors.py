@@ -1,0 +1,80 @@
+"""Values of tests as the arrays that a model's config asks for."""
+import numpy as np
+
+from .errors import ModelError, did_you_mean, listed
+from .hints import NUMPY
+
+
+class Outputs(dict):
+    """Arrays by the names of outputs, also as attributes: `result["label"]`, `result.label`."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(
+                f"no output `{name}`{did_you_mean(name, self)}; there are {listed(self)}"
+            ) from None
+
+
+def datatype(tensor):
+    """Its data type in the server's words."""
+    name = tensor["data_type"].replace("TYPE_", "", 1)
+    return "BYTES" if name == "STRING" else name
+
+
+def inputs(config, values):
+    """Values by the names of inputs, checked and as arrays; a missing batch dim is added."""
+    known = {it["name"]: it for it in config.get("input", ())}
+    for name in values:
+        if name not in known:
+            raise ModelError(
+                f"model '{config['name']}' has no input `{name}`{did_you_mean(name, known)}; its "
+                f"inputs are {listed(known)}"
+            )
+    missing = [name for name, it in known.items() if name not in values and not it.get("optional")]
+    if missing:
+        raise ModelError(f"model '{config['name']}' is called without its input {listed(missing)}")
+    is_batched = 0 < int(config.get("max_batch_size") or 0)
+    return {
+        name: as_array(config["name"], known[name], value, is_batched)
+        for name, value in values.items()
+    }
+
+
+def as_array(model, tensor, value, is_batched):
+    """One value as an array of the input's data type and dims."""
+    wanted = datatype(tensor)
+    place = f"input `{tensor['name']}` of model '{model}'"
+    if wanted == "BYTES":
+        array = texts(value)
+    else:
+        given = value.dtype if isinstance(value, np.ndarray) else None
+        if given is not None and given != NUMPY[wanted]:
+            raise ModelError(f"{place} has data type {given.name}, expected {wanted}")
+        array = np.asarray(value, dtype=NUMPY[wanted])
+    dims = [int(dim) for dim in tensor.get("dims", ())]
+    if array.ndim == 0 and dims == [1]:
+        array = array.reshape(1)
+    if is_batched and array.ndim == len(dims) and fits(array.shape, dims):
+        array = array[np.newaxis]
+    elif is_batched and dims == [1] and array.ndim == 1:
+        array = array[:, np.newaxis]
+    expected = [-1, *dims] if is_batched else dims
+    if not fits(array.shape, expected):
+        raise ModelError(f"{place} has shape {list(array.shape)}, expected {expected}")
+    return array
+
+
+def texts(value):
+    """Strings or bytes, alone or in lists, as an array of bytes."""
+    array = np.asarray(value, dtype=np.object_)
+    flat = [it.encode() if isinstance(it, str) else bytes(it) for it in array.ravel().tolist()]
+    made = np.empty(len(flat), dtype=np.object_)
+    made[:] = flat
+    return made.reshape(array.shape)
+
+
+def fits(shape, dims):
+    """Is the shape as the dims say?"""
+    return len(shape) == len(dims) and all(it in (-1, got) for got, it in zip(shape, dims))
