@@ -228,3 +228,16 @@ fn an_answer_that_nobody_reads_is_given_up_on_unix_sockets() {
     let before = process::sockets(server.pid);
     until("the connection to be closed", || process::sockets(server.pid) < before);
 }
+
+#[test]
+fn the_buffer_for_answers_counts_until_its_connection_is_idle() {
+    let server = serve(&[]);
+    let buffers = || server.metric("troupe_inflight_bytes", &["other"]).unwrap();
+    let mut stream = connect(server.http.0);
+    stream.write_all(&inference(8 << 20)).unwrap();
+    // The answer is more than the kernel takes for somebody who does not read.
+    until("a part of the answer to wait in a buffer", || 256e3 < buffers());
+    read_answer(&stream);
+    until("the buffers to be given back", || buffers() == 0.0);
+    ask(&stream, GET);
+}

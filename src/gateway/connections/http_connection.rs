@@ -23,9 +23,13 @@ use super::{
     write_watch::{WriteWatch, timed_out},
 };
 use crate::transport::Transport;
+use troupe_base::budget::{Kept, Kind};
 
 /// Between two looks at a connection that nothing is answered on.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
+
+/// Smaller buffers are part of what a connection costs, which the limit of connections bounds.
+const MIN_COUNTED_BYTES: usize = 64 << 10;
 
 static HEAD_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
 
@@ -47,6 +51,7 @@ pub(super) struct HttpConnection {
     served: ServedConnection,
     framing: RequestFraming,
     writing: WriteWatch,
+    answers: AnswerBuffer,
     /// How long the head of a request may stand still; zero: for ever.
     stalled: Duration,
     looks: Looks,
@@ -81,6 +86,25 @@ impl ServedConnection {
     }
 }
 
+/// What the dispatcher's buffer for answers has grown to: it keeps it as long as the connection is
+/// lent. That for requests is not counted: it would refuse them for having come.
+#[derive(Default)]
+struct AnswerBuffer {
+    most: usize,
+    kept: Option<Kept>,
+}
+
+impl AnswerBuffer {
+    /// So many bytes are in it.
+    fn grow(&mut self, bytes: usize, connection: &Connection) {
+        if self.most < bytes {
+            self.most = bytes;
+            let is_large = MIN_COUNTED_BYTES <= bytes;
+            self.kept = is_large.then(|| connection.keep(Kind::Other, bytes));
+        }
+    }
+}
+
 /// Looks at the connection that come by the clock.
 #[derive(Default)]
 struct Looks {
@@ -101,6 +125,7 @@ impl HttpConnection {
             writing: WriteWatch::new(connection.clone(), stalled),
             served: ServedConnection { connection, requests: Rc::default() },
             framing: RequestFraming::default(),
+            answers: AnswerBuffer::default(),
             stalled,
             looks: Looks::default(),
             is_idle: false,
@@ -244,9 +269,11 @@ impl AsyncWrite for HttpConnection {
         context: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let HttpConnection { open: Some(open), writing, .. } = self.get_mut() else {
+        let HttpConnection { open: Some(open), writing, answers, served, .. } = self.get_mut()
+        else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
+        answers.grow(data.len(), &served.connection);
         let written = Pin::new(&mut open.transport).poll_write(context, data);
         writing.watch(context, written, &open.transport)
     }

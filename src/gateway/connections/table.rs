@@ -19,7 +19,7 @@ use super::{
     unsent::UnsentPieces,
 };
 use troupe_base::{
-    budget::{Account, ByteBudget, Charge},
+    budget::{Account, ByteBudget, Charge, Kept, Kind},
     error::Result,
 };
 
@@ -251,6 +251,11 @@ impl Connection {
     /// Has nothing been asked over it yet?
     fn is_unasked(&self) -> bool {
         !self.is_busy() && self.used_at.load(Relaxed) == self.admitted_at
+    }
+
+    /// Counts memory that it holds for itself, until the result is dropped.
+    pub(super) fn keep(&self, kind: Kind, bytes: usize) -> Kept {
+        self.account.budget().keep(kind, bytes)
     }
 
     /// For how long nothing of it is being answered; `None`: something is.
