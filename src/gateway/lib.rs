@@ -6,6 +6,7 @@ pub mod classify;
 pub mod connections;
 pub mod dashboard;
 mod error_details;
+mod examples;
 pub mod graph;
 pub mod grpc;
 pub mod http;

@@ -86,7 +86,7 @@ pub fn model(state: &ServerState, name: &str, version: Option<i64>) -> Result<Mo
     })
 }
 
-fn input(config: &ModelConfig, it: &Input) -> TensorMetadata {
+pub(crate) fn input(config: &ModelConfig, it: &Input) -> TensorMetadata {
     let shape = with_batch(config, &it.dims);
     TensorMetadata { name: it.name.to_string(), datatype: it.dtype.as_str(), shape }
 }

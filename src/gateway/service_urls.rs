@@ -23,6 +23,13 @@ pub struct ServiceUrl {
 }
 
 impl ServiceUrl {
+    /// The one host that it is reached by; `None` if that depends on who asks.
+    pub fn own_host(&self) -> Option<String> {
+        let address = self.address.tcp()?;
+        let own = host_of(address, "");
+        (!own.is_empty()).then_some(own)
+    }
+
     /// For somebody to whom this machine is `host`; `None` of a Unix socket.
     pub fn text(&self, host: &str) -> Option<String> {
         let scheme = if self.is_encrypted { "https" } else { "http" };

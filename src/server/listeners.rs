@@ -167,7 +167,7 @@ impl Listeners {
             }
         }
         let page = settings.urls.metrics.get().and_then(|it| it.text("localhost"));
-        let is_restricted = settings.http_access.restrictions.is_restricted(Api::Troupe);
+        let is_restricted = settings.http_access.restrictions.header(Api::Troupe).is_some();
         if let Some(page) = page.filter(|_| settings.allow_dashboard && !is_restricted) {
             tracing::info!("Models, live graphs and a form to try them: open {page}/ in a browser");
         }

@@ -15,7 +15,7 @@ use crate::support::{Answer, Repository, Server, at_once, http::input, until, ve
 /// The models of this project, `ocr` and its steps alone.
 static SERVER: LazyLock<Server> = LazyLock::new(ocr);
 
-fn ocr() -> Server {
+pub(crate) fn ocr() -> Server {
     let models = format!("--model-repository={}", here("model_repository").display());
     let flags = [&models, &library(), "--model-control-mode=explicit", "--load-model=ocr"];
     Server::with(Repository::new(), &flags)
@@ -25,7 +25,7 @@ fn library() -> String {
     format!("--backend-config=onnxruntime,library={}", venv::onnxruntime().display())
 }
 
-fn here(path: &str) -> PathBuf {
+pub(crate) fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 

@@ -11,3 +11,4 @@ pub(crate) mod timing;
 pub(crate) mod trace_calls;
 pub(crate) mod trace_settings;
 pub(crate) mod traces;
+mod workbench;

@@ -115,15 +115,21 @@ impl Browser {
 
     /// Waits until an element says this; the page may be read anew meanwhile.
     pub(crate) fn says(&self, selector: &str, text: &str) {
+        self.says_of(selector, "it.textContent.trim()", &json!(text));
+    }
+
+    /// Waits until an expression about an element, `it`, has this value.
+    pub(crate) fn says_of(&self, selector: &str, expression: &str, value: &Value) {
         let script = format!(
-            "const it = document.querySelector({}); return it && it.textContent.trim()",
+            "const it = document.querySelector({}); return it && {expression}",
             json!(selector)
         );
         let body = json!({"script": script, "args": []});
         let path = format!("{}/execute/sync", self.session);
-        eventually(&format!("`{text}` at {selector}"), || {
+        let what = format!("{expression} of {selector} to be {value}");
+        eventually(&what, || {
             let said = self.answer("POST", &path, Some(body.clone())).json()["value"].take();
-            (said == text).then_some(())
+            (said == *value).then_some(())
         });
     }
 

@@ -9,7 +9,7 @@ use actix_web::{
     web::ServiceConfig,
 };
 
-use super::{Access, Denied, Endpoint, FOREIGN_PAGE};
+use super::{Access, Denied, Endpoint, FOREIGN_PAGE, ONLY_PAGE};
 
 type Answer<B> = Pin<Box<dyn Future<Output = Result<ServiceResponse<B>, Error>>>>;
 
@@ -22,16 +22,32 @@ pub(crate) fn add_guarded(
     resource: Resource,
 ) {
     if access.is_guarded(endpoint) {
-        app.service(resource.wrap_fn(guard(access.clone(), endpoint)));
+        let access = access.clone();
+        app.service(
+            resource.wrap_fn(guard(move |request| {
+                access.check(endpoint, |name| header(request, name))
+            })),
+        );
     } else {
         app.service(resource);
     }
 }
 
-/// A middleware that refuses what `access` does.
+/// Adds a resource that only our own page may ask.
+pub(crate) fn add_page_only(app: &mut ServiceConfig, access: &Arc<Access>, resource: Resource) {
+    let access = access.clone();
+    app.service(
+        resource.wrap_fn(guard(move |request| access.check_page(|name| header(request, name)))),
+    );
+}
+
+fn header<'a>(request: &'a ServiceRequest, name: &str) -> Option<&'a [u8]> {
+    request.headers().get(name).map(|it| it.as_bytes())
+}
+
+/// A middleware that refuses what `check` does.
 fn guard<S, B>(
-    access: Arc<Access>,
-    endpoint: Endpoint,
+    check: impl Fn(&ServiceRequest) -> Result<(), Denied> + Clone,
 ) -> impl Fn(ServiceRequest, &S) -> Answer<EitherBody<B>> + Clone
 where
     S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
@@ -39,8 +55,7 @@ where
     B: MessageBody + 'static,
 {
     move |request, service| {
-        let header = |name: &str| request.headers().get(name).map(|it| it.as_bytes());
-        if let Err(denied) = access.check(endpoint, header) {
+        if let Err(denied) = check(&request) {
             let refused = request.into_response(refusal(&denied));
             return Box::pin(async move { Ok(refused.map_into_right_body()) });
         }
@@ -55,6 +70,7 @@ fn refusal(denied: &Denied) -> HttpResponse {
             format!("This API is restricted, expecting header '{header}'")
         }
         Denied::ForeignPage => FOREIGN_PAGE.to_owned(),
+        Denied::OnlyPage => ONLY_PAGE.to_owned(),
     };
     HttpResponse::Forbidden().json(serde_json::json!({ "error": text }))
 }

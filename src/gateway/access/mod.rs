@@ -12,7 +12,10 @@ pub use self::{
     origin::{PAGE_TOKEN_HEADER, PageToken},
     restrictions::Restrictions,
 };
-pub(crate) use self::{cors::with_cors, guard::add_guarded};
+pub(crate) use self::{
+    cors::with_cors,
+    guard::{add_guarded, add_page_only},
+};
 use troupe_base::error::{Error, Result};
 use troupe_options::Api;
 
@@ -33,10 +36,16 @@ pub enum Denied {
     Restricted(Arc<str>),
     /// It comes from a web page of another origin.
     ForeignPage,
+    /// It is for our own page, and this is not from there.
+    OnlyPage,
 }
 
 /// The text for a web page of another origin.
 pub const FOREIGN_PAGE: &str = "requests of web pages must not change this server";
+
+/// The text for everybody who is not our own page.
+pub const ONLY_PAGE: &str =
+    "this address answers the page of this server only: send requests to the HTTP port";
 
 /// The rules of one protocol.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +75,17 @@ impl Access {
     /// Is there anything to look at?
     pub fn is_guarded(&self, endpoint: Endpoint) -> bool {
         endpoint.changes || self.restrictions.of(endpoint.api).is_some()
+    }
+
+    /// May our own page, and nobody else, ask for an inference with these headers?
+    pub fn check_page<'a>(
+        &self,
+        header: impl Fn(&str) -> Option<&'a [u8]>,
+    ) -> std::result::Result<(), Denied> {
+        for api in [Api::Troupe, Api::Inference] {
+            self.restrictions.check(api, &header)?;
+        }
+        if self.token.is_said(header) { Ok(()) } else { Err(Denied::OnlyPage) }
     }
 
     /// May a request with these headers ask for it? `header` finds one by its name in lower case.

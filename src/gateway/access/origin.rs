@@ -29,8 +29,12 @@ impl PageToken {
         // Typed into the address bar, or no browser at all.
         let is_of_page = header("origin").is_some()
             || header("sec-fetch-site").is_some_and(|site| site != b"none");
-        is_of_page
-            && !header(PAGE_TOKEN_HEADER).is_some_and(|it| bool::from(it.ct_eq(self.0.as_bytes())))
+        is_of_page && !self.is_said(header)
+    }
+
+    /// Does our own page say it?
+    pub(super) fn is_said<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> bool {
+        header(PAGE_TOKEN_HEADER).is_some_and(|it| bool::from(it.ct_eq(self.0.as_bytes())))
     }
 }
 

@@ -37,9 +37,9 @@ impl Restrictions {
         restrictions
     }
 
-    /// Does a group ask for a header?
-    pub fn is_restricted(&self, api: Api) -> bool {
-        self.of(api).is_some()
+    /// The header that a group asks for.
+    pub fn header(&self, api: Api) -> Option<&str> {
+        self.of(api).map(|it| &*it.shown)
     }
 
     /// What a group asks for.

@@ -181,7 +181,9 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// Escapes a text of several lines for markup.
-fn escaped_lines(text: &str) -> String {
-    text.lines().map(escape_markup).collect::<Vec<_>>().join("\n")
+/// Escapes a text of several lines for markup. Tabs are spaces, as markup has no way to show other
+/// control characters.
+pub(super) fn escaped_lines(text: &str) -> String {
+    let line = |it: &str| escape_markup(&it.replace('\t', "    "));
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -190,7 +190,7 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
          <td data-is=\"State\"><span class=\"state {class}\">{state}</span>"
     );
     if !row.reason.is_empty() {
-        let _ = write!(out, "<p class=\"reason\">{}</p>", escape_markup(&row.reason));
+        let _ = write!(out, "<p class=\"reason\">{}</p>", blocks::escaped_lines(&row.reason));
     }
     out += "</td>";
     let labels = ["Requests", "Rate", "p50", "p99", "Queue", "In flight", "Errors"];

@@ -9,6 +9,7 @@ mod model;
 mod page;
 #[cfg(test)]
 mod tests;
+mod workbench;
 
 use actix_web::{
     HttpResponse, Route,
@@ -33,8 +34,15 @@ use troupe_options::Api;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-const SCRIPT: &str = include_str!("dashboard.js");
-const STYLE: &str = include_str!("dashboard.css");
+/// One script: what follows uses what stands before it.
+const SCRIPT: &str = concat!(
+    include_str!("dashboard.js"),
+    include_str!("tensors.js"),
+    include_str!("snippets.js"),
+    include_str!("answer.js"),
+    include_str!("workbench.js"),
+);
+const STYLE: &str = concat!(include_str!("dashboard.css"), include_str!("workbench.css"));
 
 /// Adds the pages, unless they are not allowed.
 pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
@@ -44,6 +52,7 @@ pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
     app.app_data(Data::new(state.clone()));
     let access = &state.settings.http_access;
     let endpoint = Endpoint { api: Api::Troupe, changes: false };
+    workbench::configure(app, state);
     let mut on = |path: &str, route: Route| {
         add_guarded(app, access, endpoint, web::resource(path).route(route));
     };

@@ -5,6 +5,7 @@ use std::{fmt::Write, sync::Arc, time::Instant};
 use super::{
     blocks, index,
     page::{self, Page, PageUpdate},
+    workbench,
 };
 use crate::ServerState;
 use troupe_base::text::{encode_path_segment, escape_markup};
@@ -41,6 +42,7 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
         body += &detail(&graph, node, step, Some(node) == slowest);
     }
     body += "</div>\n</div>\n";
+    body += &workbench::form(state, &model);
     Ok(Page {
         title: format!("{} · {} · troupe", model.name(), state.settings.server_id),
         server: state.settings.server_id.clone(),
@@ -56,13 +58,13 @@ pub(super) fn missing(state: &ServerState, name: &str, error: &Error) -> Page {
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
          <section class=\"panel\"><p class=\"said\">{}</p>",
         escape_markup(name),
-        escape_markup(&error.to_string())
+        blocks::escaped_lines(&error.to_string())
     );
     let catalog = state.repository.catalog.load();
     if let Some(entry) = catalog.entries.get(name) {
         let reasons = entry.versions.values().map(|it| &it.reason).chain([&entry.reason]);
         for reason in reasons.filter(|it| !it.is_empty()) {
-            let _ = write!(body, "<p class=\"said reason\">{}</p>", escape_markup(reason));
+            let _ = write!(body, "<p class=\"said reason\">{}</p>", blocks::escaped_lines(reason));
         }
     }
     Page {

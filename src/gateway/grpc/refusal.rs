@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::{
-    access::{Denied, FOREIGN_PAGE},
+    access::{Denied, FOREIGN_PAGE, ONLY_PAGE},
     error_details::{self, StepDetails},
     status::{reason, status},
 };
@@ -67,6 +67,7 @@ pub(super) fn denied(denied: Denied) -> Status {
             Status::unavailable(format!("This protocol is restricted, expecting header '{header}'"))
         }
         Denied::ForeignPage => Status::permission_denied(FOREIGN_PAGE),
+        Denied::OnlyPage => Status::permission_denied(ONLY_PAGE),
     }
 }
 

@@ -42,6 +42,7 @@ use actix_rt::{Arbiter, ArbiterHandle};
 use actix_web::{App, dev::ServerHandle, web};
 use tokio::sync::mpsc;
 
+pub(crate) use self::routes::of_page;
 pub use self::server_state::StateCell;
 use crate::{
     access::{Access, with_cors},

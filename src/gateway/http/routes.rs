@@ -47,6 +47,14 @@ pub(super) fn configure(app: &mut web::ServiceConfig, access: &Arc<Access>) {
     of_the_server(&mut on);
 }
 
+/// What our own page asks a version of a model, beside the metrics: how its path ends, and the route.
+pub(crate) fn of_page() -> [(&'static str, Route); 2] {
+    [
+        ("infer", web::post().to(infer::infer)),
+        ("generate_stream", web::post().to(generate::generate_stream)),
+    ]
+}
+
 fn of_inference(on: &mut Routes<'_>) {
     let api = Api::Inference;
     for name in ["/v2/models/{model}", "/v2/models/{model}/versions/{version}"] {
