@@ -11,7 +11,7 @@ use std::sync::{
 
 pub use self::{
     account::Account,
-    charge::{Charge, Hold, is_counted},
+    charge::{Charge, Hold, is_worth_counting},
     server::{ByteBudget, Kept, Kind, Reason},
 };
 

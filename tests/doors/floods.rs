@@ -89,6 +89,24 @@ fn heads_that_no_client_sends_are_refused() {
             ("a protocol of the future", ("GET / HTTP/9.9\r\n\r\n".to_owned(), BAD)),
             ("TLS", ("\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\u{3}\u{3}".to_owned(), BAD)),
             ("HTTP/2", ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), BAD)),
+            ("no host", ("GET /v2/health/live HTTP/1.1\r\n\r\n".to_owned(), BAD)),
+            ("two hosts", (get("Host: u\r\n"), BAD)),
+            ("a folded line", (get("x: y\r\n z\r\n"), BAD)),
+            ("a bare CR", (get("x: y\rz: y\r\n"), BAD)),
+            ("a space before the colon", (post("Content-Length : 2", "{}"), BAD)),
+            ("a signed version", ("GET / HTTP/+1.1\r\nHost: t\r\n\r\n".to_owned(), BAD)),
+            ("an upgrade to HTTP/2", (get("Connection: Upgrade\r\nUpgrade: h2c\r\n"), FINE)),
+            ("lines that end with LF", (get("").replace('\r', ""), FINE)),
+            ("chunks of HTTP/1.0", {
+                let chunked = post("Transfer-Encoding: chunked", "0\r\n\r\n");
+                (chunked.replace("HTTP/1.1", "HTTP/1.0"), BAD)
+            }),
+            (
+                "a coding before chunks",
+                (post("Transfer-Encoding: gzip, chunked", "0\r\n\r\n"), BAD),
+            ),
+            ("a signed chunk", (post("Transfer-Encoding: chunked", "+2\r\n{}\r\n0\r\n\r\n"), BAD)),
+            ("chunks with LF", (post("Transfer-Encoding: chunked", "2\n{}\n0\n\n"), BAD)),
             ("two lengths", (post("Content-Length: 1\r\nContent-Length: 2", "{}"), BAD)),
             ("a negative length", (post("Content-Length: -1", "{}"), BAD)),
             ("a signed length", (post("Content-Length: +2", "{}"), BAD)),

@@ -43,7 +43,7 @@ impl Drop for Charged {
 }
 
 /// Is data of so many bytes counted, where anything is?
-pub fn is_counted(bytes: usize) -> bool {
+pub fn is_worth_counting(bytes: usize) -> bool {
     MAX_UNCOUNTED_BYTES < bytes
 }
 
@@ -56,7 +56,7 @@ impl Charge {
     }
 
     /// Does it count anything?
-    pub fn is_counted(&self) -> bool {
+    pub fn counts_anything(&self) -> bool {
         self.0.is_some()
     }
 
@@ -121,7 +121,7 @@ impl Charge {
     /// server holds, but in the share of no connection.
     pub fn over_for_all(&self, kind: Kind, data: Bytes) -> Bytes {
         match &self.0 {
-            Some(charged) if is_counted(data.len()) => {
+            Some(charged) if is_worth_counting(data.len()) => {
                 let hold = charged.account.budget().keep(kind, data.len());
                 Bytes::from_owner(Counted { data, _hold: hold })
             }
@@ -132,7 +132,7 @@ impl Charge {
     /// RESOURCE_EXHAUSTED if there is no room for so many bytes now: they need not be received.
     pub fn check_room(&self, bytes: usize) -> Result<()> {
         match &self.0 {
-            Some(charged) if is_counted(bytes) => charged.account.check_room(bytes),
+            Some(charged) if is_worth_counting(bytes) => charged.account.check_room(bytes),
             _ => Ok(()),
         }
     }
@@ -141,7 +141,7 @@ impl Charge {
     /// RESOURCE_EXHAUSTED if there is less.
     pub fn reserve_answer(&self, bytes: usize) -> Result<Hold> {
         let mut hold = self.hold(Kind::Responses);
-        if is_counted(bytes) {
+        if is_worth_counting(bytes) {
             hold.grow_beyond(bytes);
             self.check_answer()?;
         }
@@ -150,7 +150,7 @@ impl Charge {
 
     /// Is data of so many bytes counted?
     pub fn counts(&self, bytes: usize) -> bool {
-        self.0.is_some() && is_counted(bytes)
+        self.0.is_some() && is_worth_counting(bytes)
     }
 }
 

@@ -21,7 +21,7 @@ pub use self::{
     names::{parse_version, pick_outputs, place_inputs},
 };
 use crate::{
-    budget::{Budget, ByteBudget, Reason, Reserved, is_counted},
+    budget::{Budget, ByteBudget, Reason, Reserved, is_worth_counting},
     config::{BackendTraits, ModelConfig},
     error::{Error, Result},
     metrics::activity::EnsembleActivity,
@@ -241,7 +241,7 @@ impl Model {
         if let Err(error) = self.check(&mut request, &reply) {
             return Err((error, reply));
         }
-        let reply = if request.context.charge.is_counted() {
+        let reply = if request.context.charge.counts_anything() {
             match self.reserve(&request) {
                 Ok(inputs) => reply.charged(request.context.charge.clone(), inputs),
                 Err(error) => return Err((error, reply)),
@@ -278,7 +278,9 @@ impl Model {
     /// RESOURCE_EXHAUSTED if its requests hold so much of its share that one with inputs of so many
     /// bytes has no room: it need not be received.
     pub fn check_room(&self, bytes: usize) -> Result<()> {
-        let Some(share) = self.share.as_ref().filter(|_| is_counted(bytes)) else { return Ok(()) };
+        let Some(share) = self.share.as_ref().filter(|_| is_worth_counting(bytes)) else {
+            return Ok(());
+        };
         let in_use = share.bytes.in_use();
         if share.bytes.cap() < in_use.saturating_add(bytes) {
             return Err(self.no_room(share, in_use, bytes));

@@ -311,7 +311,7 @@ impl Reply {
 
     /// Answers that are too much for the budget fail: their bytes exist already, but not for long.
     fn count_bytes(&self, result: &mut Result<Response>) {
-        if self.charge.is_counted()
+        if self.charge.counts_anything()
             && let Ok(response) = result
             && let Err(error) = charge_answer(&mut response.outputs, &self.charge)
         {

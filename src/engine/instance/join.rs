@@ -67,7 +67,7 @@ fn joined<'a>(requests: &[Request], parts: impl Iterator<Item = &'a Tensor> + Cl
     let mut data = BytesMut::with_capacity(parts.clone().map(|it| it.data().len()).sum());
     parts.for_each(|it| data.extend_from_slice(it.data()));
     let mut charges = requests.iter().map(|it| &it.context.charge);
-    match charges.find(|it| it.is_counted()) {
+    match charges.find(|it| it.counts_anything()) {
         Some(charge) => charge.over_for_all(Kind::Tensors, data.freeze()),
         None => data.freeze(),
     }

@@ -50,11 +50,10 @@ pub(super) struct HttpConnection {
     home: ReturnSlot,
     served: ServedConnection,
     framing: RequestFraming,
+    /// With its limit of writes: how long the head of a request may stand still, too.
     writing: WriteWatch,
     answers: AnswerBuffer,
-    /// How long the head of a request may stand still; zero: for ever.
-    stalled: Duration,
-    looks: Looks,
+    idle: IdleWatch,
     is_idle: bool,
 }
 
@@ -105,9 +104,9 @@ impl AnswerBuffer {
     }
 }
 
-/// Looks at the connection that come by the clock.
+/// Looks from time to time whether the connection is idle.
 #[derive(Default)]
-struct Looks {
+struct IdleWatch {
     next: Option<Pin<Box<Sleep>>>,
     /// Requests that had begun at the last one.
     begun: u32,
@@ -126,8 +125,7 @@ impl HttpConnection {
             served: ServedConnection { connection, requests: Rc::default() },
             framing: RequestFraming::default(),
             answers: AnswerBuffer::default(),
-            stalled,
-            looks: Looks::default(),
+            idle: IdleWatch::default(),
             is_idle: false,
         }
     }
@@ -138,7 +136,8 @@ impl HttpConnection {
     }
 
     fn look_pause(&self) -> Duration {
-        if self.stalled.is_zero() { LOOK_PAUSE } else { LOOK_PAUSE.min(self.stalled) }
+        let stalled = self.writing.limit();
+        if stalled.is_zero() { LOOK_PAUSE } else { LOOK_PAUSE.min(stalled) }
     }
 
     fn received(&mut self, bytes: &[u8]) {
@@ -147,26 +146,26 @@ impl HttpConnection {
             return self.framing.received(bytes, requests);
         }
         // The first bytes of a request, or what was left of one that is answered already.
-        self.looks.quiet = Duration::ZERO;
+        self.idle.quiet = Duration::ZERO;
         self.framing.received(bytes, requests);
         self.framing.unclaimed_at = Some(requests.begun.get());
     }
 
     /// Looks from time to time, as long as nothing is being answered.
     fn watch_idleness(&mut self, context: &mut Context<'_>) {
-        if self.looks.next.is_some() || self.served.connection.is_busy() {
+        if self.idle.next.is_some() || self.served.connection.is_busy() {
             return;
         }
         let mut next = Box::pin(sleep(self.look_pause()));
         if next.as_mut().poll(context).is_pending() {
-            self.looks.next = Some(next);
+            self.idle.next = Some(next);
         }
     }
 
     /// Nothing is to be read: is it time to end the connection, or to take it back?
     fn look(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pause = self.look_pause();
-        let Looks { next, begun, quiet } = &mut self.looks;
+        let IdleWatch { next, begun, quiet } = &mut self.idle;
         let Some(timer) = next.as_mut().filter(|it| it.is_elapsed()) else {
             return Poll::Pending;
         };
@@ -182,7 +181,8 @@ impl HttpConnection {
             self.is_idle = true;
             return Poll::Ready(Ok(()));
         }
-        let is_late = !self.stalled.is_zero() && self.stalled <= *quiet;
+        let stalled = self.writing.limit();
+        let is_late = !stalled.is_zero() && stalled <= *quiet;
         if is_late && self.framing.is_head_awaited(requests) {
             return Poll::Ready(Err(timed_out("the rest of a request's head did not come")));
         }

@@ -23,7 +23,7 @@ use actix_web::{
         AppConfig, Extensions, Payload, Server, Service, ServiceFactory, ServiceRequest,
         ServiceResponse,
     },
-    http::header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+    http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
 };
 use bytes::Bytes;
 use rustls::ServerConfig;
@@ -82,9 +82,6 @@ where
     F: Fn() -> I + Clone + Send + 'static,
     I: IntoServiceFactory<S, Request>,
     S: AppFactory<B>,
-    S::Service: 'static,
-    S::Future: 'static,
-    <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
     let mut builder = Server::build()
@@ -94,7 +91,7 @@ where
     let (mut addresses, mut files) = (Vec::new(), Vec::new());
     for binding in listen.bindings {
         let bound = binding.bind(listen.stalled)?;
-        let door = Door {
+        let server = SocketServer {
             connections: listen.connections.clone(),
             tls: bound.tls.map(|it| Arc::new(it.server_config(&[HTTP_1_1]))),
             stalled: listen.stalled,
@@ -104,11 +101,10 @@ where
         addresses.push(bound.address);
         files.extend(bound.file);
         builder = match bound.socket {
-            ListeningSocket::Tcp(socket) => {
-                builder.listen(name, socket, move || factory::<TcpStream, _, _, _>(&door, app()))?
-            }
+            ListeningSocket::Tcp(socket) => builder
+                .listen(name, socket, move || factory::<TcpStream, _, _, _>(&server, app()))?,
             ListeningSocket::Unix(socket) => builder
-                .listen_uds(name, socket, move || factory::<UnixStream, _, _, _>(&door, app()))?,
+                .listen_uds(name, socket, move || factory::<UnixStream, _, _, _>(&server, app()))?,
         };
     }
     Ok(HttpServing { server: builder.run(), addresses, files })
@@ -122,6 +118,8 @@ pub trait AppFactory<B>:
         Response = ServiceResponse<B>,
         Error = Error,
         InitError = (),
+        Service: Service<Request, Future: 'static> + 'static,
+        Future: 'static,
     > + 'static
 {
 }
@@ -133,13 +131,15 @@ impl<B, S> AppFactory<B> for S where
             Response = ServiceResponse<B>,
             Error = Error,
             InitError = (),
+            Service: Service<Request, Future: 'static> + 'static,
+            Future: 'static,
         > + 'static
 {
 }
 
-/// How the connections of one socket are opened.
+/// Opens and serves the connections of one socket.
 #[derive(Clone)]
-struct Door {
+struct SocketServer {
     connections: Arc<Connections>,
     tls: Option<Arc<ServerConfig>>,
     stalled: Duration,
@@ -148,19 +148,16 @@ struct Door {
 
 /// Makes the service of one worker for the connections of one socket.
 fn factory<T, I, S, B>(
-    door: &Door,
+    server: &SocketServer,
     app: I,
 ) -> impl ServiceFactory<T, Config = (), Response = (), Error = (), InitError = ()> + use<T, I, S, B>
 where
     T: Into<Transport> + 'static,
     I: IntoServiceFactory<S, Request>,
     S: AppFactory<B>,
-    S::Service: 'static,
-    S::Future: 'static,
-    <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    let (door, stopping) = (door.clone(), door.stopping.clone());
+    let (server, stopping) = (server.clone(), server.stopping.clone());
     let app = app.into_factory().map_err(|error: Error| error.error_response());
     let http = HttpServiceBuilder::default()
         .graceful_shutdown_signal(move || {
@@ -178,15 +175,15 @@ where
         })
         .h1(map_config(app, |()| AppConfig::default()));
     fn_factory(move || {
-        let (http, door) = (http.new_service(()), door.clone());
+        let (http, server) = (http.new_service(()), server.clone());
         async move {
             let http = Rc::new(http.await?);
-            Ok(fn_service(move |socket: T| door.clone().serve(socket.into(), http.clone())))
+            Ok(fn_service(move |socket: T| server.clone().serve(socket.into(), http.clone())))
         }
     })
 }
 
-impl Door {
+impl SocketServer {
     /// Serves a connection from its first byte to its last. While it is idle it has no dispatcher,
     /// whose buffers are most of what a connection weighs.
     async fn serve<S>(self, transport: Transport, http: Rc<S>) -> Result<(), ()>
@@ -251,9 +248,11 @@ fn body_length(request: &ServiceRequest) -> Option<u64> {
         return Some(0);
     }
     let headers = request.headers();
-    if headers.contains_key(TRANSFER_ENCODING) {
-        return None;
-    }
+    if headers.contains_key(TRANSFER_ENCODING) { None } else { content_length(headers) }
+}
+
+/// What a request announces of its body's size, in bytes.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 

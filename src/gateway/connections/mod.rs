@@ -16,6 +16,7 @@ mod tests;
 mod unsent;
 mod write_watch;
 
+pub(crate) use self::http_server::content_length;
 pub(crate) use self::write_watch::{WriteWatch, timed_out};
 pub use self::{
     head_requests::head_as_get,

@@ -97,7 +97,7 @@ fn those_over_which_nothing_was_asked_go_first() {
     drop(open[0].0.connection().begin());
     open[0].0.connection().age(LONG);
     let _busy = open[1].0.connection().begin();
-    let mut newcomer = || {
+    let newcomer = || {
         std::thread::sleep(2 * Duration::from_millis(100));
         let (socket, client) = pair(&listener);
         (connections.admit(&socket).expect("one makes room"), client, socket)

@@ -69,6 +69,11 @@ impl WriteWatch {
         WriteWatch { connection, limit, blocked: None, waited: Waited::default() }
     }
 
+    /// How long a client may take too little; zero: for ever.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Does a write wait for the client?
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.is_some()

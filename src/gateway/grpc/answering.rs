@@ -21,7 +21,7 @@ use super::refusal::deadline_exceeded;
 use crate::connections::Busy;
 
 /// Answers go to their connection in pieces of so many bytes, each of which has to leave in time.
-const MAX_PIECE_BYTES: usize = 64 << 10;
+pub(super) const MAX_PIECE_BYTES: usize = 64 << 10;
 /// Smaller answers are not watched: all calls of a connection together hold little by them.
 const MIN_PIECE_BYTES: usize = 4 << 10;
 

@@ -16,9 +16,10 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
+use super::answering::MAX_PIECE_BYTES;
 use crate::{
     connections::{Connection, ConnectionGuard, WriteWatch, timed_out},
-    pace::look_pause,
+    pace::{is_slow_for, look_pause},
     transport::Transport,
 };
 use troupe_base::budget::Reserved;
@@ -36,9 +37,8 @@ pub(super) struct GrpcConnection {
     stream: Transport,
     /// Until the preface has come: what is missing of it, and until when.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
+    /// With its limit of writes: how long an answer may wait for the windows of HTTP/2, too.
     writing: WriteWatch,
-    /// How long an answer may wait for the windows of HTTP/2; zero: for ever.
-    stalled: Duration,
     /// While there may be answers: when it is looked whether they leave.
     look: Option<Pin<Box<Sleep>>>,
     /// When it was looked whether they had left.
@@ -70,7 +70,6 @@ impl GrpcConnection {
             preface: Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT)))),
             writing: WriteWatch::new(guard.connection().clone(), times.stalled),
             guard,
-            stalled: times.stalled,
             look: None,
             looked_at: Instant::now(),
             end: times.end.map(|end| Box::pin(sleep(end))),
@@ -81,10 +80,13 @@ impl GrpcConnection {
     /// Fails if an answer waits for windows of HTTP/2 that its client does not open.
     fn look_for_unsent(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let connection = self.guard.connection();
+        let stalled = self.writing.limit();
         let may_wait = || connection.is_busy() || !connection.unsent().is_empty();
         if self.look.as_ref().is_some_and(|it| it.is_elapsed()) {
-            let is_due = self.stalled <= self.looked_at.elapsed()
-                || connection.held_of_short_memory().is_some();
+            // One of which a piece is late takes less than a piece between two looks.
+            let would_be_slow = |held| is_slow_for(held, MAX_PIECE_BYTES, 2 * look_pause(stalled));
+            let is_due = stalled <= self.looked_at.elapsed()
+                || connection.held_of_short_memory().is_some_and(would_be_slow);
             // A client that takes too little from the socket is for another watch.
             if is_due && !self.writing.is_blocked() {
                 self.looked_at = Instant::now();
@@ -94,8 +96,8 @@ impl GrpcConnection {
             }
             self.look = None;
         }
-        if self.look.is_none() && !self.stalled.is_zero() && may_wait() {
-            let mut look = Box::pin(sleep(look_pause(self.stalled)));
+        if self.look.is_none() && !stalled.is_zero() && may_wait() {
+            let mut look = Box::pin(sleep(look_pause(stalled)));
             if look.as_mut().poll(context).is_pending() {
                 self.look = Some(look);
             }

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use actix_web::{
     HttpRequest,
     dev::Payload,
-    http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
+    http::header::{HeaderMap, TRANSFER_ENCODING},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -18,7 +18,10 @@ use super::{
     refusal::Refusal,
     server_state::charge,
 };
-use crate::request_limits::{MIN_SHARED_BYTES, is_early_enough, segment_for};
+use crate::{
+    connections::content_length,
+    request_limits::{MIN_SHARED_BYTES, is_early_enough, segment_for},
+};
 use troupe_base::{
     budget::{Charge, Hold, Kind},
     error::{Error, Result},
@@ -103,7 +106,7 @@ pub(super) struct ReceivePlan {
 
 /// So many bytes are to come; 0 if the client does not say.
 pub(super) fn announced(headers: &HeaderMap) -> usize {
-    let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+    let length = content_length(headers).map(|it| usize::try_from(it).unwrap_or(usize::MAX));
     length.unwrap_or(0)
 }
 

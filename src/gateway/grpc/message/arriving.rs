@@ -151,6 +151,7 @@ impl Arriving {
         for byte in &mut bytes {
             *byte = self.byte().await?;
         }
+        self.pace.arrival.came_at_once(self.chunk.len());
         let prefix = Prefix::read(bytes)?;
         let length = prefix.length;
         if limit < length {

@@ -114,13 +114,13 @@ impl RawContent {
 }
 
 /// Knows where the tensors of a model's requests are to be received.
-pub(crate) trait TensorPlace {
+pub(crate) trait TensorDestination {
     /// Where one of `bytes` goes that worker processes read; `None`: anywhere. RESOURCE_EXHAUSTED if
     /// the model has no room for it.
     fn pool(&self, name: &str, version: &str, bytes: usize) -> Result<Option<OwnedPool>>;
 }
 
-impl TensorPlace for Arc<ServerState> {
+impl TensorDestination for Arc<ServerState> {
     fn pool(&self, name: &str, version: &str, bytes: usize) -> Result<Option<OwnedPool>> {
         let version = parse_version(version);
         // Whoever decodes the request says what is wrong with its name.
@@ -144,7 +144,7 @@ pub(crate) struct InferMessages<P> {
     pub(crate) limit: usize,
 }
 
-impl<P: TensorPlace> InferMessages<P> {
+impl<P: TensorDestination> InferMessages<P> {
     /// The only request of a call. One that there is no room for is left out, but for its names.
     pub(crate) async fn only(mut self) -> Result<InferMessage, Status> {
         let missing = || Status::internal("Missing request message.");
@@ -212,7 +212,7 @@ struct FieldReader<'a, P> {
     message: &'a mut InferMessage,
 }
 
-impl<P: TensorPlace> FieldReader<'_, P> {
+impl<P: TensorDestination> FieldReader<'_, P> {
     /// A message of `length` bytes.
     async fn read(mut self, length: usize) -> Result<(), Status> {
         let mut head = self.hold();

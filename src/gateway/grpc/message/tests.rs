@@ -1,5 +1,7 @@
 //! Messages as generated code writes them, in chunks of every size, and random bytes.
 
+mod arrivals;
+
 use std::{
     collections::{HashMap, VecDeque},
     pin::Pin,
@@ -9,14 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::stream::{self, BoxStream, StreamExt};
 use http_body::Frame;
 use prost::Message;
-use tokio::time::timeout;
 use tonic::{Code, Status, body::Body};
 
 use super::{
-    request::{InferMessage, InferMessages, TensorPlace},
+    request::{InferMessage, InferMessages, TensorDestination},
     *,
 };
 use crate::inflate::Coding;
@@ -57,7 +57,7 @@ impl http_body::Body for Chunks {
 /// The model `shared` is one of a worker process.
 struct Place(Arc<SegmentPool>);
 
-impl TensorPlace for Place {
+impl TensorDestination for Place {
     fn pool(&self, model_name: &str, _: &str, _: usize) -> Result<Option<OwnedPool>, Error> {
         Ok((model_name == "shared")
             .then(|| OwnedPool { pool: self.0.clone(), owner: Owner::default() }))
@@ -331,65 +331,4 @@ async fn a_call_with_one_message_takes_one() {
         (many.code(), many.message()),
         (Code::Internal, "more than one message in a call that takes one")
     );
-}
-
-const STALLED: Duration = Duration::from_secs(30);
-
-/// Reads messages until nothing more comes.
-async fn read_all(sent: &[u8], pauses: Pauses) -> Result<(), Status> {
-    let sent = Chunks { chunks: [Bytes::copy_from_slice(sent)].into(), ends: false };
-    let mut arriving = Arriving::new(Body::new(sent), pauses, &Charge::default());
-    while let Some(prefix) = arriving.prefix(100, &Charge::default()).await? {
-        arriving.skip(prefix.length).await?;
-    }
-    Ok(())
-}
-
-#[tokio::test(start_paused = true)]
-async fn silence_is_told_from_a_message_that_stands_still() {
-    let sent = [&[0, 0, 0, 0, 3, 1, 2, 3][..], &[0, 0, 0, 0, 0], &[1, 0, 0, 0, 1, 9]].concat();
-    let between = [0, 8, 13, 19];
-    for read in 0..sent.len() + 1 {
-        let of_stream = read_all(&sent[..read], Pauses::of_stream(STALLED));
-        let given_up = timeout(1000 * STALLED, of_stream).await;
-        assert_eq!(given_up.is_err(), between.contains(&read), "{read}");
-        let of_one = read_all(&sent[..read], Pauses::of_one(STALLED));
-        let of_one = timeout(2 * STALLED, of_one).await.unwrap();
-        assert_eq!(of_one.unwrap_err().code(), Code::Aborted);
-        let for_ever = read_all(&sent[..read], Pauses::of_one(Duration::ZERO));
-        assert!(timeout(1000 * STALLED, for_ever).await.is_err());
-    }
-}
-
-/// A body of these frames.
-struct Frames(BoxStream<'static, Result<Frame<Bytes>, Status>>);
-
-impl http_body::Body for Frames {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        self.0.poll_next_unpin(context)
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn drips_are_given_up_and_slow_links_are_not() {
-    for (at_a_time, expected) in [(10, true), (100_000, false)] {
-        let length = 10 * at_a_time;
-        let drops = stream::iter(0..10).then(move |_| async move {
-            tokio::time::sleep(STALLED / 3).await;
-            Ok(Frame::data(Bytes::from(vec![7; at_a_time])))
-        });
-        let prefix = [&[0][..], &(length as u32).to_be_bytes()].concat();
-        let sent = stream::iter([Ok(Frame::data(Bytes::from(prefix)))]).chain(drops);
-        let body = Body::new(Frames(sent.boxed()));
-        let mut arriving = Arriving::new(body, Pauses::of_stream(STALLED), &Charge::default());
-        let prefix = arriving.prefix(length, &Charge::default()).await.unwrap().unwrap();
-        let refused = arriving.skip(prefix.length).await.err();
-        assert_eq!(refused.is_some_and(|it| it.code() == Code::Aborted), expected, "{at_a_time}");
-    }
 }
