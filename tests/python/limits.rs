@@ -173,6 +173,14 @@ fn a_model_that_does_not_get_ready_in_time_is_not_loaded() {
 }
 
 #[test]
+fn a_model_that_stops_while_it_is_loaded_is_not_loaded() {
+    let stops = python(FLOATS, &starts(1, "os.kill(os.getpid(), 19)"));
+    let server = Server::explicit(Repository::of([("stops", stops)]));
+    let error = refused(&server.load("stops"), 400, "it was stopped (SIGSTOP) and did not go on");
+    assert!(error.contains("famous last words"), "{error}");
+}
+
+#[test]
 fn a_worker_that_follows_another_has_no_more_time_to_get_ready() {
     let source = starts(2, "time.sleep(1000)");
     let preload = source.replace(

@@ -62,7 +62,7 @@ pub(crate) fn launch(spec: &LaunchSpec) -> Result<Launched, LaunchError> {
     let events = WorkerEvents::new(&spec.model, &spec.instance, &spec.metrics, &spec.copied);
     let process = Process::new(parent, number, exit, tail, events, &stream).map_err(failed)?;
     let is_wanted = spec.starting.begin(&stream);
-    let deadline = StartDeadline::begin(spec.time_limit);
+    let (deadline, stops) = (StartDeadline::begin(spec.time_limit), process.watch_stops());
     let ready = match is_wanted {
         true => initialize(spec, &process, &mut stream, deadline),
         false => Ok(None),
@@ -70,7 +70,10 @@ pub(crate) fn launch(spec: &LaunchSpec) -> Result<Launched, LaunchError> {
     spec.starting.end();
     match ready? {
         Some(ready) => Ok(Launched { process, stream, passing, progress, ready }),
-        None => Err(died_at_start(process, &spec.instance, deadline.overrun())?.into()),
+        None => {
+            let why = deadline.overrun().or_else(|| stops.reason());
+            Err(died_at_start(process, &spec.instance, why)?.into())
+        }
     }
 }
 
@@ -124,13 +127,14 @@ fn unknown(what: String) -> Error {
     Error::internal(format!("the worker sent {what}"))
 }
 
-fn died_at_start(process: Process, instance: &str, late: Option<String>) -> Result<Error> {
-    if late.is_some() {
+/// `why`: it was, or is to be, ended for this.
+fn died_at_start(process: Process, instance: &str, why: Option<String>) -> Result<Error> {
+    if why.is_some() {
         process.abort();
     }
     let reaper = process.reaper().clone();
     let WorkerEnd { how, stderr } = reaper.wait(async move { process.ending().await })?;
-    let how = late.unwrap_or(how);
+    let how = why.unwrap_or(how);
     Ok(Error::internal(format!(
         "Stub process '{instance}' ended while the model was loaded: {how}; {stderr}"
     )))

@@ -12,6 +12,7 @@ pub(super) mod repository_calls;
 pub(super) mod sources;
 pub(super) mod start_deadline;
 pub(super) mod stdio_log;
+pub(super) mod stopped;
 pub(super) mod worker_events;
 pub(super) mod worker_metrics;
 pub(super) mod worker_process;

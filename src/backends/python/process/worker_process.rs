@@ -8,6 +8,7 @@ use super::{
     children::{Exit, Parent},
     reaper::Reaper,
     stdio_log::StderrTail,
+    stopped::StopWatch,
     worker_events::WorkerEvents,
 };
 
@@ -94,6 +95,11 @@ impl Process {
     /// Is it stopped, as SIGSTOP does?
     pub(crate) fn is_stopped(&self) -> bool {
         self.parent.children().is_stopped(self.number)
+    }
+
+    /// Ends it if it stays stopped, until the result is dropped.
+    pub(crate) fn watch_stops(&self) -> StopWatch {
+        StopWatch::begin(self.parent.clone(), self.number)
     }
 
     /// Has it say on its stderr where it is, and end.

@@ -11,13 +11,13 @@ use super::{
     in_flight::{GroupEvents, InFlightGroup, deliver, failed},
     link::{Overrun, WorkerLink, WorkerState},
 };
-use crate::python::protocol::encode;
+use crate::python::{
+    process::stopped::{StoppedLooks, WAS_STOPPED},
+    protocol::encode,
+};
 use troupe_base::error::Error;
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Sweeps in a row that find a worker stopped before it is ended: as many seconds for whoever stopped
-/// it to let it go on. Counted, not timed: a server that was stopped with it counts none meanwhile.
-const MAX_STOPPED_LOOKS: u32 = 3;
 
 /// Has an idle worker free its shared memory, and unmap what we have freed.
 pub(crate) async fn sweep(link: Weak<RefCell<WorkerLink>>) {
@@ -50,14 +50,13 @@ impl WorkerLink {
     /// A worker that was stopped (SIGSTOP) would keep its requests for ever.
     fn end_stopped(&mut self) {
         let has_work = !self.in_flight.is_empty() || self.detached.requests().next().is_some();
-        let WorkerState::Up(connection) = &self.state else { return };
-        if !has_work || self.overrun.is_some() || !connection.process.is_stopped() {
-            self.stopped_looks = 0;
+        let WorkerState::Up(connection) = &self.state else {
+            self.stopped_looks = StoppedLooks::default();
             return;
-        }
-        self.stopped_looks += 1;
-        if MAX_STOPPED_LOOKS < self.stopped_looks {
-            let text = "it was stopped (SIGSTOP) and did not go on, so it was ended".to_owned();
+        };
+        let is_stopped = has_work && connection.process.is_stopped();
+        if self.stopped_looks.add(is_stopped) && self.overrun.is_none() {
+            let text = WAS_STOPPED.to_owned();
             self.overrun = Some(Overrun { text, since: Instant::now() });
             connection.process.kill();
         }

@@ -18,7 +18,7 @@ use super::{
     in_flight::{InFlightBatch, all_failed, deliver},
     spin::AdaptiveSpin,
 };
-use crate::python::process::launch_spec::LaunchSpec;
+use crate::python::process::{launch_spec::LaunchSpec, stopped::StoppedLooks};
 use troupe_base::{
     backend::Completion,
     config::ModelConfig,
@@ -80,8 +80,8 @@ pub(crate) struct WorkerLink {
     pub(crate) seen_begun: Option<(u64, Instant)>,
     /// It has given work back, and not answered since.
     pub(crate) is_behind: bool,
-    /// Looks in a row at which the worker had work and was stopped.
-    pub(crate) stopped_looks: u32,
+    /// Looks at which the worker had work and was stopped.
+    pub(crate) stopped_looks: StoppedLooks,
     /// Why the worker is being ended.
     pub(crate) overrun: Option<Overrun>,
     /// The worker has answered something.

@@ -27,7 +27,7 @@ use super::{
     spin::AdaptiveSpin,
     start_queue::copy_then_send,
 };
-use crate::python::process::launch::Launched;
+use crate::python::process::{launch::Launched, stopped::StoppedLooks};
 use troupe_base::{
     backend::{Completion, Remote},
     error::{Error, Result},
@@ -57,7 +57,7 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
         busy: None,
         seen_begun: None,
         is_behind: false,
-        stopped_looks: 0,
+        stopped_looks: StoppedLooks::default(),
         overrun: None,
         is_proven: false,
         held: Vec::new(),
