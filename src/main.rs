@@ -63,6 +63,7 @@ fn main() -> ExitCode {
                 Err(text) => fail(&text),
             }
         }
+        Some(Command::New(asked)) => ended(repository::create(&asked).and_then(|it| print(&it))),
         Some(Command::Check { repositories }) => check(repositories),
         Some(Command::Graph { model, model_repository, format, output }) => {
             let config = model_repository.join(model).join("config.pbtxt");
@@ -71,6 +72,8 @@ fn main() -> ExitCode {
         Some(Command::Replay(asked)) => replay(&asked),
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
         Some(Command::RunOnce(asked)) => ended(run_once::run_once(asked).and_then(|it| print(&it))),
+        Some(Command::Models(asked)) => ended(client::models(&asked).and_then(|it| print(&it))),
+        Some(Command::Reload(asked)) => ended(client::reload(&asked).and_then(|it| print(&it))),
         Some(Command::Bench(asked)) => ended(client::bench(&asked).and_then(|it| {
             print(&it.text)?;
             it.problem.map_or(Ok(()), Err)
@@ -91,7 +94,8 @@ fn serve(options: options::Serve, log: log::Log) -> ExitCode {
 async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<ExitCode, String> {
     let mut signals = Signals::watch()?;
     let grace = Duration::from_secs(options.exit_timeout_secs);
-    let exit_on_error = options.exit_on_error;
+    // Whoever edits a model sees it fail, and mends it.
+    let exit_on_error = options.exit_on_error && !options.watch;
     let server = Server::start(options, log).await.map_err(|error| error.to_string())?;
     let is_loaded = tokio::select! {
         summary = server.loaded() => summary.is_some_and(|it| it.is_ok),

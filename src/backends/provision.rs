@@ -23,6 +23,8 @@ use troupe_base::{
 pub(super) const NO_PIP: &str = "No module named pip";
 /// Lines of a command quoted when it fails.
 const QUOTED_LINES: usize = 20;
+/// Of one line of pip; some list all versions there are.
+const MAX_PIP_ERROR_LETTERS: usize = 300;
 /// Written last into a finished folder.
 const COMPLETE: &str = ".troupe-complete";
 
@@ -153,7 +155,24 @@ pub(super) fn run(mut command: Command) -> Result<()> {
     if status.success() {
         return Ok(());
     }
-    Err(failed(&format!("`{shown}` failed ({status})"), &lines.lock().join("\n")))
+    let lines = lines.lock();
+    match pip_errors(&lines) {
+        errors if errors.is_empty() => {
+            Err(failed(&format!("`{shown}` failed ({status})"), &lines.join("\n")))
+        }
+        errors => Err(Error::internal(format!("pip: {}", errors.join("; ")))),
+    }
+}
+
+/// What pip says went wrong: the lines it marks, without the versions it did not look at.
+fn pip_errors(lines: &[String]) -> Vec<String> {
+    let errors = lines.iter().filter_map(|line| line.strip_prefix("ERROR: "));
+    let errors = errors.filter(|it| !it.starts_with("Ignored the following"));
+    let cut = |text: &str| match text.char_indices().nth(MAX_PIP_ERROR_LETTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    };
+    errors.map(cut).collect()
 }
 
 /// What could not be done, and why.
@@ -166,6 +185,20 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn of_what_pip_says_the_errors_are_told() {
+        let said = "Collecting x==9\nERROR: Ignored the following versions that require a different \
+                    python version: 1.0\nERROR: Could not find a version that satisfies the \
+                    requirement x==9 (from versions: 1, 2)\nERROR: No matching distribution found \
+                    for x==9\n[notice] a new release of pip";
+        let lines: Vec<String> = said.lines().map(str::to_owned).collect();
+        let errors = pip_errors(&lines).join("; ");
+        let expected = "Could not find a version that satisfies the requirement x==9 (from versions: \
+                        1, 2); No matching distribution found for x==9";
+        assert_eq!(errors, expected);
+        assert!(pip_errors(&["python3: No module named pip".to_owned()]).is_empty());
+    }
 
     #[test]
     fn a_cache_that_others_can_write_to_is_refused() {

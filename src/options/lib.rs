@@ -13,6 +13,8 @@ mod listeners;
 mod log;
 mod memory;
 mod metrics;
+mod models;
+mod new;
 mod replay;
 mod restricted;
 mod shared_memory;
@@ -38,6 +40,8 @@ pub use self::{
     log::{LogArguments, LogFormat},
     memory::MemoryArguments,
     metrics::{MetricsArguments, MetricsSetting},
+    models::{ModelsArguments, ReloadArguments},
+    new::{NewCommand, NewEnsembleArguments, NewModelArguments, NewTarget},
     replay::{ReplayArguments, Requests},
     restricted::{Api, Restricted, RestrictedGroup, Secret},
     shared_memory::SharedMemoryArguments,
@@ -69,6 +73,9 @@ pub struct Options {
 /// What the binary does other than serve.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Write a new model or ensemble that works at once, and say what to run next
+    #[command(subcommand)]
+    New(NewCommand),
     /// Check the configs of a repository and print every problem, without loading anything
     Check {
         /// Folders of models
@@ -93,6 +100,10 @@ pub enum Command {
     Infer(InferArguments),
     /// Load a model or an ensemble, send it one request, print the outputs, and leave; no ports
     RunOnce(RunOnceArguments),
+    /// List the models of a running server: version, state, and why one is not ready
+    Models(ModelsArguments),
+    /// Load models again from disk; the server needs --model-control-mode=explicit
+    Reload(ReloadArguments),
     /// Run an ensemble's steps again on captured tensors and compare their outputs
     ///
     /// The exit code is 0 if all outputs are equal to the captured ones byte by byte, 1 if one of
@@ -135,6 +146,11 @@ pub struct Serve {
     /// Model to load at start in explicit mode; may be given more than once, `*` for all
     #[arg(long)]
     pub load_model: Vec<String>,
+    /// For development: load models again as their files are saved, in any control mode, and new
+    /// ones unless it is `explicit`. One that fails goes on as it was before, and does not end the
+    /// server at start
+    #[arg(long, value_parser = switch, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    pub watch: bool,
     /// Do not complete configs from model files: what they lack is an error
     #[arg(long, value_parser = switch, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     pub disable_auto_complete_config: bool,

@@ -11,6 +11,8 @@ pub(super) enum Action {
     LoadAll,
     /// Loads or reloads models, and the models they run.
     Load(Vec<(Arc<str>, Overrides)>),
+    /// Loads models again that somebody wants already and whose files have changed.
+    Refresh(Vec<Arc<str>>),
     /// Takes a model out.
     Unload {
         /// The model.

@@ -15,14 +15,14 @@
 //! 6. `operation::publish` puts a new snapshot of the [`Catalog`] in place, which gateways read;
 //!    the actor takes the records back and answers.
 //!
-//! A periodic reload would be one more [`ControlMode`] whose timer sends `Action::LoadAll`: models
-//! whose stamps are as before are left as they are.
+//! With `--watch`, `watch` looks at the files and sends `Action::Refresh` for what has changed.
 
 mod action;
 mod actor;
 mod catalog;
 mod check;
 mod control;
+mod create;
 mod disk;
 mod failure;
 mod graph;
@@ -35,6 +35,7 @@ mod start;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ use futures_util::future::BoxFuture;
 pub use self::{
     catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
     check::check,
+    create::create,
     settings::Settings,
     stalled::watch_stalled,
     start::{StartedRepository, start},

@@ -15,6 +15,8 @@ pub struct Settings {
     pub mode: ControlMode,
     /// Loaded at the start in `Explicit` mode; `*` is all.
     pub load_models: Vec<String>,
+    /// What has changed on disk is loaded again.
+    pub watch: bool,
     /// Backends may complete configs, and a model may have none.
     pub auto_complete: bool,
     /// `configs/NAME.pbtxt` goes before `config.pbtxt`.
@@ -39,6 +41,7 @@ impl Default for Settings {
             repositories: Vec::new(),
             mode: ControlMode::None,
             load_models: Vec::new(),
+            watch: false,
             auto_complete: true,
             config_name: None,
             threads: 4,

@@ -19,6 +19,7 @@ use super::{
         versions::LoadContext,
     },
     summary,
+    watch::{self, Watch},
 };
 use troupe_base::metrics::Metrics;
 use troupe_engine::engines::Engines;
@@ -80,7 +81,18 @@ async fn initial(client: RepositoryClient, settings: Arc<Settings>) -> Summary {
     let scratch = settings.scratch.clone();
     let swept = spawn_blocking(move || overlay::sweep(&scratch)).await;
     swept.unwrap_or_else(|error| tracing::warn!("old files of load requests stay: {error}"));
-    match client.run(initial_action(&settings)).await {
+    let watched = match settings.watch {
+        true => {
+            let settings = settings.clone();
+            spawn_blocking(move || watch::look(&settings)).await.ok()
+        }
+        false => None,
+    };
+    let outcome = client.run(initial_action(&settings)).await;
+    if let Some(known) = watched {
+        actix_rt::spawn(Watch::new(&client, settings, known).run());
+    }
+    match outcome {
         Ok(outcome) => summary::summary(&client.catalog.load(), &outcome),
         Err(error) => {
             tracing::error!("{error}");

@@ -55,6 +55,7 @@ pub(super) fn of_models(options: &Serve) -> repository::Settings {
         repositories: repositories(options),
         mode: options.model_control_mode,
         load_models: options.load_model.clone(),
+        watch: options.watch,
         auto_complete: options.auto_complete(),
         threads: options.model_load_thread_count as usize,
         retry_count: options.model_load_retry_count,

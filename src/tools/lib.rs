@@ -1,4 +1,4 @@
-//! Subcommands that ask a running server over gRPC: `infer`, `bench`, `replay`.
+//! Subcommands that ask a running server over gRPC: `infer`, `bench`, `replay`, `models`, `reload`.
 
 mod bench;
 mod client;
@@ -6,6 +6,7 @@ mod elements;
 mod infer;
 mod input;
 mod literal;
+mod models;
 mod print;
 mod replay;
 mod shape;
@@ -13,5 +14,6 @@ mod shape;
 pub use self::{
     bench::{BenchOutcome, bench},
     infer::infer,
+    models::{models, reload},
     replay::{Replayed, replay},
 };

@@ -6,3 +6,4 @@ pub(crate) mod repository;
 pub(crate) mod shutdown;
 pub(crate) mod warmup;
 pub(crate) mod warmup_load;
+pub(crate) mod watch;

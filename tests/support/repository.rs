@@ -93,6 +93,16 @@ impl Repository {
         self.home.join(name)
     }
 
+    /// There is an ONNX model that something else wrote.
+    pub(crate) fn needs_onnxruntime_too(&mut self) {
+        self.needs_onnxruntime = true;
+    }
+
+    /// There is a Python model that something else wrote.
+    pub(crate) fn needs_python_too(&mut self) {
+        self.needs_python = true;
+    }
+
     /// Is there an ONNX model?
     pub(crate) fn needs_onnxruntime(&self) -> bool {
         self.needs_onnxruntime

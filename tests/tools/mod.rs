@@ -1,8 +1,9 @@
-//! The subcommands: `check`, `graph`, `infer`, `bench`, `replay`.
+//! The subcommands: `new`, `check`, `graph`, `infer`, `bench`, `replay`.
 
 pub(crate) mod bench;
 pub(crate) mod bench_advice;
 pub(crate) mod check;
 pub(crate) mod infer;
+pub(crate) mod new;
 pub(crate) mod replay;
 pub(crate) mod run_once;

@@ -45,9 +45,14 @@ const OPS: &[(&str, Prepare)] = &[
     ("split", split::prepare),
 ];
 
+/// The ops that configs may name.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OPS.iter().map(|(name, _)| *name)
+}
+
 /// Finds the op that `parameters { key: "op" }` names.
 pub fn prepare(config: Arc<ModelConfig>) -> Result<Backend> {
-    let known = || OPS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let known = || names().collect::<Vec<_>>().join(", ");
     let Some(name) = config.parameters.get("op") else {
         return Err(Error::invalid(format!(
             "model '{}' has backend 'native' but no parameter 'op', expected one of: {}",

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    ffi::OsStr,
     fs::{self, File, Metadata},
     hash::{Hash, Hasher},
     io::{self, Read},
@@ -23,6 +24,14 @@ const MAX_STAMPED_FILES: usize = 100_000;
 /// Two stamps differ when a file was added, removed or written in between.
 pub(crate) type Stamp = u64;
 
+/// When a file was written, and its size.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Since 1970.
+    pub(crate) modified_nanos: u128,
+    pub(crate) size_bytes: u64,
+}
+
 /// Model folders by name; a name with several folders cannot be served.
 pub(crate) type Folders = BTreeMap<Arc<str>, Vec<PathBuf>>;
 
@@ -31,7 +40,10 @@ pub(crate) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
     let mut folders = Folders::new();
     let mut problems = Vec::new();
     for repository in repositories {
-        match folders_of(repository) {
+        let ignored = |name: &OsStr| {
+            tracing::warn!("ignore model directory {name:?} whose name is not UTF-8");
+        };
+        match folders_of(repository, &ignored) {
             Ok(found) => {
                 for (name, folder) in found {
                     folders.entry(name).or_default().push(folder);
@@ -71,6 +83,26 @@ pub(crate) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
 /// The stamp of everything in a model's folder but its versions.
 pub(crate) fn common_stamp(model_dir: &Path) -> Stamp {
     stamp(model_dir, &|name| !is_digits(name))
+}
+
+/// All files of all models, without their folders: those of a model that is in several repositories
+/// are looked at together. What cannot be read is not there.
+pub(crate) fn files_of_models(
+    repositories: &[PathBuf],
+) -> BTreeMap<Arc<str>, BTreeMap<PathBuf, Written>> {
+    let mut models = BTreeMap::<Arc<str>, BTreeMap<PathBuf, Written>>::new();
+    for repository in repositories {
+        let folders = folders_of(repository, &|_| ());
+        for (name, folder) in folders.into_iter().flatten() {
+            let mut found = BTreeMap::new();
+            collect(&folder, &|_| true, &mut found, &mut BTreeSet::new());
+            let own = |(path, it): (PathBuf, Written)| {
+                (path.strip_prefix(&folder).unwrap_or(&path).to_owned(), it)
+            };
+            models.entry(name).or_default().extend(found.into_iter().map(own));
+        }
+    }
+    models
 }
 
 /// The text of a file of at most `limit` bytes.
@@ -124,13 +156,13 @@ fn is_digits(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit())
 }
 
-fn folders_of(repository: &Path) -> io::Result<Vec<(Arc<str>, PathBuf)>> {
+fn folders_of(repository: &Path, ignored: &dyn Fn(&OsStr)) -> io::Result<Vec<(Arc<str>, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(repository)? {
         let entry = entry?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
-            tracing::warn!("ignore model directory {name:?} whose name is not UTF-8");
+            ignored(&name);
             continue;
         };
         let is_model = !name.starts_with('.') && name != "__pycache__" && is_folder(&entry.path());
@@ -153,15 +185,16 @@ fn stamp(folder: &Path, is_included: &dyn Fn(&str) -> bool) -> Stamp {
 fn collect(
     folder: &Path,
     is_included: &dyn Fn(&str) -> bool,
-    files: &mut BTreeMap<PathBuf, (u128, u64)>,
+    files: &mut BTreeMap<PathBuf, Written>,
     entered: &mut BTreeSet<(u64, u64)>,
 ) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        // Python writes its caches while the model runs.
-        let is_cache = name == "__pycache__";
-        if is_cache || !name.to_str().is_none_or(is_included) || MAX_STAMPED_FILES <= files.len() {
+        if is_passing(&name)
+            || !name.to_str().is_none_or(is_included)
+            || MAX_STAMPED_FILES <= files.len()
+        {
             continue;
         }
         let path = entry.path();
@@ -176,8 +209,22 @@ fn collect(
     }
 }
 
-fn written(metadata: &Metadata) -> (u128, u64) {
+/// Python writes its caches while the model runs, and editors write beside a file before they put
+/// it in place.
+fn is_passing(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let endings = ["~", ".swp", ".swo", ".swx", "___jb_tmp___", "___jb_old___", ".kate-swp"];
+    // vim tries whether it may write to a folder by a file of this name.
+    matches!(name, "__pycache__" | "4913" | ".DS_Store" | ".git")
+        || endings.iter().any(|it| name.ends_with(it))
+        || name.starts_with(".#")
+        || name.starts_with(".goutputstream-")
+        || (name.starts_with('#') && name.ends_with('#'))
+}
+
+fn written(metadata: &Metadata) -> Written {
     let modified = metadata.modified().ok();
     let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    (modified.unwrap_or_default().as_nanos(), metadata.len())
+    let modified_nanos = modified.unwrap_or_default().as_nanos();
+    Written { modified_nanos, size_bytes: metadata.len() }
 }

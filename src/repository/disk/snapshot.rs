@@ -44,6 +44,9 @@ impl DiskSnapshot {
                 names.map(|name| (name.clone(), Overrides::default())).collect()
             }
             Action::Load(models) => models.clone(),
+            Action::Refresh(names) => {
+                names.iter().map(|name| (name.clone(), Overrides::default())).collect()
+            }
             Action::Unload { name, .. } => {
                 snapshot.targets.insert(name.clone());
                 return snapshot;

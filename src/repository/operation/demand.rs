@@ -16,6 +16,7 @@ pub(super) fn update(
 ) {
     match action {
         Action::LoadAll | Action::Load(_) => load(records, graph, snapshot),
+        Action::Refresh(names) => want_steps(records, graph, names),
         Action::Unload { name, dependents } => unload(records, graph, name, *dependents),
     }
 }
@@ -31,13 +32,20 @@ fn load(records: &mut Records, graph: &DependencyGraph, snapshot: &DiskSnapshot)
             records.entry(name.clone()).or_default().demand = Demand::Explicit;
         }
     }
-    let mut next: Vec<_> = targets.iter().cloned().collect();
+    let targets: Vec<_> = targets.iter().cloned().collect();
+    want_steps(records, graph, &targets);
+}
+
+/// Everything that these models run is wanted implicitly, if they are wanted.
+fn want_steps(records: &mut Records, graph: &DependencyGraph, models: &[Arc<str>]) {
+    let is_wanted = |name: &&Arc<str>| records.get(*name).is_some_and(ModelRecord::is_wanted);
+    let mut next: Vec<_> = models.iter().filter(is_wanted).cloned().collect();
     let mut seen = BTreeSet::new();
     while let Some(name) = next.pop() {
         let Some(record) = records.get_mut(&name).filter(|_| seen.insert(name.clone())) else {
             continue;
         };
-        if record.demand == Demand::None && !targets.contains(&name) {
+        if record.demand == Demand::None {
             record.demand = Demand::Implicit;
         }
         next.extend(graph.steps(&name));
@@ -89,6 +97,9 @@ mod tests {
             (&["load a", "load o", "unload all o"], "A"),
             (&["load e", "load f", "unload all f"], "a b E"),
             (&["load e", "unload a"], "b E"),
+            (&["load e", "refresh a"], "a b E"),
+            (&["load a", "refresh e"], "A"),
+            (&["load e", "unload a", "refresh e"], "a b E"),
             (&["load e", "load b", "unload all e"], "B"),
         ] {
             let steps = |(name, steps): (&str, &str)| -> (Arc<str>, Vec<Arc<str>>) {
@@ -104,6 +115,7 @@ mod tests {
                     DiskSnapshot { targets: [name.clone()].into(), ..DiskSnapshot::default() };
                 let action = match verb {
                     "load" => Action::Load(Vec::new()),
+                    "refresh" => Action::Refresh(vec![name]),
                     verb => Action::Unload { name, dependents: verb == "unload all" },
                 };
                 update(&mut records, &graph, &snapshot, &action);

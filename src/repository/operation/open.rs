@@ -147,24 +147,10 @@ fn counted(parts: ModelParts, metrics: &Metrics) -> ModelParts {
 
 /// The finished config of one version, what opens it and what warms it up. Blocks.
 fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result<PreparedVersion> {
-    let Content::Single(draft) = &definition.content else {
-        return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
-    };
-    let mut draft = Draft::clone(draft);
-    let files = ModelFiles {
-        name: definition.name.to_string(),
-        model_dir: definition.model_dir.clone(),
-        version,
-    };
-    let kind = settings.backends.find(&draft.proto.backend);
-    if let (Some(kind), true) = (&kind, settings.auto_complete) {
-        let written = json::print(&draft.proto);
-        if let Some(completed) = kind.complete(&settings.backend, &files, &written)? {
-            merge(&mut draft, &completed)?;
-        }
-    }
-    let config = draft.finish(&settings.config).map_err(invalid)?;
+    let config = finished_config(settings, definition, version)?;
+    let kind = settings.backends.find(&config.backend);
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
+    let files = files_of(definition, version);
     let labels = labels::read(&definition.model_dir, &config)?;
     let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
     let config = Arc::new(config);
@@ -176,6 +162,32 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
         )));
     }
     Ok(PreparedVersion { config, labels, backend, samples })
+}
+
+/// The config of a model that is no ensemble, completed by its backend, which may run its code.
+/// Blocks.
+pub(crate) fn finished_config(
+    settings: &Settings,
+    definition: &Definition,
+    version: i64,
+) -> Result<ModelConfig> {
+    let Content::Single(draft) = &definition.content else {
+        return Err(Error::internal(format!("'{}' is an ensemble", definition.name)));
+    };
+    let mut draft = Draft::clone(draft);
+    let kind = settings.backends.find(&draft.proto.backend);
+    if let (Some(kind), true) = (&kind, settings.auto_complete) {
+        let (files, written) = (files_of(definition, version), json::print(&draft.proto));
+        if let Some(completed) = kind.complete(&settings.backend, &files, &written)? {
+            merge(&mut draft, &completed)?;
+        }
+    }
+    draft.finish(&settings.config).map_err(invalid)
+}
+
+fn files_of(definition: &Definition, version: i64) -> ModelFiles {
+    let (name, model_dir) = (definition.name.to_string(), definition.model_dir.clone());
+    ModelFiles { name, model_dir, version }
 }
 
 fn invalid(problems: Vec<config::Problem>) -> Error {

@@ -128,7 +128,8 @@ fn install(base: &Path, folder: &Path, requirement: &str) -> Result<()> {
 /// The library alone: what the package needs to be imported is left out.
 fn pip(python: &Path, folder: &Path, requirement: &str) -> Command {
     let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--no-input", "--disable-pip-version-check"]);
+    pip.args(["-m", "pip", "install", "--quiet", "--progress-bar=off", "--no-input"]);
+    pip.arg("--disable-pip-version-check");
     pip.args(["--no-deps", "--no-compile", "--only-binary=:all:", requirement]);
     pip.arg("--target").arg(folder);
     // Settings of the user that contradict a folder of our own.

@@ -232,7 +232,8 @@ fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) 
         run(command)
     };
     let packages = |command: &mut Command| {
-        command.args(["install", "--no-input", "--disable-pip-version-check", "numpy"]);
+        command.args(["install", "--quiet", "--progress-bar=off", "--no-input"]);
+        command.args(["--disable-pip-version-check", "numpy"]);
         if let Some(file) = requirements {
             command.arg("-r").arg(file);
         }

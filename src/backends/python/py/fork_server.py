@@ -52,7 +52,9 @@ def main(sources):
     import triton_python_backend_utils
     import troupe_children
     import troupe_worker
+    from troupe_title import set_title
 
+    set_title("fork server")
     sys.modules["c_python_backend_utils"] = triton_python_backend_utils
     control.send(HELLO + json.dumps(hello).encode())
     gc.collect()

@@ -22,6 +22,7 @@ from troupe_frames import (
 from troupe_loading import complete, limit_memory, load_module, model_class
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
+from troupe_title import set_title
 from troupe_types import TritonModelException
 
 EXECUTE_HEAD = struct.Struct("<IIHHHH")
@@ -72,6 +73,7 @@ class Worker:
         self.model_name = args["model_name"]
         self.model_version = int(args["model_version"])
         self.version_dir = os.path.dirname(args["path"])
+        set_title((args["args"] or {}).get("model_instance_name", self.model_name))
         self.segments.growth, self.segments.kept = args["shm_growth"], args["shm_kept"]
         try:
             made = self.load(args)

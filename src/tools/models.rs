@@ -1,0 +1,81 @@
+//! `troupe models` and `troupe reload`: what a running server has loaded, and loading it again.
+
+use tokio::runtime::Builder;
+use tonic::Status;
+
+use super::client::{Client, Headers, connect, error_text, headers, with};
+use troupe_base::table::table;
+use troupe_options::{ConnectionArguments, ModelsArguments, ReloadArguments};
+use troupe_proto::inference::{
+    RepositoryIndexRequest, RepositoryModelLoadRequest, repository_index_response::ModelIndex,
+};
+
+/// A table of models, versions, states and reasons.
+pub fn models(arguments: &ModelsArguments) -> Result<String, String> {
+    block_on(async {
+        let headers = headers(&arguments.connection.header)?;
+        let mut client = connect(&arguments.connection).await?;
+        let index = index(&mut client, &headers, &arguments.connection).await?;
+        let missing =
+            arguments.models.iter().find(|name| !index.iter().any(|it| it.name == **name));
+        if let Some(missing) = missing {
+            return Err(format!("there is no model `{missing}`; all: `troupe models`"));
+        }
+        let is_asked =
+            |it: &&ModelIndex| arguments.models.is_empty() || arguments.models.contains(&it.name);
+        Ok(shown(index.iter().filter(is_asked)))
+    })
+}
+
+/// Loads models again, one after the other; their states afterwards.
+pub fn reload(arguments: &ReloadArguments) -> Result<String, String> {
+    block_on(async {
+        let to = &arguments.connection;
+        let headers = headers(&to.header)?;
+        let mut client = connect(to).await?;
+        for model in &arguments.models {
+            let request = RepositoryModelLoadRequest {
+                model_name: model.clone(),
+                ..RepositoryModelLoadRequest::default()
+            };
+            let loaded = client.repository_model_load(with(request, &headers)).await;
+            loaded.map_err(|status| failed(to, &status))?;
+        }
+        let index = index(&mut client, &headers, to).await?;
+        Ok(shown(index.iter().filter(|it| arguments.models.contains(&it.name))))
+    })
+}
+
+fn block_on(work: impl Future<Output = Result<String, String>>) -> Result<String, String> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("cannot start: {error}"))?.block_on(work)
+}
+
+async fn index(
+    client: &mut Client,
+    headers: &Headers,
+    to: &ConnectionArguments,
+) -> Result<Vec<ModelIndex>, String> {
+    let request = with(RepositoryIndexRequest::default(), headers);
+    let index = client.repository_index(request).await;
+    Ok(index.map_err(|status| failed(to, &status))?.into_inner().models)
+}
+
+fn failed(to: &ConnectionArguments, status: &Status) -> String {
+    error_text(&to.url, status).trim_end().to_owned()
+}
+
+fn shown<'a>(models: impl Iterator<Item = &'a ModelIndex>) -> String {
+    let row = |it: &ModelIndex| {
+        let or_dash = |text: &str| if text.is_empty() { "-" } else { text }.to_owned();
+        vec![it.name.clone(), or_dash(&it.version), or_dash(&it.state), it.reason.clone()]
+    };
+    let rows: Vec<_> = models.map(row).collect();
+    match rows.iter().all(|row| row[3].is_empty()) {
+        true => {
+            let rows: Vec<_> = rows.into_iter().map(|row| row[..3].to_vec()).collect();
+            table(&["Model", "Version", "State"], &rows)
+        }
+        false => table(&["Model", "Version", "State", "Reason"], &rows),
+    }
+}
