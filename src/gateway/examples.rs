@@ -27,3 +27,10 @@ pub(crate) fn data(config: &ModelConfig, input: &Input) -> Option<Vec<Value>> {
     };
     Some((1..=count).map(element).collect())
 }
+
+/// Bytes in a row are most likely those of a file.
+pub(crate) fn is_file(config: &ModelConfig, input: &Input) -> bool {
+    input.dtype == DataType::Uint8
+        && config.full_dims(input).iter().filter(|it| **it != 1).count() == 1
+        && input.dims.contains(&-1)
+}

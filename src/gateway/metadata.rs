@@ -91,7 +91,7 @@ pub(crate) fn input(config: &ModelConfig, it: &Input) -> TensorMetadata {
     TensorMetadata { name: it.name.to_string(), datatype: it.dtype.as_str(), shape }
 }
 
-fn output(config: &ModelConfig, it: &Output) -> TensorMetadata {
+pub(crate) fn output(config: &ModelConfig, it: &Output) -> TensorMetadata {
     let shape = with_batch(config, &it.dims);
     TensorMetadata { name: it.name.to_string(), datatype: it.dtype.as_str(), shape }
 }
@@ -152,7 +152,7 @@ fn summary(name: &Arc<str>, entry: &ModelEntry) -> ModelSummary {
 }
 
 /// What runs a model, as metadata names it.
-fn platform(config: &ModelConfig) -> &str {
+pub(crate) fn platform(config: &ModelConfig) -> &str {
     if config.platform.is_empty() { &config.backend } else { &config.platform }
 }
 

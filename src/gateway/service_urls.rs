@@ -13,6 +13,15 @@ pub struct ServiceUrls {
     pub metrics: OnceLock<ServiceUrl>,
 }
 
+impl ServiceUrls {
+    /// The HTTP API, for somebody to whom this machine is `host`; what clients of a Unix socket
+    /// write, which name it beside.
+    pub(crate) fn api(&self, host: &str) -> String {
+        let url = self.http.get().and_then(|it| it.text(host));
+        url.unwrap_or_else(|| "http://localhost".to_owned())
+    }
+}
+
 /// Where one service is.
 #[derive(Clone, Debug)]
 pub struct ServiceUrl {

@@ -11,3 +11,4 @@ pub(crate) mod grpc;
 pub(crate) mod grpc_requests;
 pub(crate) mod http;
 pub(crate) mod http_tensors;
+mod reference;

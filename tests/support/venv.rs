@@ -16,6 +16,7 @@ const REQUIREMENTS: &[&str] = &[
     "onnxruntime>=1.20.1",
     "opencv-python-headless",
     "pillow",
+    "openapi-spec-validator",
 ];
 
 static PYTHON: LazyLock<PathBuf> = LazyLock::new(make);

@@ -12,8 +12,8 @@ mod tests;
 mod workbench;
 
 use actix_web::{
-    HttpResponse, Route,
-    http::StatusCode,
+    HttpRequest, HttpResponse, Route,
+    http::{StatusCode, header},
     web::{self, Data},
 };
 use serde::Deserialize;
@@ -22,6 +22,8 @@ use self::page::{Page, PageUpdate};
 use super::{
     ServerState,
     access::{Endpoint, add_guarded},
+    reference_page::{self, ReferenceLinks},
+    service_urls::host_name,
     status::status,
     web_page::{self, response},
 };
@@ -57,6 +59,8 @@ pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
         add_guarded(app, access, endpoint, web::resource(path).route(route));
     };
     on("/", web::get().to(index_page));
+    on("/docs", web::get().to(reference));
+    on("/docs.css", web::get().to(reference_style));
     on("/changes", web::get().to(index_changes));
     on("/dashboard.js", web::get().to(script));
     on("/dashboard.css", web::get().to(style));
@@ -79,6 +83,22 @@ impl PageQuery {
 
 async fn index_page(state: Data<ServerState>) -> HttpResponse {
     drawn(move || html(&state, StatusCode::OK, &index::page(&state))).await
+}
+
+async fn reference(state: Data<ServerState>, http: HttpRequest) -> HttpResponse {
+    let host = http.headers().get(header::HOST).and_then(|it| it.to_str().ok());
+    let api = state.settings.urls.api(host_name(host));
+    drawn(move || {
+        let document = format!("{api}/v2/openapi.json");
+        let links = ReferenceLinks { api: &api, style: "/docs.css", openapi: &document };
+        let text = reference_page::page(&state, &links);
+        Drawn { code: StatusCode::OK, media_type: web_page::HTML, text }
+    })
+    .await
+}
+
+async fn reference_style() -> HttpResponse {
+    response(StatusCode::OK, web_page::CSS).body(reference_page::STYLE)
 }
 
 async fn index_changes(state: Data<ServerState>) -> HttpResponse {

@@ -57,7 +57,7 @@ impl Page {
              <body data-changes=\"{changes}\" data-structure=\"{structure}\">\n\
              <header class=\"top\"><a class=\"brand\" href=\"/\">troupe</a>\
              <span class=\"server\">{server}</span>{live}\
-             <nav aria-label=\"more\"><a href=\"/metrics\">metrics</a></nav></header>\n\
+             <nav aria-label=\"more\"><a href=\"/docs\">API</a> <a href=\"/metrics\">metrics</a></nav></header>\n\
              <main>\n{body}</main>\n</body>\n</html>\n"
         )
     }

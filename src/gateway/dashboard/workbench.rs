@@ -101,7 +101,7 @@ fn field(config: &ModelConfig, input: &Input) -> String {
     let optional = if input.optional { ", optional" } else { "" };
     let (name, shown) = (escape_markup(&name), shape_text(&shape));
     let shape = serde_json::json!(shape).to_string();
-    let takes_file = is_file(config, input);
+    let takes_file = examples::is_file(config, input);
     let file = if input.dtype == DataType::Bytes || takes_file {
         let many = if input.dtype == DataType::Bytes { " multiple" } else { "" };
         format!(
@@ -128,13 +128,6 @@ fn field(config: &ModelConfig, input: &Input) -> String {
         escape_markup(hint),
         escape_markup(&value),
     )
-}
-
-/// Bytes in a row are most likely those of a file.
-fn is_file(config: &ModelConfig, input: &Input) -> bool {
-    input.dtype == DataType::Uint8
-        && config.full_dims(input).iter().filter(|it| **it != 1).count() == 1
-        && input.dims.contains(&-1)
 }
 
 /// What stands in the form at first: something that fits.

@@ -24,6 +24,7 @@ mod metadata;
 mod observe;
 mod pace;
 mod pointer;
+mod reference;
 mod refusal;
 mod repository;
 mod request_head;

@@ -27,6 +27,10 @@ struct Pointer {
 struct Links {
     #[serde(skip_serializing_if = "Option::is_none")]
     page: Option<String>,
+    /// For people; only where pages are allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    docs: Option<&'static str>,
+    openapi: &'static str,
     metadata: &'static str,
     models: &'static str,
     health: &'static str,
@@ -37,7 +41,14 @@ pub(super) async fn pointer(http: HttpRequest) -> Result<HttpResponse, Refusal> 
     let state = state(&http)?;
     let header = |name| http.headers().get(name).and_then(|it| it.to_str().ok());
     let page = page_address(state, host_name(header(header::HOST)));
-    let links = Links { page, metadata: "/v2", models: "/v2/models", health: "/v2/health/ready" };
+    let links = Links {
+        page,
+        docs: state.settings.allow_dashboard.then_some("/v2/docs"),
+        openapi: "/v2/openapi.json",
+        metadata: "/v2",
+        models: "/v2/models",
+        health: "/v2/health/ready",
+    };
     if header(header::ACCEPT).is_some_and(|it| it.contains("text/html")) {
         let page = web_page::plain_page(&state.settings.server_id, &markup(&links));
         return Ok(web_page::response(StatusCode::OK, web_page::HTML).body(page));
@@ -61,6 +72,10 @@ fn markup(links: &Links) -> String {
     if let Some(page) = &links.page {
         out += &item(page, "models, live graphs, and a form to try each of them");
     }
+    if let Some(docs) = links.docs {
+        out += &item(docs, "how to ask each model");
+    }
+    out += &item(links.openapi, "the same for programs");
     out += &item(links.models, "which models there are");
     out += &item(links.metadata, "what this server is");
     out + "</ul>\n"

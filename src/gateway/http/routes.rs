@@ -9,8 +9,8 @@ use actix_web::{
 };
 
 use super::{
-    generate, graph, health, infer, logging, metadata, pointer, refusal, repository, shared_memory,
-    tap, trace,
+    generate, graph, health, infer, logging, metadata, pointer, reference, refusal, repository,
+    shared_memory, tap, trace,
 };
 use crate::access::{Access, Endpoint, add_guarded};
 use troupe_options::Api;
@@ -73,6 +73,9 @@ fn of_models(on: &mut Routes<'_>) {
     on.reads(Api::Metadata, "/v2", web::get().to(metadata::server));
     on.reads(Api::Metadata, "/v2/", web::get().to(metadata::server));
     on.reads(Api::Metadata, "/", web::get().to(pointer::pointer));
+    on.reads(Api::Metadata, "/v2/openapi.json", web::get().to(reference::openapi));
+    on.reads(Api::Metadata, "/v2/docs", web::get().to(reference::page));
+    on.reads(Api::Metadata, "/v2/docs.css", web::get().to(reference::style));
     // The repository index says the same.
     on.reads(Api::ModelRepository, "/v2/models", web::get().to(metadata::models));
     on.reads(Api::Statistics, "/v2/models/stats", web::get().to(metadata::statistics));
