@@ -1,5 +1,6 @@
 //! The command line: serves until a signal, or runs a subcommand; owns exit codes and the log.
 
+mod compile;
 mod descriptors;
 mod run_once;
 mod signals;
@@ -65,9 +66,12 @@ fn main() -> ExitCode {
         }
         Some(Command::New(asked)) => ended(repository::create(&asked).and_then(|it| print(&it))),
         Some(Command::Check { repositories }) => check(repositories),
+        Some(Command::Compile { pipeline, model_repository, backend_config }) => {
+            let compiled = compile::compile(&pipeline, model_repository, backend_config);
+            ended(compiled.and_then(|it| print(&it)))
+        }
         Some(Command::Graph { model, model_repository, format, output }) => {
-            let config = model_repository.join(model).join("config.pbtxt");
-            ended(graph(&config, format, output.as_deref()))
+            ended(graph(&model_repository.join(model), format, output.as_deref()))
         }
         Some(Command::Replay(asked)) => replay(&asked),
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
@@ -139,7 +143,10 @@ fn log(options: &options::LogArguments) -> Result<log::Log, String> {
 /// Prints every problem; fails if there is one.
 fn check(repositories: Vec<PathBuf>) -> ExitCode {
     let config = config::ServerFeatures { gpus: gpus::usable };
-    let settings = repository::Settings { repositories, config, ..repository::Settings::default() };
+    let mut settings =
+        repository::Settings { repositories, config, ..repository::Settings::default() };
+    // A pipeline is run once to see its graph, and its interpreter may need numpy.
+    settings.backend.provision = true;
     let problems = repository::check(&settings);
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     match problems.len() {
@@ -152,9 +159,14 @@ fn check(repositories: Vec<PathBuf>) -> ExitCode {
     }
 }
 
-fn graph(config: &Path, format: GraphFormat, output: Option<&Path>) -> Result<(), String> {
-    let label = config.display().to_string();
-    let text = fs::read_to_string(config).map_err(|error| format!("{label}: {error}"))?;
+fn graph(folder: &Path, format: GraphFormat, output: Option<&Path>) -> Result<(), String> {
+    let pipeline = compile::file_of(folder);
+    let file = if pipeline.is_file() { pipeline } else { folder.join("config.pbtxt") };
+    let label = file.display().to_string();
+    let text = match file.ends_with(compile::PIPELINE_FILE) {
+        true => compile::compile(folder, None, Vec::new())?,
+        false => fs::read_to_string(&file).map_err(|error| format!("{label}: {error}"))?,
+    };
     let picture = draw::command(&text, &label, format).map_err(|problems| {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     })?;

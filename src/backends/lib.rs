@@ -6,7 +6,7 @@ pub mod onnx;
 mod provision;
 pub mod python;
 
-use std::{sync::Arc, time::Instant};
+use std::{path::Path, sync::Arc, time::Instant};
 
 use troupe_base::{
     backend::{Backend, ModelFiles, Settings},
@@ -61,6 +61,18 @@ impl Backends {
     pub fn find(&self, name: &str) -> Option<BackendKind<'_>> {
         let kind = KINDS.iter().find(|kind| kind.name == name)?;
         Some(BackendKind { all: self, kind })
+    }
+
+    /// Runs the function of the pipeline in `file` once, to see which ensemble it is; `configs` are
+    /// those of the models it calls, a list in JSON, or `null` while they are not known. Blocks.
+    pub fn trace_pipeline(
+        &self,
+        settings: &Settings,
+        files: &ModelFiles,
+        file: &Path,
+        configs: &str,
+    ) -> Result<python::TracedPipeline> {
+        python::trace(&self.python, settings, files, file, configs)
     }
 
     /// Waits until no worker process is left; kills what is left at the deadline. No worker can be

@@ -82,6 +82,17 @@ pub enum Command {
         #[arg(required = true)]
         repositories: Vec<PathBuf>,
     },
+    /// Print the config.pbtxt of the ensemble that a pipeline in Python is
+    Compile {
+        /// The pipeline's file, or the folder it is in
+        pipeline: PathBuf,
+        /// Folder of the models that it calls [default: the one that the pipeline's folder is in]
+        #[arg(long)]
+        model_repository: Option<PathBuf>,
+        /// A setting of a backend, as of the server
+        #[arg(long, value_parser = backend_setting)]
+        backend_config: Vec<((String, String), String)>,
+    },
     /// Draw the graph of an ensemble
     Graph {
         /// The ensemble's name

@@ -10,7 +10,7 @@ use super::{
     Overrides, Settings,
     disk::{
         definition::{self, Content, Definition, RequiredModel, config_file},
-        labels,
+        labels, pipeline,
         scan::{self, Folders},
         warmup,
     },
@@ -48,7 +48,7 @@ pub fn check(settings: &Settings) -> Vec<String> {
     complete(&mut models);
     let cycles = graph(&models).cycles();
     for (name, model) in &models {
-        model.check_steps(&folders, &models, &mut problems);
+        model.check_steps(settings, &folders, &models, &mut problems);
         model.check_warmup(&mut problems);
         if let Some(cycle) = cycles.get(name) {
             problems.push(model.problem("ensemble_scheduling", cycle.clone()));
@@ -108,7 +108,13 @@ impl CheckedModel {
     }
 
     /// What its steps lack, and where they contradict it.
-    fn check_steps(&self, folders: &Folders, models: &CheckedModels, problems: &mut Vec<Problem>) {
+    fn check_steps(
+        &self,
+        settings: &Settings,
+        folders: &Folders,
+        models: &CheckedModels,
+        problems: &mut Vec<Problem>,
+    ) {
         let Content::Ensemble(config, required) = &self.definition.content else { return };
         let status_of = |name: &str| match (folders.get(name).map(Vec::len), models.get(name)) {
             (Some(1), Some(model)) => model.status(),
@@ -118,10 +124,20 @@ impl CheckedModel {
         };
         let unmet = unmet(&config.name, required, &status_of);
         problems.extend(unmet.iter().map(|unmet| unmet.problem(config)));
-        let Some(ensemble) = &config.ensemble else { return };
         let written = |step: &RequiredModel| models.get(&step.model)?.written();
         let steps: Vec<_> = required.iter().map(written).collect();
-        problems.extend(ensemble::check(config, ensemble, &steps));
+        let mut config = config.clone();
+        if let Some(file) = &self.definition.pipeline {
+            // Its types are those of its models: where one is not known, nothing more is.
+            let known = steps.iter().copied().collect::<Option<Vec<_>>>();
+            let Some(known) = known.filter(|_| unmet.is_empty()) else { return };
+            match pipeline::typed(settings, &config, file, known.into_iter()) {
+                Ok(typed) => config = typed,
+                Err(found) => return problems.extend(found),
+            }
+        }
+        let Some(ensemble) = &config.ensemble else { return };
+        problems.extend(ensemble::check(&config, ensemble, &steps));
     }
 
     /// Its samples are made as they would be to load it.
@@ -143,7 +159,7 @@ impl CheckedModel {
 
     /// Its config, if inputs and outputs are written: otherwise its backend completes them.
     fn written(&self) -> Option<&ModelConfig> {
-        let config = self.config.as_deref()?;
+        let config = self.config.as_deref().filter(|_| self.definition.pipeline.is_none())?;
         (!config.inputs.is_empty() && !config.outputs.is_empty()).then_some(config)
     }
 }

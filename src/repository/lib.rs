@@ -21,6 +21,7 @@ mod action;
 mod actor;
 mod catalog;
 mod check;
+mod compile;
 mod control;
 mod create;
 mod disk;
@@ -45,6 +46,7 @@ use futures_util::future::BoxFuture;
 pub use self::{
     catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
     check::check,
+    compile::compile,
     create::create,
     settings::Settings,
     stalled::watch_stalled,

@@ -3,6 +3,7 @@
 mod limits;
 mod memory;
 mod opener;
+mod pipeline;
 mod process;
 mod protocol;
 mod runtime;
@@ -13,5 +14,6 @@ mod worker;
 pub use self::{
     memory::settings::sizes,
     opener::{complete, prepare},
+    pipeline::{TracedPipeline, trace},
     runtime::Runtime,
 };

@@ -1,6 +1,6 @@
 //! Opens Python models: finds file and interpreter, reads the parameters, starts workers.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     limits::{self, WorkerLimits},
@@ -57,11 +57,22 @@ pub fn complete(
         model_config: config.into(),
         ..setup(settings, files, &path)
     };
+    let time_limit = parameter(limits::INITIALIZE_TIMEOUT).and_then(limits::milliseconds);
+    answer(&choice, setup, time_limit)
+}
+
+/// What a worker answers that is started for one question only. Blocks.
+pub(super) fn answer(
+    choice: &InterpreterChoice<'_>,
+    setup: WorkerSetup,
+    time_limit: Option<Duration>,
+) -> Result<Option<String>> {
+    let InterpreterChoice { servers, settings, files, .. } = choice;
     let spec = LaunchSpec {
-        parent: Box::new(Interpreter::new(environment::fork_server(&choice)?)),
+        parent: Box::new(Interpreter::new(environment::fork_server(choice)?)),
         reaper: servers.reaper.clone(),
         setup,
-        time_limit: parameter(limits::INITIALIZE_TIMEOUT).and_then(limits::milliseconds),
+        time_limit,
         model: files.name.as_str().into(),
         instance: files.name.as_str().into(),
         lookup: None,
@@ -70,7 +81,7 @@ pub fn complete(
         copied: settings.metrics.copied_bytes(&files.name).into(),
         pool: settings.segments.clone(),
     };
-    Ok(launch(&spec).map_err(|error| explained(error, &choice))?.ready.config)
+    Ok(launch(&spec).map_err(|error| explained(error, choice))?.ready.config)
 }
 
 /// A plain class without the method's name anywhere cannot have it: that saves a process.
@@ -256,7 +267,11 @@ fn explained(failed: LaunchError, choice: &InterpreterChoice<'_>) -> Error {
     Error::internal(format!("{}\n{}", failed.error, environment::advice(choice)))
 }
 
-fn setup(settings: &Settings, files: &ModelFiles, path: &std::path::Path) -> WorkerSetup {
+pub(super) fn setup(
+    settings: &Settings,
+    files: &ModelFiles,
+    path: &std::path::Path,
+) -> WorkerSetup {
     let sizes = settings.segments.sizes();
     WorkerSetup {
         model_name: files.name.clone(),

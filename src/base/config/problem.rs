@@ -61,6 +61,18 @@ impl SourceMap {
         Problem { position: self.locate(path), text: text.into() }
     }
 
+    /// The map of a text that was made from another file: `lines` has, for each line of the text, the
+    /// one of `file` that it comes from.
+    pub fn of_origin(mut self, file: &str, lines: &[u32]) -> SourceMap {
+        self.file = file.into();
+        for position in self.known.values_mut() {
+            let made = (position.line as usize).checked_sub(1);
+            let line = made.and_then(|it| lines.get(it)).copied().unwrap_or_default();
+            *position = LineColumn { line, column: 1 };
+        }
+        self
+    }
+
     /// The line and column of a field, if it was written.
     pub(crate) fn position(&self, path: &str) -> Option<LineColumn> {
         self.known.get(path).copied()

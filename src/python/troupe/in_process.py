@@ -152,7 +152,8 @@ class Model:
     def __call__(self, *only, **inputs):
         """Outputs by name; of a model that streams a list of them."""
         if only:
-            names = [it["name"] for it in self.config.get("input", ())]
+            every = self.config.get("input", ())
+            names = [it["name"] for it in every if len(every) == 1 or not it.get("optional")]
             if inputs or len(only) != 1 or len(names) != 1:
                 raise ModelError(f"give inputs by name; they are {listed(names)}")
             inputs = {names[0]: only[0]}

@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     overlay::Overlay,
+    pipeline,
     scan::{self, Folders, Stamp},
 };
 use crate::{Overrides, Settings, failure::LoadFailure};
@@ -37,6 +38,9 @@ pub(crate) struct Definition {
     pub(crate) versions: BTreeMap<i64, Stamp>,
     /// Its config.
     pub(crate) content: Content,
+    /// The Python file that the ensemble was traced from, whose types are made up before its models
+    /// are known.
+    pub(crate) pipeline: Option<PathBuf>,
     /// Held as long as somebody may read the folder.
     _overlay: Option<Overlay>,
 }
@@ -116,6 +120,14 @@ pub(crate) fn read(
         }
         None => read_config(settings, &model_dir, name)?,
     };
+    let pipeline = pipeline::file(&model_dir);
+    let mut present = present;
+    if let Some(file) = &pipeline {
+        draft = pipeline::read(settings, name, file, &draft).map_err(LoadFailure::Unreadable)?;
+        if present.is_empty() {
+            present.insert(pipeline::ONLY_VERSION, Stamp::default());
+        }
+    }
     let versions = choose(name, draft.proto.version_policy.as_ref(), present);
     let latest = versions.keys().next_back();
     let files = latest.map(|version| files_of(&model_dir.join(version.to_string())));
@@ -129,6 +141,7 @@ pub(crate) fn read(
         stamp,
         versions,
         content: content(settings, draft)?,
+        pipeline,
         _overlay: overlay,
     })
 }

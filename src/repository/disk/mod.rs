@@ -6,6 +6,7 @@
 pub(super) mod definition;
 pub(super) mod labels;
 pub(super) mod overlay;
+pub(super) mod pipeline;
 pub(super) mod scan;
 pub(super) mod snapshot;
 pub(super) mod warmup;

@@ -1,6 +1,6 @@
 //! Opens one version of a model: completes its config, checks it, starts and warms up what answers.
 
-use std::{sync::Arc, time::Instant};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
@@ -100,17 +100,22 @@ impl OpenModel for ModelOpener {
         mut parts: ModelParts,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let (begun, budget) = (Instant::now(), self.settings.backend.budget.clone());
-        parts.config =
-            ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
-        let parts = counted(parts, &self.metrics);
-        let setup = ensemble::EnsembleSetup {
-            config: parts.config.clone(),
-            stats: parts.stats.clone(),
-            steps: parts.steps.clone(),
-            engines: self.engines.clone(),
-            metrics: self.metrics.clone(),
-        };
+        let (settings, engines) = (self.settings.clone(), self.engines.clone());
+        let metrics = self.metrics.clone();
         Box::pin(async move {
+            if let Some(file) = definition.pipeline.clone() {
+                parts.config = typed_pipeline(settings, file, &parts).await?;
+            }
+            parts.config =
+                ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
+            let parts = counted(parts, &metrics);
+            let setup = ensemble::EnsembleSetup {
+                config: parts.config.clone(),
+                stats: parts.stats.clone(),
+                steps: parts.steps.clone(),
+                engines,
+                metrics,
+            };
             let (config, model_dir) = (parts.config.clone(), definition.model_dir.clone());
             let own = spawn_blocking(move || labels::read(&definition.model_dir, &config)).await;
             let own = own.map_err(|_| Error::internal("reading labels panicked"));
@@ -122,6 +127,23 @@ impl OpenModel for ModelOpener {
             Ok(Arc::new(Model::new(parts, answers).with_labels(labels).with_share(&budget)))
         })
     }
+}
+
+/// The config of a pipeline, with the types of the models it runs.
+async fn typed_pipeline(
+    settings: Arc<Settings>,
+    file: PathBuf,
+    parts: &ModelParts,
+) -> Result<Arc<ModelConfig>, Vec<String>> {
+    let untyped = parts.config.clone();
+    let steps: Vec<_> = parts.steps.iter().map(|step| step.config.clone()).collect();
+    let steps = move || {
+        let configs = steps.iter().map(|config| &**config);
+        disk::pipeline::typed(&settings, &untyped, &file, configs)
+    };
+    let typed = spawn_blocking(steps).await;
+    let typed = typed.map_err(|_| vec!["tracing the pipeline panicked".to_owned()])?;
+    typed.map_err(|problems| problems.iter().map(config::Problem::message).collect())
 }
 
 /// A version that only has to be opened and warmed up.

@@ -18,6 +18,8 @@ use troupe_base::{
 pub(crate) struct WorkerSetup {
     /// Only run `auto_complete_config`.
     pub(crate) complete: bool,
+    /// Only trace a pipeline: a list of the configs of the models it calls as JSON, or `null`.
+    pub(crate) pipeline: Option<String>,
     /// Only import the model and run `preload`, then fork instances.
     pub(crate) template: bool,
     /// Bytes of address space.

@@ -6,7 +6,7 @@ use flate2::{Compression, write::ZlibEncoder};
 
 /// Each by the name the others import it under; those of the package `troupe` are also what
 /// people install to test their models.
-pub(crate) const SOURCES: [(&str, &str); 37] = [
+pub(crate) const SOURCES: [(&str, &str); 39] = [
     ("troupe_fork_server", include_str!("../py/fork_server.py")),
     ("troupe_children", include_str!("../py/children.py")),
     ("troupe_forked", include_str!("../py/forked.py")),
@@ -43,6 +43,8 @@ pub(crate) const SOURCES: [(&str, &str); 37] = [
     ("troupe.errors", include_str!("../../../python/troupe/errors.py")),
     ("troupe.hints", include_str!("../../../python/troupe/hints.py")),
     ("troupe.marks", include_str!("../../../python/troupe/marks.py")),
+    ("troupe.pipelines", include_str!("../../../python/troupe/pipelines.py")),
+    ("troupe.tracing", include_str!("../../../python/troupe/tracing.py")),
     ("troupe.signature", include_str!("../../../python/troupe/signature.py")),
 ];
 

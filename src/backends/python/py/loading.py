@@ -41,6 +41,13 @@ def model_class(module, config, model_dir):
     return adapt(module, json.loads(config), model_dir)
 
 
+def trace_pipeline(module, configs):
+    """The ensemble that a pipeline's function is, as JSON."""
+    from troupe.tracing import trace
+
+    return trace(module, configs)
+
+
 def limit_memory(limit):
     """No more address space than `limit` bytes; what the interpreter has counts."""
     with open("/proc/self/statm") as file:

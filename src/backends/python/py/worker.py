@@ -19,7 +19,7 @@ from troupe_failures import PlainError, describe, report, report_threads
 from troupe_frames import (
     ANSWER, CHECK, CHECKED, FAILED, FRAME, NUMBER, NUMBERS, READY, Frames, ServerGone, padded
 )
-from troupe_loading import complete, limit_memory, load_module, model_class
+from troupe_loading import complete, limit_memory, load_module, model_class, trace_pipeline
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
 from troupe_title import set_title
@@ -86,13 +86,16 @@ class Worker:
         self.frames.send_json(READY, made)
         if args["template"]:
             troupe_preload.serve(self, main)
-        return not args["complete"] and not args["template"]
+        is_asked = args["complete"] or args["template"] or args["pipeline"]
+        return not is_asked
 
     def load(self, args):
         if args["memory_limit"]:
             limit_memory(args["memory_limit"])
         report_threads(self.frames)
         module = load_module(args["path"], args["model_dir"], args["model_version"])
+        if args["pipeline"]:
+            return {"config": trace_pipeline(module, args["pipeline"])}
         model = model_class(module, args["model_config"], args["model_dir"])
         if args["complete"]:
             self.stage = "auto_complete_config"

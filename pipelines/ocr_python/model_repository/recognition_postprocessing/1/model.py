@@ -9,12 +9,15 @@ CHARACTERS = np.array(["", *"0123456789abcdefghijklmnopqrstuvwxyz"])
 
 class TritonPythonModel:
     def execute(self, requests):
-        return [answer(request) for request in requests]
+        # All rows of all requests at once; then each request gets its own words.
+        name = "recognition_postprocessing_input"
+        logits = [pb_utils.get_input_tensor_by_name(it, name).as_numpy() for it in requests]
+        words = iter(read(logits[0] if len(logits) == 1 else np.concatenate(logits)))
+        return [answer([next(words) for _ in rows]) for rows in logits]
 
 
-def answer(request):
-    logits = pb_utils.get_input_tensor_by_name(request, "recognition_postprocessing_input")
-    words = np.array(read(logits.as_numpy()), dtype=np.object_)
+def answer(words):
+    words = np.array(words, dtype=np.object_)
     # [n], not [n, 1]: the clients of the tutorial expect a flat list.
     return pb_utils.InferenceResponse([pb_utils.Tensor("recognition_postprocessing_output", words)])
 

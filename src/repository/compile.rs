@@ -1,0 +1,89 @@
+//! Compiles a pipeline in Python to the config.pbtxt of the ensemble that it is: `troupe compile`.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use super::{
+    Overrides, Settings,
+    disk::{
+        definition::{self, Content},
+        pipeline,
+        scan::{self, Folders},
+    },
+    failure::no_version,
+    operation::open,
+};
+use troupe_base::config::{ModelConfig, Problem};
+
+/// Ensembles inside each other that a pipeline may run; more are taken for a cycle.
+const MAX_DEPTH: usize = 32;
+
+/// The config.pbtxt of the pipeline in `file`. The models it calls are those of the settings'
+/// repositories; the code that completes their configs runs. Blocks.
+pub fn compile(settings: &Settings, file: &Path) -> Result<String, String> {
+    let (folders, unreadable) = scan::folders(&settings.repositories);
+    if let Some(problem) = unreadable.into_iter().next() {
+        return Err(problem);
+    }
+    let compiler = Compiler { settings, folders };
+    let file = std::path::absolute(file).map_err(|error| error.to_string())?;
+    let name = file.parent().and_then(Path::file_name).unwrap_or_default();
+    let name = name.to_string_lossy();
+    let calls = pipeline::traced(settings, &name, &file, pipeline::NOT_KNOWN).map_err(told)?;
+    let models = compiler.configs(calls.models.iter().map(|(model, _)| &**model), 0)?;
+    let configs = pipeline::configs(models.values().map(|it| &**it));
+    Ok(pipeline::traced(settings, &name, &file, &configs).map_err(told)?.text)
+}
+
+struct Compiler<'a> {
+    settings: &'a Settings,
+    folders: Folders,
+}
+
+type Configs = BTreeMap<String, Arc<ModelConfig>>;
+
+impl Compiler<'_> {
+    /// The configs of those models that there are.
+    fn configs<'b>(
+        &self,
+        names: impl Iterator<Item = &'b str>,
+        depth: usize,
+    ) -> Result<Configs, String> {
+        let mut found = Configs::new();
+        for name in names.filter(|name| self.folders.contains_key(*name)) {
+            if !found.contains_key(name) {
+                found.insert(name.to_owned(), self.config(name, depth)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The config of one model, as a load would finish it.
+    fn config(&self, name: &str, depth: usize) -> Result<Arc<ModelConfig>, String> {
+        let settings = self.settings;
+        let failed = |text: String| format!("model '{name}': {text}");
+        if MAX_DEPTH < depth {
+            return Err(failed("it runs itself, or ensembles are too deep".to_owned()));
+        }
+        let name: Arc<str> = name.into();
+        let read = definition::read(settings, &self.folders, &name, &Overrides::default());
+        let read = read.map_err(|failure| failed(failure.reason()))?;
+        match (&read.content, &read.pipeline) {
+            (Content::Single(_), _) => {
+                let version = read.versions.keys().next_back().copied();
+                let version = version.ok_or_else(|| failed(no_version(&name)))?;
+                let config = open::finished_config(settings, &read, version);
+                config.map(Arc::new).map_err(|error| failed(error.to_string()))
+            }
+            (Content::Ensemble(config, _), None) => Ok(config.clone()),
+            (Content::Ensemble(config, required), Some(file)) => {
+                let models = self.configs(required.iter().map(|it| &*it.model), depth + 1)?;
+                pipeline::typed(settings, config, file, models.values().map(|it| &**it))
+                    .map_err(told)
+            }
+        }
+    }
+}
+
+fn told(problems: Vec<Problem>) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
