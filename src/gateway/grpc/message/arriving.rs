@@ -136,13 +136,9 @@ impl Arriving {
         Ok(true)
     }
 
-    /// The prefix of the next message; `None` after the last one. `charge` counts a message that is
-    /// refused because it is larger than `limit`.
-    pub(super) async fn prefix(
-        &mut self,
-        limit: usize,
-        charge: &Charge,
-    ) -> Result<Option<Prefix>, Status> {
+    /// The prefix of the next message; `None` after the last one. RESOURCE_EXHAUSTED, and counted,
+    /// if the message is larger than `limit`.
+    pub(super) async fn prefix(&mut self, limit: usize) -> Result<Option<Prefix>, Status> {
         if !self.wait(self.pauses.between_messages).await? {
             return Ok(None);
         }
@@ -155,7 +151,7 @@ impl Arriving {
         let prefix = Prefix::read(bytes)?;
         let length = prefix.length;
         if limit < length {
-            charge.count_refusal(Reason::Size);
+            self.pace.charge.count_refusal(Reason::Size);
             return Err(Status::resource_exhausted(format!(
                 "SERVER: Received message larger than max ({length} vs. {limit})"
             )));

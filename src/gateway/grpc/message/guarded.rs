@@ -80,7 +80,7 @@ struct GuardedMessages {
 
 impl GuardedMessages {
     async fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(prefix) = self.arriving.prefix(self.limit, &self.charge).await? else {
+        let Some(prefix) = self.arriving.prefix(self.limit).await? else {
             return Ok(None);
         };
         self.hold = self.charge.hold(Kind::Received);

@@ -148,7 +148,7 @@ impl<P: TensorDestination> InferMessages<P> {
     /// The only request of a call. One that there is no room for is left out, but for its names.
     pub(crate) async fn only(mut self) -> Result<InferMessage, Status> {
         let missing = || Status::internal("Missing request message.");
-        let prefix = self.prefix().await?.ok_or_else(missing)?;
+        let prefix = self.arriving.prefix(self.limit).await?.ok_or_else(missing)?;
         let mut message = InferMessage { charge: self.charge.clone(), ..Default::default() };
         if let Err(status) = self.read(&mut message, prefix).await {
             return message.left_out(prefix, status);
@@ -166,7 +166,7 @@ impl<P: TensorDestination> InferMessages<P> {
     /// The next request; `None` after the last one. One that there is no room for is left out, but
     /// for its names: others may follow.
     pub(crate) async fn next(&mut self) -> Result<Option<InferMessage>, Status> {
-        let Some(prefix) = self.prefix().await? else { return Ok(None) };
+        let Some(prefix) = self.arriving.prefix(self.limit).await? else { return Ok(None) };
         let start = self.arriving.taken();
         let mut message = InferMessage::default();
         let read = match open_charge(self.connection.as_ref()) {
@@ -181,10 +181,6 @@ impl<P: TensorDestination> InferMessages<P> {
             self.arriving.skip(start + prefix.length - self.arriving.taken()).await?;
         }
         Ok(Some(message))
-    }
-
-    async fn prefix(&mut self) -> Result<Option<Prefix>, Status> {
-        self.arriving.prefix(self.limit, &self.charge).await
     }
 
     async fn read(&mut self, message: &mut InferMessage, prefix: Prefix) -> Result<(), Status> {

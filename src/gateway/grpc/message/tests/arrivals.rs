@@ -21,7 +21,7 @@ const STALLED: Duration = Duration::from_secs(30);
 async fn read_all(sent: &[u8], pauses: Pauses) -> Result<(), Status> {
     let sent = Chunks { chunks: [Bytes::copy_from_slice(sent)].into(), ends: false };
     let mut arriving = Arriving::new(Body::new(sent), pauses, &Charge::default());
-    while let Some(prefix) = arriving.prefix(100, &Charge::default()).await? {
+    while let Some(prefix) = arriving.prefix(100).await? {
         arriving.skip(prefix.length).await?;
     }
     Ok(())
@@ -70,7 +70,7 @@ async fn drips_are_given_up_and_slow_links_are_not() {
         let sent = stream::iter([Ok(Frame::data(Bytes::from(prefix)))]).chain(drops);
         let body = Body::new(Frames(sent.boxed()));
         let mut arriving = Arriving::new(body, Pauses::of_stream(STALLED), &Charge::default());
-        let prefix = arriving.prefix(length, &Charge::default()).await.unwrap().unwrap();
+        let prefix = arriving.prefix(length).await.unwrap().unwrap();
         let refused = arriving.skip(prefix.length).await.err();
         assert_eq!(refused.is_some_and(|it| it.code() == Code::Aborted), expected, "{at_a_time}");
     }
@@ -90,7 +90,7 @@ async fn drips_of_a_call_that_holds_short_memory_are_given_up_soon() {
         let sent = stream::iter([Ok(Frame::data(Bytes::from(first)))]).chain(drops);
         let body = Body::new(Frames(sent.boxed()));
         let mut arriving = Arriving::new(body, Pauses::of_one(STALLED), &charge);
-        let prefix = arriving.prefix(length as usize, &charge).await.unwrap().unwrap();
+        let prefix = arriving.prefix(length as usize).await.unwrap().unwrap();
         arriving.skip(prefix.length).await
     };
     arrive().await.unwrap();
