@@ -30,6 +30,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const NOT_REPLAYED: u8 = 2;
 /// What worker processes have to finalize their models when the start has failed.
 const WORKERS_GRACE: Duration = Duration::from_millis(200);
+/// What they have after `check --load`.
+const LOAD_ONCE_GRACE: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     // The allocator would get huge pages: 25 MiB more at rest, and nothing the faster for it.
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
             }
         }
         Some(Command::New(asked)) => ended(repository::create(&asked).and_then(|it| print(&it))),
-        Some(Command::Check { repositories }) => check(repositories),
+        Some(Command::Check { repositories, load }) => check(repositories, load),
         Some(Command::Compile { pipeline, model_repository, backend_config }) => {
             let compiled = compile::compile(&pipeline, model_repository, backend_config);
             ended(compiled.and_then(|it| print(&it)))
@@ -101,16 +103,18 @@ async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<Ex
     // Whoever edits a model sees it fail, and mends it.
     let exit_on_error = options.exit_on_error && !options.watch;
     let server = Server::start(options, log).await.map_err(|error| error.to_string())?;
-    let is_loaded = tokio::select! {
-        summary = server.loaded() => summary.is_some_and(|it| it.is_ok),
+    let failures = tokio::select! {
+        summary = server.loaded() => summary.map(|it| it.failures.clone()),
         () = signals.next() => {
             server.abort(Duration::ZERO).await;
             return Ok(ExitCode::SUCCESS);
         }
     };
-    if !is_loaded && exit_on_error {
+    if exit_on_error && !failures.as_ref().is_some_and(Vec::is_empty) {
         tracing::error!("error: creating server: Internal - failed to load all models");
         server.abort(WORKERS_GRACE).await;
+        // The last line: what to look at.
+        tracing::error!("{}", culprits(&failures.unwrap_or_default()));
         return Ok(ExitCode::FAILURE);
     }
     tokio::select! {
@@ -124,7 +128,20 @@ async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<Ex
             server.abort(Duration::ZERO).await
         }
     };
+    tracing::info!("stopped");
     Ok(if ending == Ending::Drained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Why the start failed, and what serves the rest.
+fn culprits(failures: &[String]) -> String {
+    let Some(first) = failures.first() else {
+        return "stopped because models did not load".to_owned();
+    };
+    let more = match failures.len() - 1 {
+        0 => String::new(),
+        more => format!("; and {more} more, see above"),
+    };
+    format!("stopped because {first}{more} (--exit-on-error=false serves what does load)")
 }
 
 /// Starts to log to where the options say.
@@ -140,16 +157,33 @@ fn log(options: &options::LogArguments) -> Result<log::Log, String> {
     log::start(options, to).map_err(|error| format!("cannot start to log: {error}"))
 }
 
-/// Prints every problem; fails if there is one.
-fn check(repositories: Vec<PathBuf>) -> ExitCode {
+/// Prints every problem; fails if there is one. Loads the models too if it is to.
+fn check(repositories: Vec<PathBuf>, is_loading: bool) -> ExitCode {
     let config = config::ServerFeatures { gpus: gpus::usable };
+    let arguments = repositories.iter().map(|it| format!("--model-repository={}", it.display()));
+    let listening = ["http", "grpc", "metrics"].map(|it| format!("--allow-{it}=false"));
+    let arguments: Vec<String> =
+        arguments.chain(listening).chain(["--log-info=false".to_owned()]).collect();
     let mut settings =
         repository::Settings { repositories, config, ..repository::Settings::default() };
     // A pipeline is run once to see its graph, and its interpreter may need numpy.
     settings.backend.provision = true;
-    let problems = repository::check(&settings);
+    let repository::CheckReport { problems, warnings } = repository::check(&settings);
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     problems.iter().for_each(|problem| eprintln!("{problem}"));
+    let mut problems = problems;
+    if is_loading && problems.is_empty() {
+        match load_once(&arguments) {
+            Ok(failures) => problems.extend(failures),
+            Err(text) => problems.push(text),
+        }
+        problems.iter().for_each(|problem| eprintln!("{problem}"));
+    }
     match problems.len() {
+        0 if is_loading => {
+            eprintln!("no problems, and all models load");
+            ExitCode::SUCCESS
+        }
         0 => {
             eprintln!("no problems");
             ExitCode::SUCCESS
@@ -157,6 +191,21 @@ fn check(repositories: Vec<PathBuf>) -> ExitCode {
         1 => fail("1 problem"),
         count => fail(&format!("{count} problems")),
     }
+}
+
+/// Loads all models of a server that listens nowhere, and says which did not load.
+fn load_once(arguments: &[String]) -> Result<Vec<String>, String> {
+    let options = options::parse(arguments).map_err(|none| none.text)?.serve;
+    let log = log(&options.log)?;
+    let _written = log.flush_on_drop();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(async {
+        let server = Server::start(options, log).await.map_err(|error| error.to_string())?;
+        let summary = server.loaded().await;
+        server.stop(LOAD_ONCE_GRACE).await;
+        Ok(summary.ok_or("the server ended while it loaded")?.failures.clone())
+    })
 }
 
 fn graph(folder: &Path, format: GraphFormat, output: Option<&Path>) -> Result<(), String> {

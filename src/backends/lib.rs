@@ -1,5 +1,6 @@
 //! What runs models: native operators, ONNX Runtime, Python workers.
 
+mod findings;
 pub mod gpus;
 pub mod native;
 pub mod onnx;
@@ -8,6 +9,7 @@ pub mod python;
 
 use std::{path::Path, sync::Arc, time::Instant};
 
+pub use findings::ModelFindings;
 use troupe_base::{
     backend::{Backend, ModelFiles, Settings},
     config::ModelConfig,
@@ -20,6 +22,8 @@ struct BackendEntry {
     name: &'static str,
     complete: fn(&Backends, &Settings, &ModelFiles, &str) -> Result<Option<String>>,
     prepare: fn(&Backends, &Settings, &ModelFiles, Arc<ModelConfig>) -> Result<Backend>,
+    inspect: fn(&Settings, &ModelFiles, &str) -> Result<Option<String>>,
+    check: fn(&Settings, &ModelFiles, Arc<ModelConfig>) -> Result<ModelFindings>,
 }
 
 const KINDS: &[BackendEntry] = &[
@@ -27,11 +31,18 @@ const KINDS: &[BackendEntry] = &[
         name: "native",
         complete: |_, _, _, _| Ok(None),
         prepare: |_, _, _, config| native::prepare(config),
+        inspect: |_, _, _| Ok(None),
+        check: |_, _, config| native::prepare(config).map(|_| ModelFindings::default()),
     },
     BackendEntry {
         name: "onnxruntime",
         complete: |_, settings, files, config| onnx::complete(settings, files, config),
         prepare: |_, settings, files, config| onnx::prepare(settings, files, config),
+        inspect: |settings, files, config| onnx::inspect(settings, files, config),
+        check: |_, files, config| {
+            let problems = onnx::problems(files, &config)?;
+            Ok(ModelFindings { problems, ..ModelFindings::default() })
+        },
     },
     BackendEntry {
         name: "python",
@@ -41,6 +52,8 @@ const KINDS: &[BackendEntry] = &[
         prepare: |all, settings, files, config| {
             python::prepare(&all.python, settings, files, config)
         },
+        inspect: |_, _, _| Ok(None),
+        check: |settings, files, config| python::check(settings, files, &config),
     },
 ];
 
@@ -98,6 +111,27 @@ impl BackendKind<'_> {
         config: &str,
     ) -> Result<Option<String>> {
         (self.kind.complete)(self.all, settings, files, config)
+    }
+
+    /// What `complete` would fill in, as far as the model's files tell without running anything.
+    /// Blocks.
+    pub fn inspect(
+        &self,
+        settings: &Settings,
+        files: &ModelFiles,
+        config: &str,
+    ) -> Result<Option<String>> {
+        (self.kind.inspect)(settings, files, config)
+    }
+
+    /// Compares the finished config with the model's files, without loading it. Blocks.
+    pub fn check(
+        &self,
+        settings: &Settings,
+        files: &ModelFiles,
+        config: Arc<ModelConfig>,
+    ) -> Result<ModelFindings> {
+        (self.kind.check)(settings, files, config)
     }
 
     /// Checks the finished config and prepares to open instances. Called on a loading thread; may

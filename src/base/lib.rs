@@ -21,5 +21,6 @@ pub mod backoff;
 pub mod budget;
 pub mod error;
 pub mod failure_log;
+pub mod files;
 pub mod table;
 pub mod text;

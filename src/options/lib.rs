@@ -76,8 +76,11 @@ pub enum Command {
     /// Write a new model or ensemble that works at once, and say what to run next
     #[command(subcommand)]
     New(NewCommand),
-    /// Check the configs of a repository and print every problem, without loading anything
+    /// Check the configs and files of a repository and print every problem, without loading anything
     Check {
+        /// Then load everything once, listen nowhere, and end
+        #[arg(long)]
+        load: bool,
         /// Folders of models
         #[arg(required = true)]
         repositories: Vec<PathBuf>,

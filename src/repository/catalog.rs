@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use super::failure::UNLOADED;
 use troupe_base::{
     error::{Error, Result},
     model::Model,
@@ -51,7 +52,22 @@ pub struct ModelEntry {
     pub reason: String,
 }
 
+/// Letters of a reason that clients are told: the index has all of it.
+const MAX_REASON_CHARS: usize = 500;
+
 impl ModelEntry {
+    /// Why it has no version that is ready, behind a separator; nothing of what was unloaded.
+    fn why_not(&self) -> String {
+        let reasons = self.versions.values().map(|version| &version.reason);
+        let mut told = reasons.chain([&self.reason]).filter(|it| !it.is_empty());
+        match told.next_back() {
+            Some(reason) if reason != UNLOADED => {
+                format!(": {}", reason.chars().take(MAX_REASON_CHARS).collect::<String>())
+            }
+            _ => String::new(),
+        }
+    }
+
     fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
         self.versions.values().filter_map(|version| version.model.as_ref())
     }
@@ -74,7 +90,8 @@ impl Catalog {
             .ok_or_else(|| Error::not_found(format!("{} is not found", unknown())))?;
         let Some(number) = version else {
             return entry.ready().next_back().cloned().ok_or_else(|| {
-                Error::not_found(format!("{} has no available versions", unknown()))
+                let why = entry.why_not();
+                Error::not_found(format!("{} has no available versions{why}", unknown()))
             });
         };
         let version = entry.versions.get(&number).ok_or_else(|| {
@@ -102,7 +119,7 @@ impl Catalog {
             (is_tried || entry.reason.is_empty())
                 && entry.versions.values().all(|version| match &version.model {
                     Some(model) => model.is_ready(),
-                    None => version.reason == "unloaded",
+                    None => version.reason == UNLOADED,
                 })
         })
     }

@@ -14,28 +14,39 @@ use super::{
         scan::{self, Folders},
         warmup,
     },
-    failure::{LoadFailure, no_version},
+    failure::LoadFailure,
     graph::DependencyGraph,
     operation::{
-        open::unknown_backend,
+        open::{merge, nothing_to_ask, unknown_backend},
         requirements::{StepStatus, unmet},
     },
 };
-use troupe_base::config::{Draft, ModelConfig, Problem, SourceMap};
+use troupe_base::{
+    backend::ModelFiles,
+    config::{Draft, ModelConfig, Problem, SourceMap, json},
+};
 use troupe_engine::ensemble;
 
-/// Every problem, one line each, with its position; empty if all models could be loaded as far as
-/// their configs tell. Blocks.
-pub fn check(settings: &Settings) -> Vec<String> {
+/// What was found, one line each, with its position.
+#[derive(Debug, Default)]
+pub struct CheckReport {
+    /// What keeps a model from being loaded; empty if all could be, as far as their files tell.
+    pub problems: Vec<String>,
+    /// What can be loaded and will hardly do what was meant.
+    pub warnings: Vec<String>,
+}
+
+/// Checks repositories without loading a model. Blocks.
+pub fn check(settings: &Settings) -> CheckReport {
     let (folders, unreadable) = scan::folders(&settings.repositories);
-    let mut problems = Vec::new();
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     let mut models = BTreeMap::new();
     for name in folders.keys() {
         match definition::read(settings, &folders, name, &Overrides::default()) {
             Ok(definition) => {
                 let file = config_file(settings, &definition.model_dir);
                 let file = file.unwrap_or_else(|| definition.model_dir.clone());
-                let model = CheckedModel { config: None, file, definition };
+                let model = CheckedModel::new(definition, file);
                 models.insert(name.clone(), model.finish(settings, &mut problems));
             }
             Err(LoadFailure::Unreadable(found)) => problems.extend(found),
@@ -50,11 +61,15 @@ pub fn check(settings: &Settings) -> Vec<String> {
     for (name, model) in &models {
         model.check_steps(settings, &folders, &models, &mut problems);
         model.check_warmup(&mut problems);
+        model.warn(&models, &mut warnings);
         if let Some(cycle) = cycles.get(name) {
             problems.push(model.problem("ensemble_scheduling", cycle.clone()));
         }
     }
-    unreadable.into_iter().chain(problems.iter().map(Problem::to_string)).collect()
+    CheckReport {
+        problems: unreadable.into_iter().chain(problems.iter().map(Problem::to_string)).collect(),
+        warnings,
+    }
 }
 
 type CheckedModels = BTreeMap<Arc<str>, CheckedModel>;
@@ -65,28 +80,92 @@ struct CheckedModel {
     /// Finished, as far as it is written; `None` where it has problems.
     config: Option<Arc<ModelConfig>>,
     file: PathBuf,
+    /// Its files cannot be used: what else is wrong with them would follow from that.
+    is_broken: bool,
+    /// Its code may say what its inputs and outputs are.
+    completes_itself: bool,
+    /// Of its files.
+    warnings: Vec<String>,
 }
 
 impl CheckedModel {
+    fn new(definition: Definition, file: PathBuf) -> CheckedModel {
+        CheckedModel {
+            definition,
+            config: None,
+            file,
+            is_broken: false,
+            completes_itself: false,
+            warnings: Vec::new(),
+        }
+    }
+
     fn finish(mut self, settings: &Settings, problems: &mut Vec<Problem>) -> CheckedModel {
         match &self.definition.content {
             Content::Ensemble(config, _) => self.config = Some(config.clone()),
-            Content::Single(draft) => match Draft::clone(draft).finish(&settings.config) {
-                Ok(config) => {
-                    if settings.backends.find(&config.backend).is_none() {
-                        let text = unknown_backend(&config.backend);
-                        problems.push(config.source_map.problem("backend", text.to_string()));
+            Content::Single(draft) => {
+                let mut draft = Draft::clone(draft);
+                self.inspect(settings, &mut draft, problems);
+                match draft.finish(&settings.config) {
+                    Ok(config) => {
+                        let config = Arc::new(config);
+                        self.config = Some(config.clone());
+                        self.check_files(settings, config, problems);
                     }
-                    self.config = Some(Arc::new(config));
+                    Err(found) => problems.extend(found),
                 }
-                Err(found) => problems.extend(found),
-            },
+            }
         }
         self.check_labels(problems);
         if self.definition.versions.is_empty() {
-            problems.push(self.problem("version_policy", no_version(&self.definition.name)));
+            problems.push(self.problem("version_policy", definition::no_version(&self.definition)));
         }
         self
+    }
+
+    /// The files of the version that is loaded, the newest of several.
+    fn files(&self) -> Option<ModelFiles> {
+        let Definition { name, model_dir, versions, .. } = &self.definition;
+        let version = *versions.keys().next_back()?;
+        Some(ModelFiles { name: name.to_string(), model_dir: model_dir.clone(), version })
+    }
+
+    /// Fills in what the model's files tell.
+    fn inspect(&mut self, settings: &Settings, draft: &mut Draft, problems: &mut Vec<Problem>) {
+        let Some(kind) = settings.backends.find(&draft.proto.backend) else { return };
+        let Some(files) = self.files() else { return };
+        let written = json::print(&draft.proto);
+        let found = kind.inspect(&settings.backend, &files, &written);
+        let merged = found.and_then(|it| it.map_or(Ok(()), |it| merge(draft, &it)));
+        if let Err(error) = merged {
+            self.is_broken = true;
+            problems.push(draft.source_map.problem("", error.to_string()));
+        }
+    }
+
+    /// The finished config beside the files.
+    fn check_files(
+        &mut self,
+        settings: &Settings,
+        config: Arc<ModelConfig>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let Some(kind) = settings.backends.find(&config.backend) else {
+            let text = unknown_backend(&config.backend);
+            return problems.push(config.source_map.problem("backend", text.to_string()));
+        };
+        let Some(files) = self.files().filter(|_| !self.is_broken) else { return };
+        match kind.check(&settings.backend, &files, config.clone()) {
+            Ok(found) => {
+                problems.extend(found.problems);
+                self.warnings = found.warnings;
+                self.completes_itself = found.completes_itself;
+            }
+            Err(error) => {
+                self.is_broken = true;
+                problems.push(config.source_map.problem("", error.to_string()));
+            }
+        }
     }
 
     fn problem(&self, path: &str, text: String) -> Problem {
@@ -122,7 +201,8 @@ impl CheckedModel {
             (Some(1), None) => StepStatus::Loaded(versions_of(required, name)),
             _ => StepStatus::Missing,
         };
-        let unmet = unmet(&config.name, required, &status_of);
+        let known: Vec<Arc<str>> = folders.keys().cloned().collect();
+        let unmet = unmet(&config.name, required, &known, &status_of);
         problems.extend(unmet.iter().map(|unmet| unmet.problem(config)));
         let written = |step: &RequiredModel| models.get(&step.model)?.written();
         let steps: Vec<_> = required.iter().map(written).collect();
@@ -138,6 +218,23 @@ impl CheckedModel {
         }
         let Some(ensemble) = &config.ensemble else { return };
         problems.extend(ensemble::check(&config, ensemble, &steps));
+    }
+
+    /// What a load warns of.
+    fn warn(&self, models: &CheckedModels, warnings: &mut Vec<String>) {
+        warnings.extend(self.warnings.iter().cloned());
+        let Some(config) = &self.config else { return };
+        let required = self.definition.required();
+        match &config.ensemble {
+            Some(ensemble) => {
+                let written = |step: &RequiredModel| models.get(&step.model)?.written();
+                let steps: Vec<_> = required.iter().map(written).collect();
+                let found = ensemble::warnings(config, ensemble, &steps);
+                warnings.extend(found.iter().map(Problem::to_string));
+            }
+            None if self.is_broken || self.completes_itself => (),
+            None => warnings.extend(nothing_to_ask(config).as_ref().map(Problem::to_string)),
+        }
     }
 
     /// Its samples are made as they would be to load it.

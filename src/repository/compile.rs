@@ -9,7 +9,6 @@ use super::{
         pipeline,
         scan::{self, Folders},
     },
-    failure::no_version,
     operation::open,
 };
 use troupe_base::config::{ModelConfig, Problem};
@@ -70,7 +69,7 @@ impl Compiler<'_> {
         match (&read.content, &read.pipeline) {
             (Content::Single(_), _) => {
                 let version = read.versions.keys().next_back().copied();
-                let version = version.ok_or_else(|| failed(no_version(&name)))?;
+                let version = version.ok_or_else(|| failed(definition::no_version(&read)))?;
                 let config = open::finished_config(settings, &read, version);
                 config.map(Arc::new).map_err(|error| failed(error.to_string()))
             }

@@ -26,6 +26,10 @@ pub(super) struct RepositoryClient {
     pub(super) within: Option<Arc<str>>,
 }
 
+/// Triton's text, which it also says where there is no polling, and what to do about it.
+const NOT_EXPLICIT: &str = "explicit model load / unload is not allowed if polling is enabled; start \
+                            the server with --model-control-mode=explicit to allow it";
+
 impl RepositoryClient {
     /// Runs one operation to its end.
     pub(super) async fn run(&self, action: Action) -> Result<Arc<OperationOutcome>> {
@@ -37,8 +41,7 @@ impl RepositoryClient {
 
     fn check(&self, name: &str) -> Result<()> {
         if self.mode == ControlMode::None {
-            let text = "explicit model load / unload is not allowed if polling is enabled";
-            return Err(Error::unavailable(text));
+            return Err(Error::unavailable(NOT_EXPLICIT));
         }
         scan::check_name(name)
     }

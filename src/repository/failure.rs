@@ -26,11 +26,6 @@ pub(super) enum LoadFailure {
 }
 
 impl LoadFailure {
-    /// No version of the model `name` is on disk, or its policy picks none of them.
-    pub(super) fn no_version(name: &str) -> LoadFailure {
-        LoadFailure::NotLoaded(no_version(name))
-    }
-
     /// What the index shows.
     pub(super) fn reason(&self) -> String {
         match self {
@@ -42,9 +37,4 @@ impl LoadFailure {
             | LoadFailure::NotLoaded(text) => text.clone(),
         }
     }
-}
-
-/// Triton's text for a model whose policy picks no version.
-pub(super) fn no_version(name: &str) -> String {
-    format!("{NO_VERSION} under the version policy of model '{name}'")
 }

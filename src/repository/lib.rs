@@ -45,7 +45,7 @@ use futures_util::future::BoxFuture;
 
 pub use self::{
     catalog::{Catalog, ModelEntry, VersionEntry, VersionState},
-    check::check,
+    check::{CheckReport, check},
     compile::compile,
     create::create,
     settings::Settings,

@@ -26,22 +26,41 @@ pub struct Summary {
     pub rows: Vec<SummaryRow>,
     /// Everything asked for at the start is loaded.
     pub is_ok: bool,
+    /// Why not, one line each, causes before consequences.
+    pub failures: Vec<String>,
 }
+
+/// Letters of a reason that the last line of a failed start has: above it is all of it.
+const MAX_REASON_CHARS: usize = 300;
 
 /// What became of the models asked for at the start.
 pub(super) fn summary(catalog: &Catalog, outcome: &OperationOutcome) -> Summary {
     let mut rows = rows(catalog);
-    let mut is_ok = outcome.problems.is_empty();
     outcome.problems.iter().for_each(|problem| tracing::error!("{problem}"));
+    let (mut failures, mut consequences) = (outcome.problems.clone(), Vec::new());
     for name in &outcome.targets {
         let Some(Err(failure)) = outcome.results.get(name) else { continue };
-        is_ok = false;
+        let reason = first_line(&failure.reason());
+        let text = format!("'{name}' did not load: {reason}");
+        match failure {
+            LoadFailure::Invalid(_) => consequences.push(text),
+            _ => failures.push(text),
+        }
         if *failure == LoadFailure::Missing {
             let status = format!("Not loaded: {}", failure.reason());
             rows.push(SummaryRow { model: name.clone(), version: None, status });
         }
     }
-    Summary { rows, is_ok }
+    failures.append(&mut consequences);
+    Summary { rows, is_ok: failures.is_empty(), failures }
+}
+
+fn first_line(reason: &str) -> String {
+    let line = reason.lines().next().unwrap_or_default();
+    match line.char_indices().nth(MAX_REASON_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.trim_end_matches(';').to_owned(),
+    }
 }
 
 /// The table of all models somebody tried to load, in Triton's words.

@@ -60,6 +60,7 @@ pub(super) fn named<'a, 'b>(
     let looks_named = text.split_once('=').is_some_and(|(name, _)| is_name(name));
     match &config.input[..] {
         [only] if !looks_named => Ok((only, text)),
+        [] => Err(format!("`{}` has no inputs: its config names none", config.name)),
         all => {
             let names: Vec<_> = all.iter().map(|it| format!("`{}`", it.name)).collect();
             let (model, names) = (&config.name, names.join(", "));

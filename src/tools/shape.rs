@@ -51,7 +51,16 @@ impl ShapeHints<'_> {
         let rows = self.with_batch(self.dims, -1);
         self.solve(&row).or_else(|_| self.solve(&rows)).map_err(|why| {
             let (count, shape) = (self.count, shape_text(&rows));
-            format!("its data has {count} elements, which shape {shape} {why}; give --shape")
+            let fixed: i64 = rows.iter().filter(|it| **it != -1).product();
+            let open = rows.iter().filter(|it| **it == -1).count();
+            match open {
+                0 => format!("its data has {count} elements, which shape {shape} {why}"),
+                1 => format!(
+                    "its data has {count} elements, which shape {shape} {why}: {fixed} of them make \
+                     one row"
+                ),
+                _ => format!("its data has {count} elements, which shape {shape} {why}; give --shape"),
+            }
         })
     }
 
@@ -104,8 +113,12 @@ mod tests {
             assert_eq!(full((dims, is_batched), None, None, count).unwrap(), expected);
         }
         for (dims, count, expected) in [
-            (&[4][..], 5, "its data has 5 elements, which shape [4] does not hold; give --shape"),
-            (&[-1, 4], 5, "its data has 5 elements, which shape [-1,4] cannot hold; give --shape"),
+            (&[4][..], 5, "its data has 5 elements, which shape [4] does not hold"),
+            (
+                &[-1, 4],
+                5,
+                "its data has 5 elements, which shape [-1,4] cannot hold: 4 of them make one row",
+            ),
             (
                 &[-1, -1],
                 6,

@@ -201,7 +201,8 @@ fn models_come_and_go() {
         model_name: name.to_owned(),
         ..Default::default()
     };
-    let not_allowed = "explicit model load / unload is not allowed if polling is enabled";
+    let not_allowed = "explicit model load / unload is not allowed if polling is enabled; start \
+         the server with --model-control-mode=explicit to allow it";
     let answer = grpc.call(async |it| it.repository_model_load(load("e")).await);
     refused(answer, Code::Unavailable, not_allowed);
     let answer = grpc.call(async |it| it.repository_model_unload(unload("e")).await);

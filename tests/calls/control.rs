@@ -148,7 +148,8 @@ fn without_explicit_mode_models_stay_as_they_are() {
         return [raised(pb_utils.load_model, 'doubles'), raised(pb_utils.unload_model, 'doubles'),
                 pb_utils.is_model_ready('doubles')]",
     );
-    let not_allowed = "explicit model load / unload is not allowed if polling is enabled";
+    let not_allowed = "explicit model load / unload is not allowed if polling is enabled; start \
+         the server with --model-control-mode=explicit to allow it";
     let expected = [
         format!("TritonModelException: Failed to load model: {not_allowed}"),
         format!("TritonModelException: Failed to unload model: {not_allowed}"),

@@ -131,7 +131,7 @@ fn an_ensemble_is_ready_once_it_is_warm() {
 fn a_reload_that_cannot_be_warmed_leaves_what_serves() {
     let mut server = explicit(Repository::of([("m", id(&zeros(ONE)))]), &["m"], &[]);
     let works = |server: &Server| {
-        assert_eq!(server.state("m"), "READY");
+        assert!(server.state("m").starts_with("READY"));
         assert_eq!(server.infer("m", &floats(&[("x", &[3.0, 4.0])])).numbers("y"), [3.0, 4.0]);
     };
     works(&server);
@@ -219,6 +219,7 @@ fn what_is_wrong_with_a_warm_up_is_said_without_loading() {
     }
     for fine in ["good/", "open/", "first/", "second/"] {
         let path = format!("{fine}config.pbtxt");
-        assert!(!ended.output.contains(&path), "{path} in\n{}", ended.output);
+        let mut problems = ended.output.lines().filter(|it| !it.starts_with("warning: "));
+        assert!(!problems.any(|it| it.contains(&path)), "{path} in\n{}", ended.output);
     }
 }

@@ -1,6 +1,14 @@
 //! `troupe check` and `troupe graph`: what can be said of a repository without loading anything.
 
-use crate::support::{Model, Repository, ensemble, native, python, server::Ended, troupe};
+use std::os::unix::fs::symlink;
+
+use crate::support::{
+    Model, Repository, ensemble,
+    models::{execute, python},
+    native,
+    server::Ended,
+    troupe,
+};
 
 fn check(repository: &Repository) -> Ended {
     troupe(&["check", repository.models().to_str().unwrap()])
@@ -133,4 +141,112 @@ fn the_picture_in_pipelines_is_the_one_that_is_drawn() {
         is_svg.then(|| std::fs::read_to_string(path).unwrap())
     });
     assert!(kept.collect::<Vec<_>>().iter().any(|it| it.trim() == ended.output.trim()));
+}
+
+/// Every `(place, text)` is in one line of what was said.
+#[track_caller]
+fn says(ended: &Ended, expected: &[(&str, &str)]) {
+    for (place, text) in expected {
+        let found = ended.output.lines().any(|it| it.contains(place) && it.contains(text));
+        assert!(found, "no `{text}` at {place} in\n{}", ended.output);
+    }
+}
+
+#[test]
+fn the_files_of_models_are_looked_at_as_a_load_would() {
+    let sane = "x:FP32[-1] -> y:FP32[-1]";
+    let broken = python(sane, "class TritonPythonModel:\n    def execute(self, requests)\n");
+    let absent =
+        python(sane, "import no_such_module_anywhere\n\n\nclass TritonPythonModel:\n    pass\n");
+    let repository = Repository::new()
+        .with("broken", broken)
+        .with("absent", absent)
+        .with("no_source", Model { source: None, ..python(sane, "") })
+        .with("no_version", python(sane, "").versions(&[]))
+        .with(
+            "silent",
+            Model { config: String::new(), ..python(sane, "class TritonPythonModel:\n    pass\n") },
+        )
+        .with("dangling", native("identity", sane))
+        .with("batchless", native("identity", "x:FP32[16] -> y:FP32[16]"))
+        .with("rows", ensemble("A:FP32[16] -> Z:FP32[16]", &["batchless: x=A -> y=Z"]).batch(8))
+        .with("guess", ensemble("A:FP32[16] -> Z:FP32[16]", &["batchles: x=A -> y=Z"]))
+        .with("keys", ensemble("A:FP32[16] -> Z:FP32[16]", &["batchless: y=A -> yy=Z"]))
+        .with("values", Model::of("input { name: \"x\" data_type: TYPE_BYTES dims: [1] }"))
+        .with("named_onnx", Model::of(""));
+    repository.write_file("no_source/1/models.py", "");
+    repository.write_file("named_onnx/1/clf.onnx", "");
+    repository.remove("dangling/config.pbtxt");
+    symlink("nowhere.pbtxt", repository.models().join("dangling/config.pbtxt")).unwrap();
+    let ended = check(&repository);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    says(
+        &ended,
+        &[
+            ("broken/config.pbtxt", "SyntaxError: expected ':' ("),
+            ("broken/config.pbtxt", "broken/1/model.py, line 10): def execute(self, requests)"),
+            ("warning: ", "absent/1/model.py:9: "),
+            ("warning: ", "does not find the module 'no_such_module_anywhere': list it in a"),
+            ("no_source/config.pbtxt", "no_source/1' has 'models.py', expected 'model.py'"),
+            ("no_version/config.pbtxt", "no_version/1' and put model.py into it"),
+            (
+                "warning: ",
+                "model 'silent' has no inputs and no outputs, so every request to it fails",
+            ),
+            ("dangling/config.pbtxt", "is a link to 'nowhere.pbtxt', which does not exist"),
+            ("warning: ", "ensemble rows allows batches of up to 8 rows, but a request with more"),
+            ("guess/config.pbtxt:6:", "ambiguous: batchles, did you mean `batchless`?"),
+            ("keys/config.pbtxt:8:", "non-existing input y in model batchless (its inputs: x)"),
+            ("keys/config.pbtxt:9:", "non-existing output yy in model batchless"),
+            ("values/config.pbtxt:1:", "Did you mean `TYPE_STRING`?"),
+            ("named_onnx/config.pbtxt", "has 'clf.onnx', expected 'model.onnx'."),
+        ],
+    );
+}
+
+#[test]
+fn onnx_models_without_a_config_are_read_off_their_files() {
+    let repository = Repository::new()
+        .with_onnx("add_sub_fp32")
+        .with("before", native("identity", "x:FP64[16] -> y:FP64[16]").batch(4))
+        .with(
+            "e",
+            ensemble(
+                "A:FP64[16] B:FP32[16] -> Z:FP32[8]",
+                &["before: x=A -> y=m", "add_sub_fp32: INPUT0=m INPUT1=B -> OUTPUT0=Z"],
+            )
+            .batch(4),
+        );
+    repository.remove("add_sub_fp32/config.pbtxt");
+    let ended = check(&repository);
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    says(
+        &ended,
+        &[
+            (
+                "e/config.pbtxt",
+                "inconsistent data type: TYPE_FP64 is inferred from model before while TYPE_FP32 is",
+            ),
+            ("e/config.pbtxt", "inconsistent shape: [-1,8] is inferred from model e while [-1,16]"),
+        ],
+    );
+}
+
+#[test]
+fn with_load_everything_is_loaded_once_and_the_code_says_how_that_went() {
+    let good = "return [pb_utils.InferenceResponse([]) for _ in requests]";
+    let load = |source: &str| {
+        let model = python("x:FP32[1] -> y:FP32[1]", source);
+        let repository = Repository::new()
+            .with("good", execute("x:FP32[1] -> y:FP32[1]", good))
+            .with("m", model);
+        troupe(&["check", "--load", repository.models().to_str().unwrap()])
+    };
+    let class = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n";
+    let ended = load(class);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    assert!(ended.output.contains("no problems, and all models load"), "{}", ended.output);
+    let ended = load(&format!("{class}\n    def initialize(self, args):\n        1 / 0\n"));
+    assert_eq!(ended.code, Some(1), "{}", ended.output);
+    says(&ended, &[("'m' did not load: ", "ZeroDivisionError: division by zero")]);
 }

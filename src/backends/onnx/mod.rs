@@ -5,6 +5,7 @@ mod aligned;
 mod complete;
 mod device;
 mod dtype;
+mod file_graph;
 mod graph;
 mod library;
 mod options;
@@ -36,6 +37,31 @@ pub fn complete(settings: &Settings, files: &ModelFiles, config: &str) -> Result
     let found = complete::found(settings, &draft.proto, &graph)?;
     draft.auto_complete(found).map_err(reason)?;
     Ok(Some(json::print(&draft.proto)))
+}
+
+/// The same without the library, as far as the file tells; `None` too where only the library can
+/// tell.
+pub fn inspect(settings: &Settings, files: &ModelFiles, config: &str) -> Result<Option<String>> {
+    let reason = |it: Vec<Problem>| Error::internal(config::join_messages(&it));
+    let mut draft = config::read_json(config, "config").map_err(reason)?;
+    let file = session::find(files, &draft.proto.default_model_filename)?;
+    if complete::is_complete(&draft.proto) {
+        return Ok(None);
+    }
+    let Some(graph) = file.declared()? else { return Ok(None) };
+    let found = complete::found(settings, &draft.proto, &graph)?;
+    draft.auto_complete(found).map_err(reason)?;
+    Ok(Some(json::print(&draft.proto)))
+}
+
+/// What a load would refuse, as far as config and file tell.
+pub fn problems(files: &ModelFiles, config: &ModelConfig) -> Result<Vec<Problem>> {
+    if let Err(problems) = options::read(config) {
+        return Ok(problems);
+    }
+    let file = session::find(files, &config.default_model_filename)?;
+    let Some(graph) = file.declared()? else { return Ok(Vec::new()) };
+    Ok(signature::settle(config, &graph).err().unwrap_or_default())
 }
 
 /// Checks everything that needs no session, and loads the library.

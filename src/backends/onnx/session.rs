@@ -16,11 +16,12 @@ use ort::{
     },
 };
 
-use super::{options::OnnxOptions, value::message};
+use super::{file_graph, graph::ModelGraph, options::OnnxOptions, value::message};
 use troupe_base::{
     backend::{InstanceName, ModelFiles},
     config::stays_in_model,
     error::{Error, Result},
+    files::instead_of,
 };
 
 /// The file of a model that names none, and of one that is a folder.
@@ -55,15 +56,23 @@ pub(super) fn find(place: &ModelFiles, name: &str) -> Result<ModelFile> {
     }
     if !path.is_file() {
         return Err(Error::unavailable(format!(
-            "unable to find '{}' for model instance '{}'",
+            "unable to find '{}' for model instance '{}'{}",
             path.display(),
-            place.name
+            place.name,
+            instead_of(&path)
         )));
     }
     Ok(ModelFile { path, model: place.name.clone(), version: place.version })
 }
 
 impl ModelFile {
+    /// What the file declares, read without the library; `None` where only that can tell.
+    pub(super) fn declared(&self) -> Result<Option<ModelGraph>> {
+        file_graph::read(&self.path).map_err(|error| {
+            Error::invalid(format!("unable to read '{}': {error}", self.path.display()))
+        })
+    }
+
     /// A session that only tells what is in the file: nothing is optimized.
     pub(super) fn look(&self, environment: &Environment) -> Result<Session> {
         let plain = || -> ort::Result<Session> {

@@ -290,13 +290,24 @@ impl SignatureCheck<'_> {
         } else {
             "shape"
         };
+        // Triton's text counts dimensions even where they differ in size.
+        let is_other = |(a, b): (&i64, &i64)| !fits(*a, *b);
+        let other =
+            model.iter().zip(&full).position(is_other).filter(|_| full.len() == model.len());
+        let hint = other.map(|at| {
+            format!(
+                ": dimension {at} (from 0) is {} in the model and {} in the configuration",
+                model[at], full[at]
+            )
+        });
         Some(format!(
             "model '{m}', tensor '{name}': the model expects {} dimensions (shape {}) but the \
-             model configuration specifies {} dimensions ({specified} {})",
+             model configuration specifies {} dimensions ({specified} {}){}",
             model.len(),
             shape_text(model),
             full.len(),
-            shape_text(&full)
+            shape_text(&full),
+            hint.unwrap_or_default()
         ))
     }
 

@@ -7,6 +7,7 @@ mod pipeline;
 mod process;
 mod protocol;
 mod runtime;
+mod source_check;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -16,4 +17,5 @@ pub use self::{
     opener::{complete, prepare},
     pipeline::{TracedPipeline, trace},
     runtime::Runtime,
+    source_check::check,
 };

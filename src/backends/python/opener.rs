@@ -19,6 +19,7 @@ use troupe_base::{
     config::{ModelConfig, json, parse_bytes},
     error::{Error, Result},
     failure_log::FailureLog,
+    files::instead_of,
 };
 
 /// The file of a model that names none.
@@ -85,7 +86,7 @@ pub(super) fn answer(
 }
 
 /// A plain class without the method's name anywhere cannot have it: that saves a process.
-fn may_complete(path: &std::path::Path) -> bool {
+pub(super) fn may_complete(path: &std::path::Path) -> bool {
     let source = std::fs::read_to_string(path).unwrap_or_default();
     source.contains("auto_complete_config") || !source.contains("class TritonPythonModel:")
 }
@@ -284,7 +285,7 @@ pub(super) fn setup(
     }
 }
 
-fn model_file(files: &ModelFiles, name: &str) -> Result<PathBuf> {
+pub(super) fn model_file(files: &ModelFiles, name: &str) -> Result<PathBuf> {
     let name = if name.is_empty() { MODEL_FILE } else { name };
     if !name.ends_with(".py") {
         return Err(Error::invalid(format!(
@@ -295,8 +296,9 @@ fn model_file(files: &ModelFiles, name: &str) -> Result<PathBuf> {
     let path = std::path::absolute(&path).unwrap_or(path);
     if !path.is_file() {
         return Err(Error::not_found(format!(
-            "Python model file not found in '{}'",
-            path.display()
+            "Python model file not found in '{}'{}",
+            path.display(),
+            instead_of(&path)
         )));
     }
     Ok(path)

@@ -42,7 +42,9 @@ pub(super) fn deduce(config: &mut inference::ModelConfig, files: &[&str]) -> Res
                 config.backend = known.backend.into();
                 config.platform = known.platform.into();
             }
-            None => config.backend = of_name(&config.name)?,
+            None => {
+                config.backend = of_name(&config.name).map_err(|text| text + &misnamed(files))?;
+            }
         }
     }
     fill(config);
@@ -97,6 +99,16 @@ fn of_files(configured: &str, files: &[&str]) -> Option<&'static KnownFile> {
         "" => files.contains(&known.file),
         _ => extension(configured) == extension(known.file),
     })
+}
+
+/// A file that nearly tells the backend: another name with the ending of a known one.
+fn misnamed(files: &[&str]) -> String {
+    let ending = |file: &str| file.rsplit_once('.').map(|(_, ending)| ending.to_owned());
+    let known = |file: &&str| {
+        let known = KNOWN.iter().find(|it| ending(it.file) == ending(file))?;
+        Some(format!(" The folder of its version has '{file}', expected '{}'.", known.file))
+    };
+    files.iter().find_map(known).unwrap_or_default()
 }
 
 /// The backend in a model name of the form `model.<backend>`.

@@ -154,15 +154,18 @@ pub(crate) fn did_you_mean<'a>(
     nearest.map(|(_, candidate)| candidate)
 }
 
+/// How a guess begins.
+pub(crate) const DID_YOU_MEAN: &str = "did you mean";
+
 /// A text in protobuf's or Triton's words, and a guess at what was meant.
-pub(crate) fn suggesting<'a>(
+pub fn suggesting<'a>(
     text: String,
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> String {
     match did_you_mean(name, candidates) {
         Some(candidate) if text.ends_with('.') => format!("{text} Did you mean `{candidate}`?"),
-        Some(candidate) => format!("{text}, did you mean `{candidate}`?"),
+        Some(candidate) => format!("{text}, {DID_YOU_MEAN} `{candidate}`?"),
         None => text,
     }
 }

@@ -12,5 +12,5 @@ mod tests;
 
 pub use self::{
     actors::{EnsembleSetup, start},
-    plan::{build_graph, check, completed, labels},
+    plan::{build_graph, check, completed, labels, warnings},
 };

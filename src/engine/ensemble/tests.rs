@@ -285,10 +285,10 @@ fn every_disagreement_with_the_steps_is_reported() {
                 "in ensemble bad, ensemble tensor IN0: inconsistent shape: [-1,3] is inferred from \
                  model bad while [2] is inferred from model add_sub",
                 "in ensemble bad, ensemble tensor IN1 is mapping to non-existing input C in model \
-                 add_sub",
+                 add_sub (its inputs: A, B)",
                 "in ensemble bad, input B in model add_sub is not mapped to any ensemble tensors",
                 "in ensemble bad, ensemble tensor none is mapped from non-existing output NOPE in \
-                 model add_sub",
+                 model add_sub (its outputs: SUM, DIFF)",
             ]
         );
     });

@@ -185,7 +185,12 @@ impl InferReader<'_> {
 
 fn parse_dtype(name: &str, text: &str) -> Result<DataType> {
     DataType::parse(text).ok_or_else(|| {
-        Error::invalid(format!("unknown datatype '{text}' of inference input '{name}'"))
+        let hint = match text.strip_prefix("TYPE_").unwrap_or(text) {
+            "STRING" | "BYTES" => ": strings are 'BYTES' in requests, 'TYPE_STRING' in configs",
+            _ if text.starts_with("TYPE_") => ": in requests it stands without 'TYPE_'",
+            _ => "",
+        };
+        Error::invalid(format!("unknown datatype '{text}' of inference input '{name}'{hint}"))
     })
 }
 

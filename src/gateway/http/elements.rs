@@ -123,18 +123,18 @@ fn each<const N: usize>(
     let mut bytes = Vec::with_capacity(wanted.elements.min(text.len() / 2 + 1) * N);
     let mut left = wanted.elements;
     for token in tokens(text) {
-        left = left.checked_sub(1).ok_or_else(wrong_count)?;
+        left = left.checked_sub(1).ok_or_else(|| wrong_count(wanted))?;
         let element = read(token).ok_or_else(|| wrong_element(wanted, token))?;
         bytes.extend_from_slice(&element);
     }
-    if left == 0 { Ok(bytes) } else { Err(wrong_count()) }
+    if left == 0 { Ok(bytes) } else { Err(wrong_count(wanted)) }
 }
 
 fn strings(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len().min(wanted.limit));
     let mut left = wanted.elements;
     for token in tokens(text) {
-        left = left.checked_sub(1).ok_or_else(wrong_count)?;
+        left = left.checked_sub(1).ok_or_else(|| wrong_count(wanted))?;
         if !token.starts_with('"') {
             return Err(wrong_element(wanted, token));
         }
@@ -143,7 +143,7 @@ fn strings(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
         bytes.extend_from_slice(element.as_bytes());
         check_size(wanted, bytes.len())?;
     }
-    if left == 0 { Ok(bytes) } else { Err(wrong_count()) }
+    if left == 0 { Ok(bytes) } else { Err(wrong_count(wanted)) }
 }
 
 fn unescaped(token: &str) -> Result<Cow<'_, str>> {
@@ -164,9 +164,12 @@ fn check_size(wanted: &ElementSpec<'_>, size: usize) -> Result<()> {
     )))
 }
 
-fn wrong_count() -> Error {
-    let text = "Unable to parse 'data': Shape does not match true shape of 'data' field";
-    Error::internal(text)
+fn wrong_count(wanted: &ElementSpec<'_>) -> Error {
+    let ElementSpec { name, elements, .. } = wanted;
+    Error::internal(format!(
+        "Unable to parse 'data': Shape does not match true shape of 'data' field: the shape of input \
+         '{name}' has {elements} elements"
+    ))
 }
 
 fn unable(why: &str) -> Error {

@@ -98,6 +98,11 @@ const PENDING: (&str, &str) = (
 
 const LOAD: (&str, &str) = ("nv_model_load_duration_secs", "Model load time in seconds");
 
+const RELOAD_FAILED: (&str, &str) = (
+    "troupe_model_reload_failed",
+    "1 while the files of a model were refused by its last load, and what was loaded before serves on",
+);
+
 const FIRST_RESPONSE: (&str, &str) = (
     "nv_inference_first_response_histogram_ms",
     "Duration from request to first response in milliseconds",
@@ -173,6 +178,12 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
     };
     families.push(gauge(PENDING, |it| it.pending.load(Relaxed) as f64));
     families.push(gauge(LOAD, |it| it.load().as_secs_f64()));
+    let reloads = catalog.entries.values().flat_map(|it| it.versions.values()).filter_map(|it| {
+        let labels = labels(it.model.as_deref()?);
+        Some(proto::gauge(labels, f64::from(u8::from(!it.reason.is_empty()))))
+    });
+    let (name, help) = RELOAD_FAILED;
+    families.push(proto::family(name, help, MetricType::GAUGE, reloads));
     families.push(of_each(FIRST_RESPONSE, MetricType::HISTOGRAM, &|labels, it| {
         Some(proto::histogram(labels, &it.extra.first_response.as_ref()?.snapshot()))
     }));

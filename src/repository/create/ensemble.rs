@@ -32,7 +32,7 @@ pub(super) fn create(asked: &NewEnsembleArguments) -> Result<String, String> {
         // Writing to a String does not fail.
         let _ = writeln!(text, "note: {note}");
     }
-    let problems = check(&settings);
+    let problems = check(&settings).problems;
     for problem in problems.iter().filter(|it| it.starts_with(&path)) {
         let _ = writeln!(text, "to mend before it loads: {problem}");
     }

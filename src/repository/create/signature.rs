@@ -10,7 +10,6 @@ use crate::{
         definition::{self, Content},
         scan::{self, Folders},
     },
-    failure::no_version,
     operation::open::finished_config,
 };
 use troupe_base::config::{Draft, ModelConfig};
@@ -67,7 +66,7 @@ fn read_one(
         return Ok(config.into());
     }
     let Some(version) = definition.versions.keys().next_back() else {
-        return Err(no_version(name));
+        return Err(definition::no_version(&definition));
     };
     let config = finished_config(settings, &definition, *version);
     let config = config.map_err(|error| format!("model `{name}`: {error}"))?;

@@ -13,8 +13,14 @@ use super::{
     pipeline,
     scan::{self, Folders, Stamp},
 };
-use crate::{Overrides, Settings, failure::LoadFailure};
-use troupe_base::config::{self, Draft, ModelConfig, Problem, SourceMap};
+use crate::{
+    Overrides, Settings,
+    failure::{LoadFailure, NO_VERSION},
+};
+use troupe_base::{
+    config::{self, Draft, ModelConfig, Problem, SourceMap},
+    files,
+};
 use troupe_proto::inference::{
     ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
@@ -223,6 +229,9 @@ fn overlay(settings: &Settings, overrides: &Overrides) -> Result<Option<Overlay>
 
 fn read_config(settings: &Settings, model_dir: &Path, name: &str) -> Result<Draft, LoadFailure> {
     let Some(file) = config_file(settings, model_dir) else {
+        if let Some(text) = files::dangling(&model_dir.join("config.pbtxt")) {
+            return Err(unreadable(&model_dir.join("config.pbtxt"), text));
+        }
         if settings.auto_complete {
             let file = model_dir.join("config.pbtxt");
             return config::read_text("", &file.to_string_lossy()).map_err(LoadFailure::Unreadable);
@@ -248,6 +257,32 @@ fn content(settings: &Settings, draft: Draft) -> Result<Content, LoadFailure> {
         .map(|step| RequiredModel { model: step.model.as_str().into(), version: step.version });
     let required = required.collect();
     Ok(Content::Ensemble(Arc::new(config), required))
+}
+
+/// Triton's text for a model whose policy picks no version, and what to do about it.
+pub(crate) fn no_version(definition: &Definition) -> String {
+    let Definition { name, model_dir, .. } = definition;
+    let text = format!("{NO_VERSION} under the version policy of model '{name}'");
+    let folder = model_dir.join("1");
+    if let Some(link) = files::dangling(&folder) {
+        return format!("{text}: {link}");
+    }
+    if folder.is_dir() {
+        return format!("{text}: the policy picks none of the folders there are");
+    }
+    let folder = folder.display();
+    match &definition.content {
+        Content::Ensemble(..) => {
+            format!("{text}: make the folder '{folder}', with a file .gitkeep in it for git")
+        }
+        Content::Single(draft) => {
+            let file = match &*draft.proto.default_model_filename {
+                "" => "the model's file",
+                file => file,
+            };
+            format!("{text}: make the folder '{folder}' and put {file} into it")
+        }
+    }
 }
 
 fn unreadable(path: &Path, text: String) -> LoadFailure {

@@ -13,7 +13,10 @@ use std::{
     time::UNIX_EPOCH,
 };
 
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    error::{Error, Result},
+    files,
+};
 
 /// Larger configs are refused unread.
 pub(crate) const MAX_CONFIG_BYTES: u64 = 16 << 20;
@@ -66,6 +69,9 @@ pub(crate) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| is_digits(name)) else { continue };
         if !is_folder(&entry.path()) {
+            if let Some(text) = files::dangling(&entry.path()) {
+                tracing::warn!("ignore version directory: {text}");
+            }
             continue;
         }
         if name.starts_with('0') {
@@ -165,6 +171,9 @@ fn folders_of(repository: &Path, ignored: &dyn Fn(&OsStr)) -> io::Result<Vec<(Ar
             ignored(&name);
             continue;
         };
+        if let Some(text) = files::dangling(&entry.path()) {
+            tracing::warn!("ignore model directory: {text}");
+        }
         let is_model = !name.starts_with('.') && name != "__pycache__" && is_folder(&entry.path());
         if is_model && check_name(name).is_ok() {
             found.push((name.into(), entry.path()));

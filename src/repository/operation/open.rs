@@ -108,6 +108,7 @@ impl OpenModel for ModelOpener {
             }
             parts.config =
                 ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
+            warn(&parts);
             let parts = counted(parts, &metrics);
             let setup = ensemble::EnsembleSetup {
                 config: parts.config.clone(),
@@ -175,6 +176,9 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let files = files_of(definition, version);
     let labels = labels::read(&definition.model_dir, &config)?;
     let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
+    if let Some(warning) = nothing_to_ask(&config) {
+        tracing::warn!("{warning}");
+    }
     let config = Arc::new(config);
     let backend = kind.prepare(&settings.backend, &files, config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {
@@ -212,12 +216,38 @@ fn files_of(definition: &Definition, version: i64) -> ModelFiles {
     ModelFiles { name, model_dir, version }
 }
 
+/// Says what of an ensemble can hardly be meant.
+fn warn(parts: &ModelParts) {
+    let Some(steps) = &parts.config.ensemble else { return };
+    let models: Vec<_> = parts.steps.iter().map(|step| Some(&*step.config)).collect();
+    let warnings = ensemble::warnings(&parts.config, steps, &models);
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+}
+
+/// A config without inputs and outputs: no request can name one.
+pub(crate) fn nothing_to_ask(config: &ModelConfig) -> Option<config::Problem> {
+    let is_python = config.backend == "python";
+    let or = match is_python {
+        true => ", or have model.py say them: by type hints, or by `auto_complete_config`",
+        false => "",
+    };
+    (config.inputs.is_empty() && config.outputs.is_empty()).then(|| {
+        let text = format!(
+            "model '{}' has no inputs and no outputs, so every request to it fails. Write them into \
+             this file, like input [ {{ name: \"x\" data_type: TYPE_FP32 dims: [ -1 ] }} ] and \
+             output [ {{ name: \"y\" data_type: TYPE_FP32 dims: [ -1 ] }} ]{or}",
+            config.name
+        );
+        config.source_map.problem("", text)
+    })
+}
+
 fn invalid(problems: Vec<config::Problem>) -> Error {
     Error::invalid(config::join_messages(&problems))
 }
 
 /// Takes over what a backend may fill in, and nothing else.
-fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
+pub(crate) fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
     let model = &draft.proto.name;
     let wrong = |problems: Vec<config::Problem>| {
         let texts = config::join_texts(problems.into_iter().map(|it| it.text));

@@ -11,7 +11,7 @@ use super::{
     versions::{self, LoadContext, OpenFailure, OpenedVersions, StepsByName},
 };
 use crate::{
-    disk::definition::{Content, Definition},
+    disk::definition::{Content, Definition, no_version},
     failure::{LoadFailure, UNLOADED},
 };
 use troupe_base::{config::join_texts, model::Model};
@@ -95,7 +95,9 @@ async fn apply(
         Content::Single(_) if input.found.is_none() => {
             return record.failure.clone().map_or(Ok(Vec::new()), Err);
         }
-        _ if definition.versions.is_empty() => Err(LoadFailure::no_version(&input.name).into()),
+        _ if definition.versions.is_empty() => {
+            Err(LoadFailure::NotLoaded(no_version(&definition)).into())
+        }
         Content::Single(_) => versions::open_single(context, record, &definition).await,
         Content::Ensemble(config, _) => {
             let (cycle, steps) = (input.cycle.as_deref(), &input.steps);

@@ -10,6 +10,9 @@ use crate::{
 };
 use troupe_base::{config::join_messages, model::Model};
 
+/// How the reason begins of a version that serves although its files were refused since.
+const REFUSED_FILES: &str = "the last load failed, what was loaded before serves on";
+
 /// Who asked for a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Demand {
@@ -79,7 +82,7 @@ impl ModelRecord {
             entry.versions.insert(*number, VersionEntry { model: None, state, reason });
         }
         for (number, loaded) in &self.loaded {
-            let (state, reason) = (VersionState::Ready, String::new());
+            let (state, reason) = (VersionState::Ready, self.refused());
             let model = Some(loaded.model.clone());
             entry.versions.insert(*number, VersionEntry { model, state, reason });
         }
@@ -90,6 +93,12 @@ impl ModelRecord {
             entry.reason = failure.reason();
         }
         Some(entry)
+    }
+
+    /// Why what is on disk now does not serve, while what was loaded before does.
+    fn refused(&self) -> String {
+        let told = |failure: &LoadFailure| format!("{REFUSED_FILES}: {}", failure.reason());
+        self.failure.as_ref().map(told).unwrap_or_default()
     }
 
     /// What ensembles that run it see of it.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::disk::definition::RequiredModel;
-use troupe_base::config::{ModelConfig, Problem};
+use troupe_base::config::{ModelConfig, Problem, suggesting};
 
 /// What became of a model some ensemble runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,10 +38,12 @@ impl UnmetRequirement {
     }
 }
 
-/// Why the ensemble `name` cannot be made of what its steps became; every reason.
+/// Why the ensemble `name` cannot be made of what its steps became; every reason. `known` are the
+/// models that a step may have meant.
 pub(crate) fn unmet(
     name: &str,
     required: &[RequiredModel],
+    known: &[Arc<str>],
     status_of: &dyn Fn(&str) -> StepStatus,
 ) -> Vec<UnmetRequirement> {
     let mut problems = Vec::new();
@@ -83,6 +85,16 @@ pub(crate) fn unmet(
             "ensemble {name} contains models that are not available or ambiguous: {}",
             models.join(", ")
         );
+        let others = || known.iter().map(|it| &**it).filter(|it| !models.contains(it));
+        let guess = models.iter().find_map(|model| {
+            let told = suggesting(text.clone(), model, others());
+            (told != text).then_some(told)
+        });
+        let is_twice = models.iter().any(|model| known.iter().any(|it| &**it == *model));
+        let text = match is_twice {
+            true => format!("{text} (a name that several repositories have is ambiguous)"),
+            false => guess.unwrap_or(text),
+        };
         problems.insert(0, UnmetRequirement { step: *step, text });
     }
     problems
@@ -118,14 +130,29 @@ mod tests {
             "idle" => StepStatus::NotLoaded(None),
             _ => StepStatus::Missing,
         };
+        let known = ["ok", "broken", "twice"].map(Into::into);
         let check = |line: &str, expected: &[&str]| {
             let (name, steps) = line.split_once(':').unwrap();
-            let found = unmet(name, &required(steps), &status_of);
+            let found = unmet(name, &required(steps), &known, &status_of);
             let found: Vec<_> = found.into_iter().map(|it| it.text).collect();
             assert_eq!(found, expected, "{line}");
         };
         check("e: ok ok/1 ok/3", &[]);
         check("e: ok/2", &["ensemble 'e' depends on 'ok' whose required version 2 is not loaded."]);
+        check(
+            "e: brokn",
+            &[
+                "ensemble e contains models that are not available or ambiguous: brokn, did you mean \
+                 `broken`?",
+            ],
+        );
+        check(
+            "e: twice",
+            &[
+                "ensemble e contains models that are not available or ambiguous: twice (a name that \
+                 several repositories have is ambiguous)",
+            ],
+        );
         check(
             "e: y idle x y broken bad",
             &[

@@ -114,7 +114,8 @@ pub(super) async fn open_ensemble(
     let required = definition.required();
     let status_of =
         |name: &str| steps.get(name).map_or(StepStatus::Missing, |step| step.status.clone());
-    let problems = unmet(&definition.name, required, &status_of);
+    let known: Vec<Arc<str>> = context.publisher.catalog.load().entries.keys().cloned().collect();
+    let problems = unmet(&definition.name, required, &known, &status_of);
     if !problems.is_empty() {
         return Err(problems.iter().map(|unmet| unmet.problem(config).message()).collect());
     }

@@ -7,7 +7,7 @@ use crate::check;
 
 fn problems(fixture: &Fixture) -> Vec<String> {
     let folder = fixture.models();
-    let found = check(&fixture.settings());
+    let found = check(&fixture.settings()).problems;
     found.iter().map(|it| it.replace(folder.to_str().unwrap(), "")).collect()
 }
 
@@ -36,8 +36,8 @@ fn every_problem_of_a_repository_has_its_place() {
         "/typo/config.pbtxt:2:1: ",
         "/e/config.pbtxt:6:8: ensemble e contains models that are not available or ambiguous: nope",
         "/f/config.pbtxt:5:8: ensemble 'f' depends on 'ok' whose required version 2 is not loaded.",
-        "/f/config.pbtxt:6:1: in ensemble f, ensemble tensor t1: inconsistent shape: [4] is inferred",
-        "/f/config.pbtxt:6:1: in ensemble f, ensemble tensor Y: inconsistent shape: [4] is inferred",
+        "/f/config.pbtxt:6:45: in ensemble f, ensemble tensor t1: inconsistent shape: [4] is inferred",
+        "/f/config.pbtxt:6:80: in ensemble f, ensemble tensor Y: inconsistent shape: [4] is inferred",
         "/g/config.pbtxt:4:1: circular dependency between ensembles: g -> ... -> g -> g",
     ];
     let is_as_expected = found.iter().zip(expected).all(|(it, expected)| it.starts_with(expected));

@@ -106,7 +106,8 @@ async fn a_step_that_changed_is_checked_against_its_ensembles_again() {
 
 #[actix::test]
 async fn versions_come_and_go_by_policy() {
-    let none = "at least one version must be available under the version policy of model 'm'";
+    let none = "at least one version must be available under the version policy of model 'n': make \
+                the folder '/models/n/1' and put the model's file into it";
     check("versions", &["m /1 /3 /03", "n /7", "e: m/1", "f: m/2"], &[
         ("load m", "ok", "+m +m/3"),
         ("load e", "ok", "+e +m +m/3"),
@@ -124,7 +125,7 @@ async fn versions_come_and_go_by_policy() {
         ("remove n/1", "ok", "!e +f -m +m/2 +m/3"),
         (
             "load n",
-            &format!("load failed for model 'n': {}\n", none.replace("'m'", "'n'")),
+            &format!("load failed for model 'n': {none}\n"),
             "!e +f -m +m/2 +m/3 !n",
         ),
         ("unload n", "ok", "!e +f -m +m/2 +m/3"),
@@ -178,7 +179,8 @@ async fn an_unchanged_model_is_not_loaded_again() {
     let settings = Settings { mode: ControlMode::None, ..fixture.settings() };
     let summary = fixture.start(settings).await;
     assert!(summary.is_ok);
-    let text = "explicit model load / unload is not allowed if polling is enabled";
+    let text = "explicit model load / unload is not allowed if polling is enabled; start \
+         the server with --model-control-mode=explicit to allow it";
     assert_eq!(fixture.act("load a").await, text);
     assert_eq!(fixture.act("unload a").await, text);
 

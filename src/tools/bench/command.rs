@@ -6,6 +6,7 @@ use tokio::{runtime::Builder, signal::ctrl_c, sync::watch};
 
 use super::{
     advice::{ClientMachine, advise},
+    batch_probe,
     cores::Cores,
     counts::ModelKey,
     csv,
@@ -79,7 +80,10 @@ async fn run(
     };
     let machine = ClientMachine { cores: bench.cores.count, threads: load::thread_count() };
     let (levels, problem) = levels(&mut bench, &arguments.concurrency.0).await;
-    let members = with_called(&mut bench.server, members, &levels).await;
+    let mut members = with_called(&mut bench.server, members, &levels).await;
+    if problem.is_none() {
+        batch_probe::note(&mut bench, &mut members, &levels, (arguments, &config)).await;
+    }
     let report = BenchReport {
         arguments,
         server: bench.server.name().await.unwrap_or_default(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
+    batch_cost::BatchCost,
     counts::{Counts, ModelKey},
     request::is_decoupled,
     server::ServerClient,
@@ -26,6 +27,10 @@ pub(super) struct Member {
     pub(super) has_batching: bool,
     /// An instance may work at several requests at once.
     pub(super) overlaps: bool,
+    /// Its `execute` gets a list of requests, which it has to join itself.
+    pub(super) is_python: bool,
+    /// What larger executions cost, where that was measured.
+    pub(super) batch_cost: Option<BatchCost>,
     /// No step of the ensemble: a Python model calls it, or another client.
     pub(super) is_called: bool,
 }
@@ -48,6 +53,8 @@ impl Member {
                 Some(SchedulingChoice::DynamicBatching(_))
             ),
             overlaps: is_decoupled(config),
+            is_python: config.backend == "python",
+            batch_cost: None,
             is_called: false,
         }
     }

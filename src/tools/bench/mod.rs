@@ -1,6 +1,8 @@
 //! `troupe bench`: keeps requests in flight, level after level, and names the bottleneck.
 
 mod advice;
+mod batch_cost;
+mod batch_probe;
 mod cells;
 mod codec;
 mod command;

@@ -2,6 +2,7 @@
 
 use super::{
     cells::{self, Cells, Medium},
+    format::plain,
     report::BenchReport,
 };
 use troupe_base::table::table;
@@ -17,6 +18,10 @@ pub(super) fn text(report: &BenchReport<'_>) -> String {
     }
     text += &format!("\n{}\n", advice.headline);
     advice.reasons.iter().for_each(|it| text += &format!("{it}\n"));
+    for it in &advice.suggestions {
+        let (name, count) = (plain(&it.key.name), it.then);
+        text += &format!("In the config of `{name}`: instance_group [ {{ count: {count} }} ]\n");
+    }
     advice.doubts.iter().for_each(|it| text += &format!("Note: {it}\n"));
     text
 }

@@ -1,6 +1,9 @@
 //! A config that is not of its model is refused, in Triton's words and with its line.
 
-use super::*;
+use super::{
+    super::{graph, graph::DeclaredTensor, library, session},
+    *,
+};
 
 const WHOLE: &str = "input { name: 'INPUT0' data_type: TYPE_FP32 dims: [16] }
 input { name: 'INPUT1' data_type: TYPE_FP32 dims: [16] }
@@ -89,8 +92,8 @@ fn dims_must_be_those_of_the_model() {
         &[
             "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model \
          configuration specifies 2 dimensions (an initial batch dimension because max_batch_size \
-         > 0 followed by the explicit tensor shape, making complete shape [-1,8]) \
-         (config.pbtxt:2:45)",
+         > 0 followed by the explicit tensor shape, making complete shape [-1,8]): dimension 1 \
+         (from 0) is 16 in the model and 8 in the configuration (config.pbtxt:2:45)",
         ],
     );
     changed(
@@ -99,8 +102,8 @@ fn dims_must_be_those_of_the_model() {
         &[
             "model 'm', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,16]) but the model \
          configuration specifies 2 dimensions (an initial batch dimension because max_batch_size \
-         > 0 followed by the explicit tensor shape, making complete shape [-1,-1]) \
-         (config.pbtxt:4:47)",
+         > 0 followed by the explicit tensor shape, making complete shape [-1,-1]): dimension 1 \
+         (from 0) is 16 in the model and -1 in the configuration (config.pbtxt:4:47)",
         ],
     );
     let whole = "input { name: 'INPUT0' data_type: TYPE_FP32 dims: [3] }
@@ -186,4 +189,26 @@ fn what_requests_cannot_carry_is_refused_when_it_is_asked_for() {
         "unable to load model 'm', configuration expects datatype TYPE_FP32 for output 'OUTPUT0', \
          model provides TYPE_F8_E4M3FN (config.pbtxt:3:42)"
     );
+}
+
+#[test]
+fn the_file_alone_tells_what_the_library_tells() {
+    let told = |all: &[DeclaredTensor]| -> Vec<String> {
+        all.iter().map(|it| format!("{} {:?}", it.name, it.kind)).collect()
+    };
+    let mut compared = 0;
+    for entry in fs::read_dir(place("").model_dir).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Ok(file) = session::find(&place(&name), "") else { continue };
+        let environment = library::environment(&settings(), &name).unwrap();
+        let (Ok(loaded), Ok(Some(read))) = (file.look(environment), file.declared()) else {
+            continue;
+        };
+        let loaded = graph::read(&loaded);
+        assert_eq!(told(&read.inputs), told(&loaded.inputs), "{name}");
+        assert_eq!(told(&read.initializers), told(&loaded.initializers), "{name}");
+        assert_eq!(told(&read.outputs), told(&loaded.outputs), "{name}");
+        compared += 1;
+    }
+    assert!(10 <= compared, "{compared}");
 }

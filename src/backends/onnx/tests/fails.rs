@@ -43,7 +43,11 @@ fn a_missing_file_is_named() {
         let name = if name.is_empty() { "model.onnx" } else { &name };
         let path = missing.model_dir.join("1").join(name);
         let error = opened_at(&missing, config).unwrap_err();
-        let expected = format!("unable to find '{}' for model instance 'm'", path.display());
+        let expected = format!(
+            "unable to find '{}' for model instance 'm': there is no folder '{}'",
+            path.display(),
+            missing.model_dir.join("1").display()
+        );
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::Unavailable, expected));
     }
 }

@@ -18,6 +18,8 @@ const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 4 << 10;
 /// How a line of a Python stack begins that is in the backend itself.
 const BACKEND_FRAME: &str = "  File \"<troupe>/";
+/// How the line begins in which a crashing interpreter lists all modules that are no Python.
+const EXTENSIONS: &str = "Extension modules: ";
 /// Of each line; one always fits, whatever the letters.
 const TAIL_LINE_LETTERS: usize = 1000;
 /// How long the last lines of a process that has ended may be under way. They are there at once,
@@ -52,7 +54,7 @@ impl StderrTail {
 
     fn push(&self, line: &str) {
         // Of a stack that is written when a worker crashes, only the model's part says something.
-        if line.starts_with(BACKEND_FRAME) {
+        if line.starts_with(BACKEND_FRAME) || line.starts_with(EXTENSIONS) {
             return;
         }
         let mut lines = self.0.lines.lock();

@@ -53,7 +53,7 @@ async fn a_worker_that_dies_fails_its_batch_and_is_replaced() {
         let start = "Failed to process the request(s) for model instance 'm_0_0', message: Stub \
                      process 'm_0_0' is not healthy. Model 'm': ";
         assert!(errors[0].1.starts_with(&format!("{start}{expected}")), "{}", errors[0].1);
-        assert_eq!(errors[0].0, ErrorKind::Unavailable);
+        assert_eq!(errors[0].0, ErrorKind::Crashed);
         // What it had not begun is given back, to be executed by the next worker; after nonsense it
         // may have gone on for a moment.
         let is_sure = how != 4.0;
@@ -87,7 +87,7 @@ async fn a_worker_that_cannot_come_back_says_why() {
     assert!(!health.is_ready());
     let second = ask(&mut *remote, send()).await.unwrap_err();
     let text = second.to_string();
-    assert_eq!(second.kind(), ErrorKind::Unavailable);
+    assert_eq!(second.kind(), ErrorKind::Crashed);
     assert!(text.contains("is not healthy. Model 'm': RuntimeError: only once"), "{text}");
     assert!(text.contains("Next attempt within"), "{text}");
     fs::remove_file(model.files.model_dir.join("once")).unwrap();

@@ -87,7 +87,10 @@ async fn the_file_must_be_there_and_be_python() {
     assert_eq!(model.open_error(), text);
     model.config.default_model_filename = "other.py".into();
     let path = model.files.model_dir.join("1/other.py").display().to_string();
-    assert_eq!(model.open_error(), format!("Python model file not found in '{path}'"));
+    let found = format!("Python model file not found in '{path}': '");
+    let error = model.open_error();
+    assert!(error.starts_with(&found), "{error}");
+    assert!(error.ends_with("/1' has 'model.py', expected 'other.py'"), "{error}");
 }
 
 #[actix_rt::test]

@@ -91,6 +91,17 @@ async fn restart(
     let begun = connection.progress.begun();
     connection.process.events.let_go();
     drop(connection);
+    if setup.spec.reaper.is_closing() {
+        // The server ends, and its workers with it: no other one will come.
+        let held = link.upgrade()?;
+        let why = "the server is stopping".to_owned();
+        let events = held.borrow_mut().give_up(&Error::unavailable(why.as_str()), begun);
+        held.borrow_mut().state = WorkerState::Down { why, is_brief: false };
+        deliver(events);
+        let waiting = held.borrow_mut().take_more();
+        drop(waiting);
+        return None;
+    }
     log(&setup, &text);
     let error = Error::crashed(text.as_str());
     let events = link.upgrade()?.borrow_mut().give_up(&error, begun);

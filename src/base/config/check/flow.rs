@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::report::ConfigReport;
-use crate::config::problem::suggesting;
+use crate::config::problem::{DID_YOU_MEAN, Problem, suggesting};
 use crate::config::types::StepConfig;
 use troupe_proto::inference::ModelConfig;
 
@@ -32,7 +32,7 @@ struct TensorFlow<'a> {
 
 /// Reports what is not used, not written or not connected; the order of steps does not matter.
 pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut ConfigReport<'_>) {
-    let m = report.model;
+    let (m, from) = (report.model, report.problems.len());
     let mut flow = TensorFlow::default();
     for (index, step) in steps.iter().enumerate() {
         flow.add(index, step);
@@ -43,7 +43,10 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
         let name = &input.name;
         match flow.numbers.get(name.as_str()) {
             None => {
-                report.add(&path, format!("ensemble input '{name}' for ensemble {m}' is not used"))
+                let text = format!("ensemble input '{name}' for ensemble {m}' is not used");
+                let unwritten = flow.tensors.iter().filter(|tensor| tensor.writer.is_none());
+                let hint = guess(name, unwritten.map(|tensor| tensor.name));
+                report.add(&path, format!("{text}: no step reads it{hint}"));
             }
             Some(number) => {
                 if let Some(step) = flow.tensors[*number].writer {
@@ -62,7 +65,10 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
         let path = format!("output[{index}]");
         let name = &output.name;
         let Some(number) = flow.numbers.get(name.as_str()) else {
-            report.add(&path, format!("ensemble output '{name}' for ensemble {m}' is not used"));
+            let text = format!("ensemble output '{name}' for ensemble {m}' is not used");
+            let written = flow.tensors.iter().filter(|tensor| tensor.writer.is_some());
+            let hint = guess(name, written.map(|tensor| tensor.name));
+            report.add(&path, format!("{text}: no step writes it{hint}"));
             continue;
         };
         outputs.insert(*number);
@@ -70,7 +76,18 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
             report.add(&path, flow.not_written(*number, m));
         }
     }
+    let consequences = report.problems.len();
     flow.unused(config, &outputs, report);
+    // What was probably meant is the cause of the rest.
+    let is_guess = |problem: &Problem| problem.text.contains(DID_YOU_MEAN);
+    let guesses = report.problems[consequences..].iter().filter(|it| is_guess(it)).count();
+    report.problems[consequences..].sort_by_key(|it| !is_guess(it));
+    report.problems[from..consequences + guesses].rotate_right(guesses);
+}
+
+/// What was probably meant by a name.
+fn guess<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> String {
+    suggesting(String::new(), name, candidates)
 }
 
 /// The path of a step.

@@ -117,8 +117,8 @@ fn every_input_and_output_of_an_ensemble_is_used() {
     says(
         &ensemble("a x", "b y", &["n: a -> b"]),
         &[
-            "ensemble input 'x' for ensemble m' is not used",
-            "ensemble output 'y' for ensemble m' is not used",
+            "ensemble input 'x' for ensemble m' is not used: no step reads it",
+            "ensemble output 'y' for ensemble m' is not used: no step writes it",
         ],
     );
 }
@@ -177,9 +177,9 @@ fn a_tensor_nobody_reads_or_writes_is_reported_with_a_guess() {
     says(
         &ensemble("image", "b", &["n: image -> pixels", "n: x=pixles -> b"]),
         &[
+            "ensemble tensor 'pixles' is unused in ensemble 'm', did you mean `pixels`?",
             "output 'b' for ensemble 'm' is not written: at least one of its depending tensors, 'pixles', is not connected",
             "ensemble tensor 'pixels' is unused in ensemble 'm'",
-            "ensemble tensor 'pixles' is unused in ensemble 'm', did you mean `pixels`?",
         ],
     );
 }
@@ -207,7 +207,7 @@ ensemble_scheduling {
     check(
         text,
         &[
-            "6:3: ensemble input 'unused' for ensemble m' is not used",
+            "6:3: ensemble input 'unused' for ensemble m' is not used: no step reads it",
             "15:7: ensemble tensor 'c' is unused in ensemble 'm'",
         ],
     );

@@ -47,7 +47,7 @@ pub(super) struct SyntaxTree<'a> {
 pub(super) fn parse(text: &str) -> SyntaxTree<'_> {
     let mut lexer = Lexer::new(text);
     let token = lexer.next();
-    let mut parser = Parser { lexer, token, stopped: false, depth: 0 };
+    let mut parser = Parser { lexer, token, stopped: false, open: Vec::new() };
     let fields = parser.fields("");
     SyntaxTree { fields, problems: parser.lexer.problems }
 }
@@ -57,7 +57,8 @@ struct Parser<'a> {
     token: Token<'a>,
     /// After the first mistake of syntax nothing more is read: the rest would be guesses.
     stopped: bool,
-    depth: usize,
+    /// Where the brackets are that are not closed yet.
+    open: Vec<LineColumn>,
 }
 
 impl<'a> Parser<'a> {
@@ -139,7 +140,7 @@ impl<'a> Parser<'a> {
         if !self.stopped && !self.skip(close) {
             self.stop(format!("Expected \"{close}\", found \"{}\".", self.token.text));
         }
-        self.depth -= 1;
+        self.open.pop();
         SyntaxValue::Message(fields)
     }
 
@@ -157,7 +158,7 @@ impl<'a> Parser<'a> {
             }
             nodes.push(self.node());
         }
-        self.depth -= 1;
+        self.open.pop();
         SyntaxValue::List(nodes)
     }
 
@@ -176,14 +177,14 @@ impl<'a> Parser<'a> {
 
     /// Takes the opening bracket, unless that would be too deep.
     fn enter(&mut self) -> bool {
-        if self.depth == MAX_DEPTH {
+        if self.open.len() == MAX_DEPTH {
             self.stop(format!(
                 "Message is too deep, the parser exceeded the configured recursion limit of \
                  {MAX_DEPTH}."
             ));
             return false;
         }
-        self.depth += 1;
+        self.open.push(self.token.at);
         self.take();
         true
     }
@@ -206,7 +207,13 @@ impl<'a> Parser<'a> {
     }
 
     fn stop_expecting(&mut self, what: &str) {
-        self.stop(format!("Expected {what}, got: {}", self.token.text));
+        let mut text = format!("Expected {what}, got: {}", self.token.text);
+        if let Some(LineColumn { line, column }) = self.open.last()
+            && (self.is("]") || self.token.kind == TokenKind::End)
+        {
+            text += &format!(" (the bracket at {line}:{column} is not closed)");
+        }
+        self.stop(text);
     }
 
     fn stop(&mut self, text: String) {

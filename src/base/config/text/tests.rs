@@ -169,8 +169,12 @@ fn broken_syntax_is_one_problem_after_those_before_it() {
         "nme: 1\ninput { name: \"a\"",
         &[
             "1:1: Message type \"inference.ModelConfig\" has no field named \"nme\". Did you mean `name`?",
-            "2:18: Expected identifier, got: ",
+            "2:18: Expected identifier, got:  (the bracket at 2:7 is not closed)",
         ],
+    );
+    check(
+        "input [ { name: \"a\" ]",
+        &["1:21: Expected identifier, got: ] (the bracket at 1:9 is not closed)"],
     );
     check("}", &["1:1: Expected identifier, got: }"]);
     check("input { >", &["1:9: Expected \"}\", found \">\"."]);

@@ -116,6 +116,10 @@ fn enumerated(
             value.map(|value| value.number()).ok_or_else(|| {
                 let known: Vec<_> =
                     enumeration.values().map(|value| value.name().to_owned()).collect();
+                let usual = usual_name(token.text);
+                if known.contains(&usual) {
+                    return format!("{} Did you mean `{usual}`?", unknown(token.text));
+                }
                 suggesting(unknown(token.text), token.text, known.iter().map(String::as_str))
             })
         }
@@ -126,4 +130,21 @@ fn enumerated(
         }
         _ => Err(format!("Expected integer or identifier, got: {}", node.first)),
     }
+}
+
+/// The name here of a data type that is called otherwise elsewhere: in numpy, in ONNX, in requests.
+fn usual_name(written: &str) -> String {
+    let written = written.to_ascii_uppercase();
+    let name = match written.strip_prefix("TYPE_").unwrap_or(&written) {
+        "BYTES" | "STR" | "TEXT" | "OBJECT" => "STRING",
+        "FLOAT" | "FLOAT32" => "FP32",
+        "DOUBLE" | "FLOAT64" => "FP64",
+        "HALF" | "FLOAT16" => "FP16",
+        "BFLOAT16" => "BF16",
+        "LONG" => "INT64",
+        "INT" => "INT32",
+        "BOOLEAN" => "BOOL",
+        other => other,
+    };
+    format!("TYPE_{name}")
 }

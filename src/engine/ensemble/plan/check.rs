@@ -7,9 +7,12 @@ use std::{
 
 use super::{graph, stages::stages, window_bytes::window_bytes};
 use troupe_base::{
-    config::{EnsembleConfig, ModelConfig, Problem, StepConfig},
+    config::{EnsembleConfig, Input, ModelConfig, Output, Problem, StepConfig, suggesting},
     tensor::{DataType, shape_text},
 };
+
+/// Names of a model that an error lists.
+const MAX_LISTED_NAMES: usize = 20;
 
 /// What the first model that mentions a tensor says of it.
 struct AgreedTensor {
@@ -27,21 +30,23 @@ pub fn check(
     ensemble: &EnsembleConfig,
     models: &[Option<&ModelConfig>],
 ) -> Vec<Problem> {
-    let mut found = Agreement { config, tensors: HashMap::new(), problems: Vec::new() };
+    let mut found = Agreement::new(config);
     for it in &config.inputs {
-        found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
+        let dims = it.reshape.as_ref().unwrap_or(&it.dims);
+        found.declare(config, &it.name, MappedTensor { field: "", dtype: it.dtype, dims });
     }
     for it in &config.outputs {
-        found.declare(config, &it.name, it.dtype, it.reshape.as_ref().unwrap_or(&it.dims));
+        let dims = it.reshape.as_ref().unwrap_or(&it.dims);
+        found.declare(config, &it.name, MappedTensor { field: "", dtype: it.dtype, dims });
     }
     let mut problems: Vec<Problem> = window_bytes(config).err().into_iter().collect();
     for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
         let Some(model) = model else { continue };
+        found.path = format!("ensemble_scheduling.step[{index}]");
         found.inputs(step, model);
         found.outputs(step, model);
-        let path = format!("ensemble_scheduling.step[{index}]");
-        let texts = found.problems.drain(..).chain(too_small(config, model));
-        problems.extend(texts.map(|it| config.source_map.problem(&path, it)));
+        problems.append(&mut found.problems);
+        problems.extend(too_small(config, model).map(|it| found.problem("", it)));
     }
     if let Ok(graph) = graph::build(ensemble) {
         let decoupled: Vec<bool> =
@@ -67,40 +72,70 @@ fn too_small(config: &ModelConfig, model: &ModelConfig) -> Option<String> {
 struct Agreement<'a> {
     config: &'a ModelConfig,
     tensors: HashMap<String, AgreedTensor>,
-    problems: Vec<String>,
+    /// Of the step that is looked at.
+    path: String,
+    problems: Vec<Problem>,
 }
 
-impl Agreement<'_> {
+/// What a model says of a tensor, and the entry of the step's map that says which tensor it is.
+struct MappedTensor<'a> {
+    field: &'a str,
+    dtype: DataType,
+    dims: &'a [i64],
+}
+
+impl<'a> Agreement<'a> {
+    fn new(config: &'a ModelConfig) -> Agreement<'a> {
+        let (tensors, path, problems) = (HashMap::new(), String::new(), Vec::new());
+        Agreement { config, tensors, path, problems }
+    }
+
+    /// A problem of the step, at a field of it.
+    fn problem(&self, field: &str, text: String) -> Problem {
+        self.config.source_map.problem(&format!("{}{field}", self.path), text)
+    }
+
+    fn add(&mut self, field: &str, text: String) {
+        self.problems.push(self.problem(field, text));
+    }
+
     fn inputs(&mut self, step: &StepConfig, model: &ModelConfig) {
         let ensemble = &self.config.name;
         for (input, tensor) in &step.inputs {
+            let field = &format!(".input_map[\"{input}\"]");
             match model.input_index(input) {
-                None => self.problems.push(format!(
-                    "in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing \
-                     input {input} in model {}",
-                    model.name
-                )),
+                None => {
+                    let text = format!(
+                        "in ensemble {ensemble}, ensemble tensor {tensor} is mapping to \
+                         non-existing input {input} in model {}",
+                        model.name
+                    );
+                    let names = model.inputs.iter().map(|it| &*it.name);
+                    self.add(field, instead(text, input, "inputs", names));
+                }
                 Some(index) => {
-                    let input = &model.inputs[index];
-                    self.declare(model, tensor, input.dtype, &input.dims);
+                    let Input { dtype, dims, .. } = &model.inputs[index];
+                    self.declare(model, tensor, MappedTensor { field, dtype: *dtype, dims });
                 }
             }
         }
         for input in &model.inputs {
             let mapped = step.inputs.iter().filter(|(name, _)| **name == *input.name).count();
             if mapped == 0 && !input.optional {
-                self.problems.push(format!(
+                let text = format!(
                     "in ensemble {ensemble}, input {} in model {} is not mapped to any ensemble \
                      tensors",
                     input.name, model.name
-                ));
+                );
+                self.add("", text);
             }
             if 1 < mapped {
-                self.problems.push(format!(
+                let text = format!(
                     "in ensemble {ensemble}, input {} in model {} is mapped to multiple ensemble \
                      tensors",
                     input.name, model.name
-                ));
+                );
+                self.add("", text);
             }
         }
     }
@@ -108,29 +143,36 @@ impl Agreement<'_> {
     fn outputs(&mut self, step: &StepConfig, model: &ModelConfig) {
         let ensemble = &self.config.name;
         for (position, (output, tensor)) in step.outputs.iter().enumerate() {
+            let field = &format!(".output_map[\"{output}\"]");
             if step.outputs[..position].iter().any(|(_, earlier)| earlier == tensor) {
-                self.problems.push(format!(
+                let text = format!(
                     "in ensemble {ensemble}, multiple outputs in model {} are mapped to the same \
                      ensemble tensor {tensor}",
                     model.name
-                ));
+                );
+                self.add(field, text);
             }
             match model.output_index(output) {
-                None => self.problems.push(format!(
-                    "in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing \
-                     output {output} in model {}",
-                    model.name
-                )),
+                None => {
+                    let text = format!(
+                        "in ensemble {ensemble}, ensemble tensor {tensor} is mapped from \
+                         non-existing output {output} in model {}",
+                        model.name
+                    );
+                    let names = model.outputs.iter().map(|it| &*it.name);
+                    self.add(field, instead(text, output, "outputs", names));
+                }
                 Some(index) => {
-                    let output = &model.outputs[index];
-                    self.declare(model, tensor, output.dtype, &output.dims);
+                    let Output { dtype, dims, .. } = &model.outputs[index];
+                    self.declare(model, tensor, MappedTensor { field, dtype: *dtype, dims });
                 }
             }
         }
     }
 
     /// The first to mention a tensor decides; later ones must agree.
-    fn declare(&mut self, model: &ModelConfig, tensor: &str, dtype: DataType, dims: &[i64]) {
+    fn declare(&mut self, model: &ModelConfig, tensor: &str, mapped: MappedTensor<'_>) {
+        let MappedTensor { field, dtype, dims } = mapped;
         let full = model.with_batch(dims);
         let first = match self.tensors.entry(tensor.to_owned()) {
             Entry::Vacant(free) => {
@@ -141,8 +183,9 @@ impl Agreement<'_> {
             Entry::Occupied(first) => first.into_mut(),
         };
         let place = format!("in ensemble {}, ensemble tensor {tensor}", self.config.name);
+        let mut texts = Vec::new();
         if first.dtype != dtype {
-            self.problems.push(format!(
+            texts.push(format!(
                 "{place}: inconsistent data type: {} is inferred from model {} while {} is \
                  inferred from model {}",
                 first.dtype.config_name(),
@@ -152,7 +195,7 @@ impl Agreement<'_> {
             ));
         }
         if !agree(&first.dims, dims) && !agree(&first.full, &full) {
-            self.problems.push(format!(
+            texts.push(format!(
                 "{place}: inconsistent shape: {} is inferred from model {} while {} is inferred \
                  from model {}",
                 shape_text(&first.full),
@@ -161,7 +204,76 @@ impl Agreement<'_> {
                 model.name
             ));
         }
+        texts.into_iter().for_each(|text| self.add(field, text));
     }
+}
+
+/// The text about a name that `model` does not have, and which of its names was probably meant.
+fn instead<'a>(
+    text: String,
+    name: &str,
+    kind: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    let told = suggesting(text.clone(), name, names.clone());
+    if told != text {
+        return told;
+    }
+    let names: Vec<&str> = names.take(MAX_LISTED_NAMES).collect();
+    format!("{text} (its {kind}: {})", names.join(", "))
+}
+
+/// Where rows are lost: steps whose model does not batch get the batches of this ensemble, and take
+/// one row of them at most. Triton allows such ensembles.
+pub fn warnings(
+    config: &ModelConfig,
+    ensemble: &EnsembleConfig,
+    models: &[Option<&ModelConfig>],
+) -> Vec<Problem> {
+    let most = config.max_batch_size;
+    if most < 2 {
+        return Vec::new();
+    }
+    // Tensors with a row for each row of the request.
+    let dims = |dims: &[i64]| config.with_batch(dims);
+    let inputs = config.inputs.iter();
+    let mut batched: HashMap<&str, Vec<i64>> = inputs
+        .map(|it| (it.name.as_ref(), dims(it.reshape.as_ref().unwrap_or(&it.dims))))
+        .collect();
+    for (step, model) in ensemble.steps.iter().zip(models) {
+        let Some(model) = model.filter(|it| it.max_batch_size != 0) else { continue };
+        for (output, tensor) in &step.outputs {
+            if let Some(index) = model.output_index(output) {
+                batched.insert(tensor, model.with_batch(&model.outputs[index].dims));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
+        let Some(model) = model.filter(|it| it.max_batch_size == 0) else { continue };
+        for (input, tensor) in &step.inputs {
+            let (Some(at), Some(full)) = (model.input_index(input), batched.get(&**tensor)) else {
+                continue;
+            };
+            let taken = &model.inputs[at].dims;
+            if agree(full, taken) || !agree(&full[1..], taken) {
+                continue;
+            }
+            let text = format!(
+                "ensemble {} allows batches of up to {most} rows, but a request with more than one \
+                 row can never succeed: step {index}, model {}, does not batch (its max_batch_size \
+                 is 0) and takes {} as input {input}, which is one row of tensor {tensor}. Write \
+                 'max_batch_size: {most}' into the config of {}, or 'max_batch_size: 0' into this one",
+                config.name,
+                model.name,
+                shape_text(taken),
+                model.name,
+            );
+            let path = format!("ensemble_scheduling.step[{index}].input_map[\"{input}\"]");
+            found.push(config.source_map.problem(&path, text));
+        }
+    }
+    found
 }
 
 fn agree(a: &[i64], b: &[i64]) -> bool {

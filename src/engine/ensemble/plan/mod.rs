@@ -9,7 +9,12 @@ mod stages;
 mod steps;
 mod window_bytes;
 
-pub use self::{check::check, compile::completed, graph::build as build_graph, labels::labels};
+pub use self::{
+    check::{check, warnings},
+    compile::completed,
+    graph::build as build_graph,
+    labels::labels,
+};
 pub(crate) use self::{
     compile::compile,
     resolved::{Plan, Route},

@@ -104,7 +104,8 @@ async fn inputs() {
 #[actix_rt::test]
 async fn elements() {
     let bench = Bench::start().await;
-    let count = "Shape does not match true shape of 'data' field";
+    let count = "Shape does not match true shape of 'data' field: the shape of input 'IN0' has 2 \
+                 elements";
     for (model, dtype, data, status, error) in [
         ("fp32", "FP32", "[1]", 500, count),
         ("fp32", "FP32", "[1,2,3]", 500, count),

@@ -84,5 +84,7 @@ pub(super) fn overlaps(step: &StepLoad) -> bool {
 
 /// Would more in flight make larger executions rather than longer queues?
 pub(super) fn can_batch_more(step: &StepLoad) -> bool {
-    step.member.has_batching && step.counts.mean_batch() < 0.9 * step.member.max_batch as f64
+    let pays = step.member.batch_cost.is_none_or(|it| it.pays());
+    let is_small = step.counts.mean_batch() < 0.9 * step.member.max_batch as f64;
+    step.member.has_batching && is_small && pays
 }

@@ -269,3 +269,64 @@ fn nothing_is_said_of_nothing() {
         (Bottleneck::Load, 0, 0)
     );
 }
+
+#[test]
+fn what_larger_executions_cost_decides_whether_they_are_advised() {
+    let cost = |few: u64, many: u64| {
+        let one = |rows, ns| (rows, Batches { count: 10, ns: 10 * ns });
+        crate::bench::batch_cost::BatchCost::of(&BTreeMap::from([one(1, few), one(8, many)]))
+    };
+    for (is_python, joins, cost, begin, part) in [
+        (
+            false,
+            0,
+            cost(1_000, 7_900),
+            "It takes 8 rows at once but got 1.00; but 8 rows took 7.9",
+            "would bring nothing",
+        ),
+        (
+            false,
+            0,
+            cost(1_000, 1_300),
+            "It takes 8 rows at once but got 1.00, and 8 rows took 1.3",
+            "would join the requests that wait.",
+        ),
+        (
+            true,
+            0,
+            cost(1_000, 1_300),
+            "It takes 8 rows at once but got 1.00, and 8 rows took 1.3",
+            "np.concatenate(parts)",
+        ),
+        (
+            true,
+            8,
+            cost(1_000, 7_900),
+            "8 rows took 7.9 times as long as one: `execute` does not join",
+            "np.concatenate(parts)",
+        ),
+        (
+            false,
+            8,
+            cost(1_000, 7_900),
+            "8 rows took 7.9 times as long as one: joining",
+            "brings this model nothing",
+        ),
+    ] {
+        let rows =
+            &[("a", 1, 10.0 * f64::from(joins.max(1)), u64::from(joins as u32)), ("b", 1, 0.5, 0)];
+        let mut members = members(rows);
+        (members[1].max_batch, members[1].is_python, members[1].batch_cost) = (8, is_python, cost);
+        let advice = advise(&members, &[level(rows, 4, 99.0)], QUIET, None).unwrap();
+        assert_eq!(advice.limit, Bottleneck::Step, "{advice:?}");
+        let reason = &advice.reasons[1];
+        assert!(reason.starts_with(begin) && reason.contains(part), "{advice:?}");
+    }
+    // Small batches that would not get cheaper by growing are a limit.
+    let rows = &[("a", 1, 20.0, 2), ("b", 1, 1.0, 0)];
+    let mut members = members(rows);
+    members[1].batch_cost = cost(1_000, 7_900);
+    let advice =
+        advise(&members, &[level(rows, 1, 60.0), level(rows, 4, 99.0)], QUIET, None).unwrap();
+    assert_eq!(advice.limit, Bottleneck::Step, "{advice:?}");
+}

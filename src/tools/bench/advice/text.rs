@@ -57,18 +57,47 @@ fn step(found: &Findings<'_>) -> (String, Vec<String>) {
     (headline, [reason].into_iter().chain(unbatched(slowest)).collect())
 }
 
-/// Larger executions may do more than more of them.
+/// Larger executions may do more than more of them, if they share work.
 fn unbatched(step: &StepLoad) -> Option<String> {
     let (member, rows) = (&step.member, step.counts.mean_batch());
-    (!member.has_batching && 2.0 * rows <= member.max_batch as f64).then(|| {
-        format!(
-            "It takes {} rows at once but got {}: `dynamic_batching {{ }}` in its config would join \
-             the requests that wait.",
-            member.max_batch,
-            digits(rows)
-        )
+    let cost = member.batch_cost;
+    if member.has_batching {
+        let cost = cost.filter(|it| !it.pays())?;
+        return Some(match member.is_python {
+            true => format!(
+                "{}: `execute` does not join its requests. This would:\n{JOINING}",
+                cost.text()
+            ),
+            false => format!("{}: joining requests brings this model nothing.", cost.text()),
+        });
+    }
+    if (member.max_batch as f64) < 2.0 * rows {
+        return None;
+    }
+    let takes = format!("It takes {} rows at once but got {}", member.max_batch, digits(rows));
+    let joins = "`dynamic_batching { }` in its config would join the requests that wait";
+    Some(match cost {
+        Some(cost) if !cost.pays() => {
+            format!("{takes}; but {}: joining requests would bring nothing.", cost.text())
+        }
+        Some(cost) if member.is_python => format!(
+            "{takes}, and {}: {joins}, and `execute` would have to run them as one:\n{JOINING}",
+            cost.text()
+        ),
+        Some(cost) => format!("{takes}, and {}: {joins}.", cost.text()),
+        None => format!(
+            "{takes}: {joins}. Whether that pays was not measured: it does if many rows take less \
+             than one after the other."
+        ),
     })
 }
+
+/// How `execute` runs all its requests as one batch; `x`, `y` and `compute` are the model's.
+const JOINING: &str = "    \
+    parts = [pb_utils.get_input_tensor_by_name(it, \"x\").as_numpy() for it in requests]
+    y = compute(np.concatenate(parts))
+    ends = np.cumsum([len(it) for it in parts])[:-1]
+    return [pb_utils.InferenceResponse([pb_utils.Tensor(\"y\", it)]) for it in np.split(y, ends)]";
 
 fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
     let used = found.level.used;
@@ -121,10 +150,14 @@ fn load(found: &Findings<'_>) -> (String, Vec<String>) {
     let Some(step) = found.steps.first() else { return (headline, Vec::new()) };
     let busy = percent(step.utilisation);
     if SATURATED_SHARE <= step.utilisation && can_batch_more(step) {
+        let headline = format!(
+            "{} was busy {busy} of the time, but with more in flight its batches can still grow.",
+            name(step)
+        );
         let reason = format!(
-            "{} was busy {busy} of the time, but more in flight may still pay: its executions had \
-             {} rows on average of at most {}.",
-            name(step),
+            "More in flight (--concurrency {}) may still pay: its executions had {} rows on average \
+             of at most {}.",
+            (2 * found.level.in_flight).min(MAX_IN_FLIGHT),
             digits(step.counts.mean_batch()),
             step.member.max_batch
         );

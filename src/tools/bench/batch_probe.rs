@@ -1,0 +1,78 @@
+//! Measures what larger executions cost, for the advice on batching.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    batch_cost::BatchCost,
+    counts::{Batches, Counts},
+    level::LoadLevel,
+    load::Job,
+    measure::{BenchRun, LevelPosition, measure},
+    members::Member,
+    request,
+};
+use troupe_options::BenchArguments;
+use troupe_proto::inference::ModelConfig;
+
+/// How long one row, and then many rows, are asked for.
+const PROBE_SECONDS: Duration = Duration::from_millis(400);
+const PROBE_WARMUP: Duration = Duration::from_millis(100);
+/// Rows of the larger request.
+const MAX_PROBE_ROWS: u64 = 8;
+
+/// Notes what larger executions of each member cost: by what the levels showed of those that join
+/// requests, and by requests of many rows where there are some that could.
+pub(super) async fn note(
+    bench: &mut BenchRun,
+    members: &mut [Member],
+    levels: &[LoadLevel],
+    asked: (&BenchArguments, &ModelConfig),
+) {
+    for member in members.iter_mut().filter(|it| it.has_batching) {
+        let mut all = BTreeMap::<u64, Batches>::new();
+        let counted = levels.iter().filter_map(|it| it.counts.get(&member.key));
+        for (rows, batches) in counted.flat_map(|it| &it.batches) {
+            let sum = all.entry(*rows).or_default();
+            (sum.count, sum.ns) = (sum.count + batches.count, sum.ns + batches.ns);
+        }
+        member.batch_cost = BatchCost::of(&all);
+    }
+    let could_join = |it: &Member| !it.has_batching && 1 < it.max_batch;
+    if !members.iter().any(could_join) {
+        return;
+    }
+    let (arguments, config) = asked;
+    let rows = (config.max_batch_size.max(0) as u64).min(MAX_PROBE_ROWS);
+    if rows < 2 || arguments.batch_size != 1 || bench.job.is_decoupled {
+        return;
+    }
+    // What cannot be measured is not known, and the advice says so.
+    let Some(one) = probe(bench, arguments, config, 1).await else { return };
+    let Some(many) = probe(bench, arguments, config, rows).await else { return };
+    let of = |level: &LoadLevel, member: &Member| -> BTreeMap<u64, Batches> {
+        level.counts.get(&member.key).map(|it: &Counts| it.batches.clone()).unwrap_or_default()
+    };
+    for member in members.iter_mut().filter(|it| could_join(it)) {
+        let mut all = of(&one, member);
+        all.extend(of(&many, member));
+        member.batch_cost = BatchCost::of(&all);
+    }
+}
+
+/// One request after the other, each with so many rows.
+async fn probe(
+    bench: &mut BenchRun,
+    arguments: &BenchArguments,
+    config: &ModelConfig,
+    rows: u64,
+) -> Option<LoadLevel> {
+    let batch_size = u32::try_from(rows).ok()?;
+    let arguments = BenchArguments { batch_size, ..arguments.clone() };
+    let request = request::build(&arguments, config).ok()?;
+    let job = Job { request, ..bench.job.clone() };
+    let before = (std::mem::replace(&mut bench.job, job), bench.warmup, bench.seconds, bench.batch);
+    (bench.warmup, bench.seconds, bench.batch) = (PROBE_WARMUP, PROBE_SECONDS, rows);
+    let level = measure(bench, LevelPosition { in_flight: 1, index: 0, count: 1 }).await;
+    (bench.job, bench.warmup, bench.seconds, bench.batch) = before;
+    level.ok().flatten().filter(|it| 0 < it.answered() && !it.is_cut)
+}
