@@ -70,6 +70,10 @@ fn a_pipeline_in_python_is_an_ensemble_and_reloads_when_its_file_changes() {
     let repository = words();
     write(&repository, "story", STORY);
     write(&repository, "twice", TWICE);
+    let beside = "parameters { key: \"by\" value { string_value: \"me\" } }\n\
+        model_warmup { name: \"w\" batch_size: 1 inputs { key: \"x\" value { data_type: TYPE_FP32 \
+        dims: 2 zero_data: true } } }\n";
+    repository.write_file("twice/config.pbtxt", beside);
     let flags = ["--model-control-mode=explicit", "--load-model=story", "--load-model=twice"];
     let server = Server::with(repository, &flags);
     let answer = server.infer("story", &text("how can you be")).ok().json();
@@ -87,6 +91,10 @@ fn a_pipeline_in_python_is_an_ensemble_and_reloads_when_its_file_changes() {
     let batch = request("x", "FP32", &[3, 2], json!([0, 1, 2, 3, 4, 5]));
     let answer = server.infer("twice", &batch);
     assert_eq!(answer.numbers("output"), [2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+
+    let config = server.http.get("/v2/models/twice/config").ok().json();
+    assert_eq!(config["parameters"]["by"]["string_value"], "me");
+    assert_eq!(config["model_warmup"][0]["name"], "w");
 
     let quiet = STORY.replace("models.upper(words=words)", "words");
     write(&server.repository, "story", &quiet);

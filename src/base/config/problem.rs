@@ -214,6 +214,18 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_was_made_tells_the_lines_it_comes_from() {
+        let origin = source_map().of_origin("m/pipeline.py", &[1, 1, 7]);
+        for (path, expected) in [
+            ("input[0]", "m/pipeline.py:7:1"),
+            ("input[0].name", "m/pipeline.py"),
+            ("name", "m/pipeline.py"),
+        ] {
+            assert_eq!(origin.locate(path).to_string(), expected, "{path}");
+        }
+    }
+
+    #[test]
     fn a_problem_prints_as_compilers_do() {
         let problem = source_map().problem("input[0]", "no such thing");
         assert_eq!(problem.to_string(), "m/config.pbtxt:3:7: no such thing");

@@ -13,6 +13,8 @@ from .marks import Options, find
 from .signature import Signature
 
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+# Of an output, so many shapes are known to fit; more are looked at each time.
+MAX_SHAPES = 1024
 
 
 def adapt(module, config, model_dir):
@@ -60,9 +62,13 @@ class Adapter:
         if isinstance(self.target, type):
             self.instance = self.make(dict(args, parameters=parameters_of(config)))
             self.call = self.instance.predict
-        self.kinds = {it.name: it.kind for it in self.signature.inputs}
+        # `None`: the function takes the array as it is.
+        self.kinds = {
+            it.name: None if it.kind.form == "array" else it.kind for it in self.signature.inputs
+        }
         dims = {it["name"]: [int(dim) for dim in it["dims"]] for it in config["output"]}
-        self.outputs = [(it.name, it.kind, dims[it.name]) for it in self.signature.outputs]
+        # With shapes, without rows, that were found to fit.
+        self.outputs = [(it.name, it.kind, dims[it.name], set()) for it in self.signature.outputs]
 
     def make(self, config):
         """The object; told the config if it asks for it."""
@@ -96,6 +102,8 @@ class Adapter:
 
     def read(self, kind, name, array):
         """An input as the function wants it."""
+        if kind is None:
+            return array
         try:
             return kind.read(array, self.signature.is_batched)
         except UnicodeDecodeError as error:
@@ -107,20 +115,30 @@ class Adapter:
         """A result as (name, array), checked."""
         found = []
         field = self.signature.field
-        for name, kind, dims in self.outputs:
-            one = value if field is None else self.field(value, field, name)
-            try:
-                array = kind.write(one)
-            except HintError as error:
-                raise self.wrong(name, f"{error}") from None
-            expected = dims if rows is None else [rows, *dims]
+        for name, kind, dims, good in self.outputs:
+            array = value if field is None else self.field(value, field, name)
+            if type(array) is not np.ndarray or array.dtype is not kind.plain:
+                try:
+                    array = kind.write(array)
+                except HintError as error:
+                    raise self.wrong(name, f"{error}") from None
             shape = array.shape
-            if rows is not None and dims == [1] and shape == (rows,):
-                array = array.reshape(rows, 1)
-            elif not fits(shape, expected):
-                raise self.wrong(name, misfit(shape, expected, rows))
+            own = shape if rows is None else shape[1:]
+            if own not in good or (rows is not None and shape[:1] != (rows,)):
+                array = self.shaped(name, array, dims, rows)
+                if len(good) < MAX_SHAPES and array.shape == shape:
+                    good.add(own)
             found.append((name, array))
         return found
+
+    def shaped(self, name, array, dims, rows):
+        """An output whose shape fits; a batch of single values may lack its last dim."""
+        expected = dims if rows is None else [rows, *dims]
+        if rows is not None and dims == [1] and array.shape == (rows,):
+            return array.reshape(rows, 1)
+        if not fits(array.shape, expected):
+            raise self.wrong(name, misfit(array.shape, expected, rows))
+        return array
 
     def field(self, value, field, name):
         """One output of a record."""

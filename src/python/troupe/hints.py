@@ -113,6 +113,8 @@ class Kind:
     def __init__(self, datatype, form, dims, element, text):
         self.datatype = datatype
         self.dtype = np.dtype(NUMPY[datatype])
+        # The one that arrays are passed on with as they are; numpy has one object for each.
+        self.plain = self.dtype if form != "value" and datatype != "BYTES" else None
         # "array", "value" (one element), or the depth of lists.
         self.form = form
         # Of arrays, if they were given.

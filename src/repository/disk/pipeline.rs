@@ -98,9 +98,11 @@ pub(crate) fn traced(
 /// A text that begins with a place as a problem at that place.
 fn placed(file: &Path, text: String) -> Problem {
     let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let place = text.strip_prefix(&format!("{}:", whole.display())).and_then(|rest| {
-        let (line, rest) = rest.split_once(": ")?;
-        Some((line.parse().ok()?, rest.to_owned()))
+    let rest = text.strip_prefix(&format!("{}:", whole.display()));
+    let place = rest.and_then(|rest| match rest.split_once(": ") {
+        _ if rest.starts_with(' ') => Some((0, rest.trim_start().to_owned())),
+        Some((line, text)) => Some((line.parse().ok()?, text.to_owned())),
+        None => None,
     });
     let file = file.display().to_string();
     match place {
@@ -125,4 +127,22 @@ fn draft(
     draft.proto.scheduling_choice = made.scheduling_choice;
     draft.source_map = draft.source_map.of_origin(&file, &traced.lines);
     Ok(draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_with_a_line_of_the_file_is_a_problem_there() {
+        for (text, expected) in [
+            ("/m/pipeline.py:7: no graph: why", "/m/pipeline.py:7:1: no graph: why"),
+            ("/m/pipeline.py: nothing is marked", "/m/pipeline.py: nothing is marked"),
+            ("/m/other.py:7: no", "/m/pipeline.py: /m/other.py:7: no"),
+            ("TypeError: 3", "/m/pipeline.py: TypeError: 3"),
+        ] {
+            let problem = placed(Path::new("/m/pipeline.py"), text.to_owned());
+            assert_eq!(problem.to_string(), expected);
+        }
+    }
 }
