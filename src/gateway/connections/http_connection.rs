@@ -282,7 +282,7 @@ impl AsyncWrite for HttpConnection {
         let this = self.get_mut();
         let Some(open) = &mut this.open else { return Poll::Ready(Ok(())) };
         let flushed = Pin::new(&mut open.transport).poll_flush(context);
-        ready!(this.writing.watch(context, flushed, &open.transport))?;
+        ready!(this.writing.watch_flush(context, flushed, &open.transport))?;
         // The dispatcher flushes whenever it has nothing more to do.
         this.watch_idleness(context);
         Poll::Ready(Ok(()))
@@ -294,7 +294,7 @@ impl AsyncWrite for HttpConnection {
             return Poll::Ready(Ok(()));
         };
         let ended = Pin::new(&mut open.transport).poll_shutdown(context);
-        writing.watch(context, ended, &open.transport)
+        writing.watch_flush(context, ended, &open.transport)
     }
 }
 

@@ -51,8 +51,10 @@ struct Waited {
 }
 
 impl UnsentSince {
-    fn until(self, now: UnsentSince) -> Waited {
-        Waited { time: now.at - self.at, taken: self.unsent.saturating_sub(now.unsent) }
+    /// `written`: what was added to it meanwhile.
+    fn until(self, now: UnsentSince, written: usize) -> Waited {
+        let taken = self.unsent.saturating_add(written).saturating_sub(now.unsent);
+        Waited { time: now.at - self.at, taken }
     }
 }
 
@@ -81,16 +83,16 @@ impl WriteWatch {
 
     /// The outcome of a write, or an error in place of one whose client takes too little. That a
     /// write waits says nothing yet: the kernel has megabytes to send before it asks for more.
-    pub(crate) fn watch<T>(
+    pub(crate) fn watch(
         &mut self,
         context: &mut Context<'_>,
-        written: Poll<io::Result<T>>,
+        written: Poll<io::Result<usize>>,
         transport: &Transport,
-    ) -> Poll<io::Result<T>> {
+    ) -> Poll<io::Result<usize>> {
         let now = || UnsentSince { at: Instant::now(), unsent: transport.unsent().unwrap_or(0) };
         if written.is_ready() || self.limit.is_zero() {
-            if let Some(blocked) = self.blocked.take() {
-                self.waited.add(blocked.part.until(now()));
+            if let (Some(blocked), Poll::Ready(Ok(bytes))) = (self.blocked.take(), &written) {
+                self.waited.add(blocked.part.until(now(), *bytes));
             }
             return written;
         }
@@ -102,14 +104,14 @@ impl WriteWatch {
         });
         while blocked.look.as_mut().poll(context).is_ready() {
             let now = now();
-            waited.add(std::mem::replace(&mut blocked.part, now).until(now));
+            waited.add(std::mem::replace(&mut blocked.part, now).until(now, 0));
             let Waited { time, taken } = std::mem::take(waited);
             if connection.held_of_short_memory().is_some_and(|held| is_slow_for(held, taken, time))
             {
                 let text = "the client takes too little of an answer while memory is short";
                 return Poll::Ready(Err(timed_out(text)));
             }
-            let all = blocked.all.until(now);
+            let all = blocked.all.until(now, 0);
             if *limit <= all.time {
                 if is_slow(all.taken, all.time) {
                     return Poll::Ready(Err(timed_out("the client takes too little of an answer")));
@@ -119,6 +121,16 @@ impl WriteWatch {
             blocked.look.as_mut().reset(now.at + pause);
         }
         Poll::Pending
+    }
+
+    /// The same of a flush, or of the end.
+    pub(crate) fn watch_flush(
+        &mut self,
+        context: &mut Context<'_>,
+        flushed: Poll<io::Result<()>>,
+        transport: &Transport,
+    ) -> Poll<io::Result<()>> {
+        self.watch(context, flushed.map_ok(|()| 0), transport).map_ok(|_| ())
     }
 }
 
@@ -141,7 +153,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
     const MIB: usize = 1 << 20;
 
-    /// A client that reads so much at a time, twenty times within `pause`: is it waited for?
+    /// A client that reads so much at a time, with a pause before each of at least twenty times, and
+    /// for at least twenty seconds: is it waited for?
     async fn is_waited_for(budget: &Arc<ByteBudget>, at_a_time: usize, pause: Duration) -> bool {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let limits = ConnectionLimits::of_process(None);
@@ -152,7 +165,7 @@ mod tests {
         let mut watch = WriteWatch::new(guard.connection().clone(), LIMIT);
         let reading = async {
             let mut place = vec![0; at_a_time];
-            for _ in 0..20 {
+            for _ in 0..20.max(20_000 / pause.as_millis()) {
                 tokio::time::sleep(pause).await;
                 theirs.read_exact(&mut place).await.unwrap();
             }
@@ -194,10 +207,17 @@ mod tests {
     async fn who_holds_much_of_short_memory_has_to_read_faster() {
         let budget = ByteBudget::new(160 * MIB);
         let _others = budget.keep(Kind::Tensors, 61 * MIB);
-        let second = Duration::from_secs(1);
-        for (at_a_time, expected) in [(700, false), (64 << 10, false), (1 << 20, true)] {
-            let is_patient = is_waited_for(&budget, at_a_time, second).await;
-            assert_eq!(is_patient, expected, "{at_a_time}");
+        for (at_a_time, pause_ms, expected) in [
+            (700, 1000, false),
+            (64 << 10, 1000, false),
+            (1 << 20, 1000, true),
+            // What is written as soon as there is room does not hide what was taken.
+            (100 << 10, 100, true),
+            (30 << 10, 100, false),
+        ] {
+            let pause = Duration::from_millis(pause_ms);
+            let is_patient = is_waited_for(&budget, at_a_time, pause).await;
+            assert_eq!(is_patient, expected, "{at_a_time} in {pause:?}");
         }
     }
 }

@@ -170,12 +170,12 @@ impl AsyncWrite for GrpcConnection {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let GrpcConnection { stream, writing, .. } = self.get_mut();
         let flushed = Pin::new(&mut *stream).poll_flush(context);
-        writing.watch(context, flushed, stream)
+        writing.watch_flush(context, flushed, stream)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let GrpcConnection { stream, writing, .. } = self.get_mut();
         let ended = Pin::new(&mut *stream).poll_shutdown(context);
-        writing.watch(context, ended, stream)
+        writing.watch_flush(context, ended, stream)
     }
 }
