@@ -15,7 +15,7 @@ pub(crate) fn shape(config: &ModelConfig, input: &Input) -> Vec<i64> {
     config.full_dims(input).iter().map(|it| if *it < 0 { 1 } else { *it }).collect()
 }
 
-/// Elements of that shape in one list; `None` if they are too many to be written.
+/// Elements of that shape in one list, other ones for each input; `None` if they are too many to be written.
 pub(crate) fn data(config: &ModelConfig, input: &Input) -> Option<Vec<Value>> {
     let count = element_count(&shape(config, input)).ok();
     let count = count.filter(|it| *it <= MAX_EXAMPLE_ELEMENTS)?;
@@ -25,7 +25,8 @@ pub(crate) fn data(config: &ModelConfig, input: &Input) -> Option<Vec<Value>> {
         DataType::Fp16 | DataType::Bf16 | DataType::Fp32 | DataType::Fp64 => json!(index as f64),
         _ => json!(index),
     };
-    Some((1..=count).map(element).collect())
+    let first = 1 + config.inputs.iter().position(|it| it.name == input.name).unwrap_or(0);
+    Some((first..first + count).map(element).collect())
 }
 
 /// Bytes in a row are most likely those of a file.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{ServerState, examples, metadata};
@@ -120,15 +121,31 @@ pub(crate) fn has_json(config: &ModelConfig) -> bool {
 }
 
 /// A request that the model takes; `None` if it is too large to be written, or of a file.
-pub(crate) fn infer_example(config: &ModelConfig) -> Option<Value> {
+pub(crate) fn infer_example(config: &ModelConfig) -> Option<InferExample> {
     let input = |it: &Input| {
-        Some(json!({
-            "name": &*it.name, "datatype": it.dtype.as_str(), "shape": examples::shape(config, it),
-            "data": example(config, it)?,
-        }))
+        Some(ExampleInput {
+            name: it.name.to_string(),
+            datatype: it.dtype.as_str(),
+            shape: examples::shape(config, it),
+            data: example(config, it)?,
+        })
     };
     let inputs: Option<Vec<_>> = required(config).map(input).collect();
-    Some(json!({ "inputs": inputs? }))
+    Some(InferExample { inputs: inputs? })
+}
+
+/// A request, its members in the order in which people write them.
+#[derive(Serialize)]
+pub(crate) struct InferExample {
+    inputs: Vec<ExampleInput>,
+}
+
+#[derive(Serialize)]
+struct ExampleInput {
+    name: String,
+    datatype: &'static str,
+    shape: Vec<i64>,
+    data: Vec<Value>,
 }
 
 /// The same as flat JSON.
@@ -182,7 +199,7 @@ fn infer_body(config: &ModelConfig) -> Value {
     if outputs.is_empty() {
         body["schema"]["properties"]["outputs"]["items"] = json!(false);
     }
-    with_example(body, infer_example(config))
+    with_example(body, infer_example(config).map(|it| json!(it)))
 }
 
 fn with_example(mut body: Value, example: Option<Value>) -> Value {

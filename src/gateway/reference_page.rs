@@ -97,22 +97,23 @@ fn section(model: &Model, api: &str) -> String {
 fn commands(model: &Model, api: &str) -> Vec<(&'static str, String)> {
     let config = &*model.config;
     let url = format!("{api}/v2/models/{}", encode_path_segment(model.name()));
-    let post = |end: &str, flag: &str, body: &Value| {
-        format!("curl {flag}{} -d {}", quoted(&format!("{url}/{end}")), quoted(&body.to_string()))
+    let post = |end: &str, flag: &str, body: String| {
+        format!("curl {flag}{} -d {}", quoted(&format!("{url}/{end}")), quoted(&body))
     };
     if !openapi::has_json(config) {
         return Vec::new();
     }
     let mut all = Vec::new();
-    let flat = openapi::generate_example(config);
+    let flat = openapi::generate_example(config).map(|it| it.to_string());
     if config.decoupled {
         all.extend(
-            flat.map(|it| ("Ask it, an event a response", post("generate_stream", "-N ", &it))),
+            flat.map(|it| ("Ask it, an event a response", post("generate_stream", "-N ", it))),
         );
         return all;
     }
-    all.extend(openapi::infer_example(config).map(|it| ("Ask it", post("infer", "", &it))));
-    all.extend(flat.map(|it| ("With flat JSON", post("generate", "", &it))));
+    let body = openapi::infer_example(config).and_then(|it| serde_json::to_string(&it).ok());
+    all.extend(body.map(|it| ("Ask it", post("infer", "", it))));
+    all.extend(flat.map(|it| ("With flat JSON", post("generate", "", it))));
     all.extend(of_file(config, &url).map(|it| ("With a file", it)));
     all
 }

@@ -24,7 +24,7 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
     let (name, kind) = (escape_markup(model.name()), kind(&model));
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{name}</h1>\
-         <p>{kind}, version {}{}</p></div>\n<dl class=\"strip panel\">{}</dl>\n<div class=\"columns\">\n",
+         <p>{kind}, version {}{}</p><a class=\"to-try\" href=\"#try\">Try it</a></div>\n<dl class=\"strip panel\">{}</dl>\n<div class=\"columns\">\n",
         model.version,
         others(state, &model),
         blocks::figures("s", &whole(&graph)),
