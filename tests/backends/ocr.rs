@@ -21,7 +21,7 @@ pub(crate) fn ocr() -> Server {
     Server::with(Repository::new(), &flags)
 }
 
-fn library() -> String {
+pub(super) fn library() -> String {
     format!("--backend-config=onnxruntime,library={}", venv::onnxruntime().display())
 }
 
