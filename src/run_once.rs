@@ -99,6 +99,8 @@ fn options(asked: &RunOnceArguments, repository: PathBuf, model: &str, url: &str
     options.listeners.allow_metrics = false;
     url.clone_into(&mut options.listeners.grpc_address);
     options.log.log_info = asked.log;
+    // Why a model does not load, or fails, is the answer.
+    options.log.log_error = asked.log;
     options
 }
 

@@ -226,6 +226,8 @@ impl CheckedModel {
         let Some(config) = &self.config else { return };
         let required = self.definition.required();
         match &config.ensemble {
+            // Its types, on which warnings depend, are made up before its models are known.
+            Some(_) if self.definition.pipeline.is_some() => (),
             Some(ensemble) => {
                 let written = |step: &RequiredModel| models.get(&step.model)?.written();
                 let steps: Vec<_> = required.iter().map(written).collect();

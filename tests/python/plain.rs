@@ -34,7 +34,7 @@ pub(crate) fn plain_models() -> Vec<(&'static str, Model)> {
             label: List[str]
             score: List[float]
 
-        @model(max_batch_size=8)
+        @model(max_batch_size=8, instances=2)
         class Sentiment:
             def __init__(self, config: dict):
                 self.word = config["parameters"].get("word", "good")
@@ -121,6 +121,8 @@ fn plain_functions_and_classes_are_models() {
     assert_eq!(server.executions("sums"), 1);
 
     let answer = server.infer("sentiment", &text(&["a good day", "bad"], &[2, 1])).ok().json();
+    let config = server.http.get("/v2/models/sentiment/config").ok().json();
+    assert_eq!(config["instance_group"][0]["count"], 2);
     let column = |index: usize| answer["outputs"][index]["data"].clone();
     assert_eq!((column(0), column(1)), (json!(["yes", "no"]), json!([10.0, 3.0])));
 

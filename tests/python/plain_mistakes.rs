@@ -6,6 +6,12 @@ use crate::support::{Model, Repository, Server};
 fn mistakes_in_plain_models_are_refused_with_line_and_remedy() {
     let head = "from typing import *\nimport numpy as np\nfrom troupe import Array, model\n";
     let cases = [
+        ("other_name", "def handle(x: str) -> str: ...", "model.py; mark one of `handle`"),
+        (
+            "instances",
+            "@model(instances=0)\ndef predict(x: str) -> str: ...",
+            "model.py:4: instances is 0",
+        ),
         ("none", "x = 1", "expected a function `predict`, a class `Model`"),
         (
             "no_hint",

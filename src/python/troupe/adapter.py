@@ -31,7 +31,7 @@ def adapt(module, config, model_dir):
         raise ModelError(f"{module.__file__}: `{target!r}` is no function and no class")
     if options.max_batch_size is None:
         written = int(config.get("max_batch_size") or 0)
-        options = Options(written, options.max_queue_delay_ms)
+        options = Options(written, options.max_queue_delay_ms, options.instances)
     signature = Signature(function, options, is_class)
     base = BASES[signature.is_async, signature.is_stream, signature.is_batched]
     made = type("Adapter", (base,), {"signature": signature, "target": staticmethod(target)})

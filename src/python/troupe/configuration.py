@@ -21,6 +21,7 @@ class Completion:
         for key, tensors in (("input", self.signature.inputs), ("output", self.signature.outputs)):
             self.tensors(key, tensors)
         self.batching()
+        self.instances()
         policy = self.config.get("model_transaction_policy") or {}
         is_stream = self.signature.is_stream
         if policy.get("decoupled") and not is_stream:
@@ -129,6 +130,22 @@ class Completion:
                 f"@model says max_queue_delay_ms={signature.max_queue_delay_ms:g}",
             )
         batching["max_queue_delay_microseconds"] = delay
+
+    def instances(self):
+        """How many processes run it."""
+        wanted = self.signature.instances
+        groups = self.config.get("instance_group") or []
+        if wanted is None:
+            return
+        if groups and sum(int(it.get("count") or 1) for it in groups) != wanted:
+            self.refuse(
+                self.at("instance_group"),
+                "has an `instance_group`",
+                self.signature.lines.definition(),
+                f"@model says instances={wanted}: take one of them out",
+            )
+        if not groups:
+            self.config["instance_group"] = [{"count": wanted}]
 
     def contradicts_batch(self, written):
         """Both say how large a batch may be."""

@@ -7,24 +7,27 @@ MARK = "__troupe_model__"
 class Options:
     """What the mark says."""
 
-    def __init__(self, max_batch_size=None, max_queue_delay_ms=None):
+    def __init__(self, max_batch_size=None, max_queue_delay_ms=None, instances=None):
         self.max_batch_size = max_batch_size
         self.max_queue_delay_ms = max_queue_delay_ms
+        self.instances = instances
 
 
-def model(target=None, *, max_batch_size=None, max_queue_delay_ms=None):
+def model(target=None, *, max_batch_size=None, max_queue_delay_ms=None, instances=None):
     """Marks the model of a file: a function, or a class with a method `predict`.
 
     With `max_batch_size` one call gets the rows of all requests that wait, joined, and returns as
     many rows; `max_queue_delay_ms` is how long a request may wait for others to join it.
+    `instances` is how many processes run the model.
     """
     at = caller_place()
-    whole = isinstance(max_batch_size, int) and not isinstance(max_batch_size, bool)
-    if max_batch_size is not None and not (whole and 1 <= max_batch_size):
+    if not is_count(max_batch_size):
         raise ModelError(
             f"{at}: max_batch_size is {max_batch_size!r}, expected a number from 1 on; leave it "
             "out for a model that takes one request at a time"
         )
+    if not is_count(instances):
+        raise ModelError(f"{at}: instances is {instances!r}, expected a number from 1 on")
     if max_queue_delay_ms is not None:
         if not isinstance(max_queue_delay_ms, (int, float)) or max_queue_delay_ms < 0:
             raise ModelError(
@@ -32,7 +35,7 @@ def model(target=None, *, max_batch_size=None, max_queue_delay_ms=None):
             )
         if max_batch_size is None:
             raise ModelError(f"{at}: max_queue_delay_ms is of use only with max_batch_size=…")
-    options = Options(max_batch_size, max_queue_delay_ms)
+    options = Options(max_batch_size, max_queue_delay_ms, instances)
 
     def mark(target):
         if not callable(target):
@@ -44,6 +47,12 @@ def model(target=None, *, max_batch_size=None, max_queue_delay_ms=None):
         return target
 
     return mark if target is None else mark(target)
+
+
+def is_count(number):
+    """Is it a number from 1 on, or not given?"""
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    return number is None or (is_whole and 1 <= number)
 
 
 def find(module):
@@ -64,8 +73,14 @@ def find(module):
     for name in ("predict", "Model"):
         if callable(mine.get(name)):
             return mine[name], Options()
+    own = [
+        name
+        for name, it in mine.items()
+        if callable(it) and getattr(it, "__module__", "") == module.__name__
+    ]
+    hint = f"; mark one of {listed(own)}" if own else ""
     raise ModelError(
         f"AttributeError: module '{module.__name__}' has no attribute 'TritonPythonModel', and "
         "nothing else that is a model: expected a function `predict`, a class `Model` with a "
-        f"method `predict`, or one of them marked with @model, in {module.__file__}"
+        f"method `predict`, or one of them marked with @model, in {module.__file__}{hint}"
     )

@@ -40,6 +40,7 @@ class Signature:
         self.name = function.__name__
         self.max_batch_size = options.max_batch_size or 0
         self.max_queue_delay_ms = options.max_queue_delay_ms
+        self.instances = options.instances
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         hints = self._hints()
         self.inputs = self._inputs(hints, is_method)

@@ -262,6 +262,9 @@ pub(crate) fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
     if let Some(SchedulingChoice::DynamicBatching(_)) = found.scheduling_choice {
         draft.proto.scheduling_choice = found.scheduling_choice;
     }
+    if draft.proto.instance_group.is_empty() {
+        draft.proto.instance_group = found.instance_group;
+    }
     Ok(())
 }
 
