@@ -40,6 +40,8 @@ pub struct CheckReport {
 pub fn check(settings: &Settings) -> CheckReport {
     let (folders, unreadable) = scan::folders(&settings.repositories);
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    settings.repositories.iter().for_each(|it| warnings.extend(scan::dangling_links(it)));
+    folders.values().flatten().for_each(|it| warnings.extend(scan::dangling_links(it)));
     let mut models = BTreeMap::new();
     for name in folders.keys() {
         match definition::read(settings, &folders, name, &Overrides::default()) {

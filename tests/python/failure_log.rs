@@ -68,6 +68,15 @@ fn a_model_that_always_fails_logs_ten_lines_and_then_how_many_more() {
 }
 
 #[test]
+fn an_answer_that_is_not_what_the_config_promises_is_a_line() {
+    let body = "return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.zeros(1, np.int32))])]";
+    let server = Server::start(Repository::of([("m", execute(FLOATS, body))]));
+    assert_eq!(server.infer("m", &floats(&[("x", &[1.0])])).status, 500);
+    let line = server.logged("execution failed: ");
+    assert!(line.contains("'INT32', expected 'FP32'") && line.contains("instance=m_0"), "{line}");
+}
+
+#[test]
 fn an_error_that_a_model_answers_on_purpose_is_no_line() {
     let body = "return [pb_utils.InferenceResponse(error=pb_utils.TritonError('on purpose'))]";
     let server = Server::start(Repository::of([("m", execute(FLOATS, body))]));

@@ -5,7 +5,11 @@ use std::ops::RangeInclusive;
 use serde_json::Value;
 
 use crate::{
-    support::{Model, Repository, Server, ensemble, models::delay, native},
+    support::{
+        Model, Repository, Server, ensemble,
+        models::{delay, execute},
+        native,
+    },
     tools::bench::{TENSORS, measured},
 };
 
@@ -104,4 +108,41 @@ fn a_low_load_tells_nothing_but_is_enough_for_a_target() {
     let (report, _) = measured(&server, "all", &[once, &["--target", "200"][..]].concat());
     let suggestions = report["advice"]["suggestions"].as_array().unwrap();
     assert_eq!(suggestions.len(), 3, "{report:#}");
+}
+
+/// A Python model that takes as long as `duration` says in Python, of `rows` in all its `requests`.
+fn sleeping(duration: &str) -> Model {
+    let body = format!(
+        "
+        import time
+        get = pb_utils.get_input_tensor_by_name
+        tensors = [get(it, 'x').as_numpy() for it in requests]
+        rows = sum(len(it) for it in tensors)
+        time.sleep({duration})
+        return [pb_utils.InferenceResponse([pb_utils.Tensor('y', it)]) for it in tensors]"
+    );
+    execute(TENSORS, &body).batch(8)
+}
+
+#[test]
+fn batching_is_advised_by_what_larger_batches_cost() {
+    let joins = "`dynamic_batching { }` in its config would join the requests that wait";
+    let lines = "np.concatenate(parts)";
+    let repository = Repository::new()
+        .with("apart", sleeping("0.004 * len(requests)").with("dynamic_batching { }"))
+        .with("shared", sleeping("0.004"))
+        .with("linear", sleeping("0.004 * rows"));
+    let server = Server::start(repository);
+    let flags = ["--concurrency=1,16", "--seconds=1.5", "--warmup=0.4"];
+    let joined = "times as long as one: `execute` does not join its requests";
+    let nothing = "times as long as one: joining requests would bring nothing";
+    for (model, told, untold) in [
+        ("apart", [joined, lines], "too low"),
+        ("shared", [joins, lines], nothing),
+        ("linear", [nothing, "It takes 8 rows at once"], joins),
+    ] {
+        let (_, output) = measured(&server, model, &flags);
+        assert!(told.iter().all(|it| output.contains(it)), "{model}:\n{output}");
+        assert!(!output.contains(untold), "{model}:\n{output}");
+    }
 }

@@ -178,11 +178,15 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
     repository.write_file("named_onnx/1/clf.onnx", "");
     repository.remove("dangling/config.pbtxt");
     symlink("nowhere.pbtxt", repository.models().join("dangling/config.pbtxt")).unwrap();
+    symlink("elsewhere", repository.models().join("moved")).unwrap();
+    symlink("nothing", repository.models().join("batchless/2")).unwrap();
     let ended = check(&repository);
     assert_eq!(ended.code, Some(1), "{}", ended.output);
     says(
         &ended,
         &[
+            ("warning: ", "moved' is a link to 'elsewhere', which does not exist"),
+            ("warning: ", "batchless/2' is a link to 'nothing', which does not exist"),
             ("broken/config.pbtxt", "SyntaxError: expected ':' ("),
             ("broken/config.pbtxt", "broken/1/model.py, line 10): def execute(self, requests)"),
             ("warning: ", "absent/1/model.py:9: "),

@@ -61,6 +61,16 @@ pub(crate) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
     (folders, problems)
 }
 
+/// Links of a folder that lead nowhere, one line each: whatever they were meant to be is ignored.
+pub(crate) fn dangling_links(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    // A config that is one is a problem, not a warning.
+    let others = entries.filter(|it| it.file_name() != "config.pbtxt");
+    let mut found: Vec<String> = others.filter_map(|it| files::dangling(&it.path())).collect();
+    found.sort();
+    found
+}
+
 /// Version folders of a model, ascending, each with its stamp.
 pub(crate) fn versions(model_dir: &Path) -> io::Result<BTreeMap<i64, Stamp>> {
     let mut versions = BTreeMap::new();

@@ -37,6 +37,8 @@ pub(crate) struct GroupAnswer {
 /// What became of one request.
 pub(crate) enum RequestOutcome {
     Result(Result<Response>),
+    /// The model has answered, but not what its config promises.
+    Wrong(Error),
     /// It is answered apart from its group.
     Later,
     /// It is to be executed anew.
@@ -180,7 +182,11 @@ pub(crate) fn answer(
                 cursor.u64()?;
                 if tag == LATER { RequestOutcome::Later } else { RequestOutcome::Again }
             }
-            _ => RequestOutcome::Result(result(cursor, config, requests, segments)?),
+            Some(FAILED) => RequestOutcome::Result(result(cursor, config, requests, segments)?),
+            _ => match result(cursor, config, requests, segments)? {
+                Err(error) if error.kind() == ErrorKind::Internal => RequestOutcome::Wrong(error),
+                result => RequestOutcome::Result(result),
+            },
         });
     }
     Ok(GroupAnswer { results: Ok(results), timing })

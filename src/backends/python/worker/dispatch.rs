@@ -165,7 +165,6 @@ impl WorkerLink {
         let (sequence, group) = (head.sequence, head.group);
         let key = |index: usize| RequestKey { sequence, group: group as u32, index: index as u32 };
         self.is_proven = true;
-        let instance = &self.setup.spec.instance;
         let results = match results {
             Ok(verdicts) => {
                 let is_later = |it: &RequestOutcome| matches!(it, RequestOutcome::Later);
@@ -177,11 +176,12 @@ impl WorkerLink {
                 let requests = flight.groups[group].requests.take().unwrap_or_default();
                 let verdicts = verdicts.into_iter().zip(requests).enumerate();
                 let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
-                    RequestOutcome::Result(mut result) => {
-                        if let Ok(response) = &mut result {
-                            setup.note_missing(&request.wanted, response);
-                        }
-                        Outcome::Answered(result)
+                    RequestOutcome::Result(result) => {
+                        Outcome::Answered(setup.noted(&request.wanted, result))
+                    }
+                    RequestOutcome::Wrong(error) => {
+                        setup.note_failure([&request], &error.to_string());
+                        Outcome::Answered(Err(error))
                     }
                     RequestOutcome::Later => Outcome::Detached,
                     RequestOutcome::Again => {
@@ -191,10 +191,8 @@ impl WorkerLink {
                 Ok(outcomes.collect())
             }
             Err(text) => {
-                let failed = flight.groups[group].requests.iter().flatten();
-                let ids = failed.map(|request| &*request.context.id);
-                self.setup.failures.log(instance, ids, &text);
-                let error = Error::internal(failure(instance, &text));
+                self.setup.note_failure(flight.groups[group].requests.iter().flatten(), &text);
+                let error = Error::internal(failure(&self.setup.spec.instance, &text));
                 self.detached.fail_group(sequence, group, &error);
                 flight.groups[group].requests = None;
                 Err(error)
@@ -206,10 +204,9 @@ impl WorkerLink {
         if flight.left == 0 {
             self.in_flight.remove(position);
         }
-        if self.in_flight.is_empty() {
-            self.spin.on_idle(begun);
-        } else {
-            self.spin.on_request(begun);
+        match self.in_flight.is_empty() {
+            true => self.spin.on_idle(begun),
+            false => self.spin.on_request(begun),
         }
         timing.compute_output += begun.elapsed();
         Ok(Some(GroupEvent::Executed(done, Executed { group, results, timing })))

@@ -22,7 +22,7 @@ use crate::python::process::{launch_spec::LaunchSpec, stopped::StoppedLooks};
 use troupe_base::{
     backend::Completion,
     config::ModelConfig,
-    error::Error,
+    error::{Error, Result},
     failure_log::FailureLog,
     model::Health,
     request::{Request, Response, Wanted},
@@ -46,8 +46,19 @@ pub(crate) struct InstanceSetup {
 }
 
 impl InstanceSetup {
+    /// Logs why these requests failed.
+    pub(crate) fn note_failure<'a>(
+        &self,
+        requests: impl IntoIterator<Item = &'a Request>,
+        text: &str,
+    ) {
+        let ids = requests.into_iter().map(|request| &*request.context.id);
+        self.failures.log(&self.spec.instance, ids, text);
+    }
+
     /// Warns of outputs that were asked for and are not there. Triton answers without them.
-    pub(crate) fn note_missing(&self, wanted: &Wanted, response: &mut Response) {
+    pub(crate) fn noted(&self, wanted: &Wanted, result: Result<Response>) -> Result<Response> {
+        let mut response = result?;
         for (index, output) in response.outputs.iter().enumerate() {
             if output.is_none() && wanted.has(index) {
                 response.is_incomplete = true;
@@ -55,6 +66,7 @@ impl InstanceSetup {
                 self.failures.missing_output(&self.spec.instance, name);
             }
         }
+        Ok(response)
     }
 }
 

@@ -126,6 +126,10 @@ fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
             count(step.member.instances, "instance"),
             percent(step.utilisation)
         ));
+        // What rows share, cores need not do twice.
+        let is_worth =
+            step.member.batch_cost.is_some_and(|it| it.pays() != step.member.has_batching);
+        reasons.extend(unbatched(step).filter(|_| is_worth));
     }
     if server < used.client {
         reasons.push("Run this command on another machine to see what the server can do.".into());
