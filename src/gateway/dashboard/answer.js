@@ -1,6 +1,6 @@
 // What a request was answered: tables, pictures with boxes, and where its time went.
 const answers = (() => {
-  const MOST_ROWS = 200, MOST_ELEMENTS = 50000, MOST_IN_CELL = 64, MOST_TEXT = 4000;
+  const MOST_ROWS = 200, MOST_ELEMENTS = 50000, MOST_IN_CELL = 64, MOST_TEXT = 4000, MOST_SHORT = 20;
   const names = { PNG: [0x89, 0x50, 0x4e, 0x47], JPEG: [0xff, 0xd8, 0xff], GIF: [0x47, 0x49, 0x46, 0x38], WEBP: [0x52, 0x49, 0x46, 0x46] };
   const space = document.querySelector("svg")?.namespaceURI;
 
@@ -40,8 +40,15 @@ const answers = (() => {
     return `[${items.join(", ")}]`;
   }
 
+  // A batch of one short row is shown as that row.
+  function unbatched(it) {
+    const { shape } = it;
+    const isOne = 2 <= shape.length && shape[0] === 1 && (shape[1] <= MOST_SHORT || 4 <= shape.length);
+    return isOne ? { ...it, shape: shape.slice(1), answered: shape } : it;
+  }
+
   const rowsOf = (it) => (it.shape.length ? it.shape[0] : 1);
-  const title = (it) => `${it.datatype} [${it.shape.join(",")}]`;
+  const title = (it) => `${it.datatype} [${(it.answered ?? it.shape).join(",")}]`;
 
   // Outputs with as many rows side by side.
   function table(outputs) {
@@ -105,8 +112,7 @@ const answers = (() => {
 
   // A tensor of 8-bit pixels.
   function pixels(output) {
-    const shape = output.shape.length === 4 && output.shape[0] === 1 ? output.shape.slice(1) : output.shape;
-    const [height, width, depth] = shape;
+    const { shape } = output, [height, width, depth] = shape;
     if (output.datatype !== "UINT8" || shape.length !== 3 || ![1, 3, 4].includes(depth) || height < 4 || width < 4) return null;
     if (output.bytes.length !== height * width * depth || 4096 < Math.max(height, width)) return null;
     const canvas = make("canvas", { width, height, "aria-label": output.name });
@@ -183,8 +189,8 @@ const answers = (() => {
     return parts;
   }
 
-  async function good(outputs, sent, parameters) {
-    const parts = [];
+  async function good(answered, sent, parameters) {
+    const outputs = answered.map(unbatched), parts = [];
     const picture = await marked(sent, outputs).catch(() => null);
     if (picture) parts.push(picture);
     const groups = new Map();

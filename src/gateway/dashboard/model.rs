@@ -29,6 +29,7 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
         others(state, &model),
         blocks::figures("s", &whole(&graph)),
     );
+    body.insert_str(body.len() - "<div class=\"columns\">\n".len(), &refused(state, &model));
     let part = part(&graph, &model);
     let (picture, slim) = (part.cards(""), part.narrow("m"));
     let _ = write!(
@@ -49,6 +50,18 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
         changes: changes_address(&model, version),
         structure: structure(&graph, &model),
         body,
+    })
+}
+
+/// Why the files that lie there now are not what serves: the last reload of them failed.
+fn refused(state: &ServerState, model: &Model) -> String {
+    let catalog = state.repository.catalog.load();
+    let entry = catalog.entries.get(model.name());
+    let version = entry.and_then(|it| it.versions.get(&model.version));
+    let reason = version.map(|it| &*it.reason).filter(|it| !it.is_empty());
+    reason.map_or_else(String::new, |reason| {
+        let reason = blocks::escaped_lines(reason);
+        format!("<section class=\"panel notice\"><p class=\"said reason\">{reason}</p></section>\n")
     })
 }
 
