@@ -89,12 +89,14 @@ fn place(folder: &Path) -> Result<(PathBuf, String), String> {
 
 /// A server that loads this model and what it needs, and listens where nobody else does.
 fn options(asked: &RunOnceArguments, repository: PathBuf, model: &str, url: &str) -> Serve {
-    let mut options = Serve::default();
-    options.model_repository = vec![repository];
-    options.model_control_mode = ControlMode::Explicit;
-    options.load_model = vec![model.to_owned()];
-    options.backend_config.clone_from(&asked.backend_config);
-    options.provision = asked.provision;
+    let mut options = Serve {
+        model_repository: vec![repository],
+        model_control_mode: ControlMode::Explicit,
+        load_model: vec![model.to_owned()],
+        backend_config: asked.backend_config.clone(),
+        provision: asked.provision,
+        ..Serve::default()
+    };
     options.listeners.allow_http = false;
     options.listeners.allow_metrics = false;
     url.clone_into(&mut options.listeners.grpc_address);

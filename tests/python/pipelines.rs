@@ -109,60 +109,62 @@ fn a_pipeline_in_python_is_an_ensemble_and_reloads_when_its_file_changes() {
     server.is_well();
 }
 
+/// Name, body of a pipeline with the input `text`, and what is said.
+const NO_GRAPHS: &[(&str, &str, &str)] = &[
+    (
+        "truth",
+        "if text:\n        pass",
+        "`if`, `while`, `and`, `or` or `not` needs the value of input `text`",
+    ),
+    (
+        "loop",
+        "words = [it for it in models.split(text=text)]",
+        "a loop, or taking it apart, needs the value of the result",
+    ),
+    (
+        "sum",
+        "x = models.split(text=text).output + 1",
+        "arithmetic needs the value of output `output` of model 'split'",
+    ),
+    ("method", "x = text.upper()", "input `text` is a tensor and has no `upper`"),
+    ("positional", "return models.split(text)", "inputs of model 'split' are given by name"),
+    (
+        "constant",
+        "return models.split(text='a')",
+        "input `text` of model 'split' is str 'a', expected an input of the pipeline",
+    ),
+    (
+        "keyword",
+        "return models.split(txt=text)",
+        "model 'split' has no input `txt`, did you mean `text`?; its inputs are `text`",
+    ),
+    (
+        "output",
+        "return models.count(words=models.split(text=text)).word",
+        "model 'count' has no output `word`, did you mean `words`?",
+    ),
+    (
+        "which",
+        "return models.count(words=models.split(text=text))",
+        "model 'count' has the outputs `words`, `letters`: say which",
+    ),
+    (
+        "unused",
+        "a = models.split(text=text)\n    return {'b': models.split(text=text)}",
+        "nobody uses the result of model 'split'",
+    ),
+    (
+        "type",
+        "return models.upper(words=models.split(text=text)), 1",
+        "returned tuple, expected a dict",
+    ),
+    ("raises", "return models.split(text=1 / 0)", "ZeroDivisionError: division by zero"),
+];
+
 #[test]
 fn what_is_no_graph_is_refused_with_its_line() {
-    let cases = [
-        (
-            "truth",
-            "if text:\n        pass",
-            "`if`, `while`, `and`, `or` or `not` needs the value of input `text`",
-        ),
-        (
-            "loop",
-            "words = [it for it in models.split(text=text)]",
-            "a loop, or taking it apart, needs the value of the result",
-        ),
-        (
-            "sum",
-            "x = models.split(text=text).output + 1",
-            "arithmetic needs the value of output `output` of model 'split'",
-        ),
-        ("method", "x = text.upper()", "input `text` is a tensor and has no `upper`"),
-        ("positional", "return models.split(text)", "inputs of model 'split' are given by name"),
-        (
-            "constant",
-            "return models.split(text='a')",
-            "input `text` of model 'split' is str 'a', expected an input of the pipeline",
-        ),
-        (
-            "keyword",
-            "return models.split(txt=text)",
-            "model 'split' has no input `txt`, did you mean `text`?; its inputs are `text`",
-        ),
-        (
-            "output",
-            "return models.count(words=models.split(text=text)).word",
-            "model 'count' has no output `word`, did you mean `words`?",
-        ),
-        (
-            "which",
-            "return models.count(words=models.split(text=text))",
-            "model 'count' has the outputs `words`, `letters`: say which",
-        ),
-        (
-            "unused",
-            "a = models.split(text=text)\n    return {'b': models.split(text=text)}",
-            "nobody uses the result of model 'split'",
-        ),
-        (
-            "type",
-            "return models.upper(words=models.split(text=text)), 1",
-            "returned tuple, expected a dict",
-        ),
-        ("raises", "return models.split(text=1 / 0)", "ZeroDivisionError: division by zero"),
-    ];
     let repository = words();
-    for (name, body, _) in cases {
+    for (name, body, _) in NO_GRAPHS {
         let head = "from troupe import pipeline, models\n\n@pipeline\ndef it(text: str):\n    ";
         repository.write_file(&format!("{name}/pipeline.py"), format!("{head}{body}\n"));
     }
@@ -173,7 +175,7 @@ fn what_is_no_graph_is_refused_with_its_line() {
     repository.write_file("both/config.pbtxt", "input { name: \"text\" }\n");
     write(&repository, "missing", &STORY.replace("models.split", "models.spilt"));
     let server = Server::lenient(repository);
-    for (name, _, expected) in cases {
+    for (name, _, expected) in NO_GRAPHS {
         let state = server.state(name);
         let place = format!("{name}/pipeline.py");
         assert!(state.contains(expected) && state.contains(&place), "{name}: {state}");

@@ -10,11 +10,21 @@ pub(crate) fn plain(source: &str) -> Model {
     Model { source: Some(source), ..Model::of("") }
 }
 
+const TICKS: &str = "
+        import asyncio
+        from typing import AsyncIterator, NamedTuple
+
+        class Tick(NamedTuple):
+            number: int
+            even: bool
+
+        async def predict(count: int) -> AsyncIterator[Tick]:
+            for it in range(count):
+                await asyncio.sleep(0)
+                yield Tick(it, it % 2 == 0)";
+
 /// What tests ask here, and real clients in `tests/clients/test_plain.py`.
 pub(crate) fn plain_models() -> Vec<(&'static str, Model)> {
-    let upper = "
-        def predict(text: str) -> str:
-            return text.upper()";
     // As many rows as the batch has, beside the sum of each row.
     let sums = r#"
         import numpy as np
@@ -75,26 +85,14 @@ pub(crate) fn plain_models() -> Vec<(&'static str, Model)> {
                     self.all_are_here.set()
                 await self.all_are_here.wait()
                 return x + 1";
-    let ticks = "
-        import asyncio
-        from typing import AsyncIterator, NamedTuple
-
-        class Tick(NamedTuple):
-            number: int
-            even: bool
-
-        async def predict(count: int) -> AsyncIterator[Tick]:
-            for it in range(count):
-                await asyncio.sleep(0)
-                yield Tick(it, it % 2 == 0)";
     vec![
-        ("upper", plain(upper)),
+        ("upper", plain(UPPER)),
         ("sums", plain(sums)),
         ("sentiment", plain(sentiment)),
         ("words", plain(words)),
         ("optional", plain(optional)),
         ("waits", plain(waits)),
-        ("ticks", plain(ticks)),
+        ("ticks", plain(TICKS)),
     ]
 }
 
@@ -129,7 +127,7 @@ fn plain_functions_and_classes_are_models() {
     let x = ("x", "FP32", &[2][..], json!([1.0, 2.0]));
     let scale = ("scale", "FP64", &[1][..], json!([3.0]));
     let name = ("name", "BYTES", &[1][..], json!(["me"]));
-    let answer = server.infer("optional", &ask(&[x.clone()]));
+    let answer = server.infer("optional", &ask(std::slice::from_ref(&x)));
     assert_eq!(answer.numbers("y"), [2.0, 4.0]);
     let answer = server.infer("optional", &ask(&[x, scale, name]));
     assert_eq!(answer.numbers("y"), [3.0, 6.0]);
@@ -170,21 +168,23 @@ fn generators_are_streams_and_what_they_raise_comes_last() {
     server.is_well();
 }
 
-#[test]
-fn a_config_is_completed_and_one_that_contradicts_is_refused_with_both_places() {
-    let upper = "
+const UPPER: &str = "
         def predict(text: str) -> str:
             return text.upper()";
+
+const ANY_DIMS: &str = "
+        import numpy as np
+
+        def predict(x: np.typing.NDArray[np.float32]) -> np.typing.NDArray[np.float32]:
+            return x";
+
+#[test]
+fn a_config_is_completed_and_one_that_contradicts_is_refused_with_both_places() {
     let batch = "
         from troupe import Array, model
 
         @model(max_queue_delay_ms=1, max_batch_size=4)
         def predict(x: Array['FP32', 4]) -> Array['FP32', 4]:
-            return x";
-    let any = "
-        import numpy as np
-
-        def predict(x: np.typing.NDArray[np.float32]) -> np.typing.NDArray[np.float32]:
             return x";
     let with = |source: &str, config: &str| Model { config: config.to_owned(), ..plain(source) };
     let good =
@@ -194,7 +194,7 @@ fn a_config_is_completed_and_one_that_contradicts_is_refused_with_both_places() 
     let wrong = [
         (
             "type",
-            upper,
+            UPPER,
             "\ninput [ { name: \"text\" data_type: TYPE_INT32 dims: 1 } ]",
             "type/config.pbtxt:2 says `data_type: TYPE_INT32` of input `text`, but ",
             "model.py:1: the hint of `text` is str, which is TYPE_STRING",
@@ -222,21 +222,21 @@ fn a_config_is_completed_and_one_that_contradicts_is_refused_with_both_places() 
         ),
         (
             "name",
-            upper,
+            UPPER,
             "input { name: \"txt\" data_type: TYPE_STRING dims: 1 }",
             "name/config.pbtxt:1 has an input `txt`, but ",
             "`predict` has the parameters `text`, did you mean `text`?",
         ),
         (
             "stream",
-            upper,
+            UPPER,
             "model_transaction_policy { decoupled: true }",
             "stream/config.pbtxt:1 says `decoupled: true`, but ",
             "write `-> Iterator[…]`",
         ),
     ];
     let mut repository =
-        Repository::new().with("good", with(upper, good)).with("image", with(any, image));
+        Repository::new().with("good", with(UPPER, good)).with("image", with(ANY_DIMS, image));
     for (name, source, config, ..) in wrong {
         repository.write(name, &with(source, config));
     }

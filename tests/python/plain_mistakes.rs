@@ -2,117 +2,116 @@
 
 use crate::support::{Model, Repository, Server};
 
+/// Name, source below some imports in three lines, and what is said.
+const CASES: &[(&str, &str, &str)] = &[
+    ("other_name", "def handle(x: str) -> str: ...", "model.py; mark one of `handle`"),
+    (
+        "instances",
+        "@model(instances=0)\ndef predict(x: str) -> str: ...",
+        "model.py:4: instances is 0",
+    ),
+    ("none", "x = 1", "expected a function `predict`, a class `Model`"),
+    (
+        "no_hint",
+        "def predict(text) -> str: ...",
+        "model.py:4: parameter `text` of `predict` has no type hint",
+    ),
+    (
+        "no_result",
+        "def predict(text: str): ...",
+        "model.py:4: `predict` has no type hint for its result",
+    ),
+    (
+        "two_lines",
+        "def predict(\n    a: str,\n    b,\n) -> str: ...",
+        "model.py:6: parameter `b` of `predict` has no type hint",
+    ),
+    ("no_inputs", "def predict() -> str: ...", "`predict` has no parameters"),
+    (
+        "dict",
+        "def predict(a: dict) -> str: ...",
+        "dict is no tensor: write Array[\"FP32\", 16], str",
+    ),
+    (
+        "array",
+        "def predict(a: np.ndarray) -> str: ...",
+        "it needs a data type and dims: write Array",
+    ),
+    (
+        "datatype",
+        "def predict(a: Array['FP23', 3]) -> str: ...",
+        "model.py:4: Array[\"FP23\", 3]: unknown data type 'FP23', did you mean `FP32`?",
+    ),
+    (
+        "zero",
+        "def predict(a: Array['FP32', 0]) -> str: ...",
+        "expected dims that are numbers from 1 on",
+    ),
+    (
+        "one",
+        "@model(max_batch_size=4)\ndef predict(a: str) -> list[str]: ...",
+        "model.py:5: `predict` is called with the rows of all requests at once (max_batch_size is 4), \
+          and parameter `a: str` is one: write `a: list[str]`",
+    ),
+    (
+        "one_result",
+        "@model(max_batch_size=4)\ndef predict(a: list[str]) -> str: ...",
+        "and the result is one str: write `list[str]`",
+    ),
+    (
+        "tuple",
+        "def predict(a: str) -> tuple[str, str]: ...",
+        "a tuple has no names: for several outputs",
+    ),
+    ("any_dict", "def predict(a: str) -> dict: ...", "a dict has no fixed outputs"),
+    (
+        "yields",
+        "def predict(a: str) -> str:\n    yield a",
+        "`predict` yields: write `-> Iterator[…]`",
+    ),
+    (
+        "stream",
+        "@model(max_batch_size=2)\ndef predict(a: list[str]) -> Iterator[str]: ...",
+        "answers one request at a time: leave out max_batch_size",
+    ),
+    ("stars", "def predict(*a: str) -> str: ...", "parameter `*a` of `predict` is no input"),
+    (
+        "two",
+        "@model\ndef a(x: str) -> str: ...\n@model\ndef b(x: str) -> str: ...",
+        "`a`, `b` are marked with @model",
+    ),
+    ("no_method", "class Model: ...", "class `Model` is the model, and has no method `predict"),
+    (
+        "size",
+        "@model(max_batch_size=0)\ndef predict(a: list[str]) -> list[str]: ...",
+        "model.py:4: max_batch_size is 0, expected a number from 1 on",
+    ),
+    (
+        "keyword",
+        "@model(max_batch=4)\ndef predict(a: list[str]) -> list[str]: ...",
+        "unexpected keyword argument 'max_batch'",
+    ),
+    ("unknown", "def predict(a: 'Tensor') -> str: ...", "NameError: name 'Tensor' is not defined"),
+    (
+        "init",
+        "class Model:\n    def __init__(self, path, size): ...\n    def predict(self, a: str) -> str: ...",
+        "`__init__` of class `Model` wants `path`, `size`",
+    ),
+    (
+        "none_default",
+        "def predict(a: Optional[str]) -> str: ...",
+        "may be None, but has no default",
+    ),
+];
+
 #[test]
 fn mistakes_in_plain_models_are_refused_with_line_and_remedy() {
     let head = "from typing import *\nimport numpy as np\nfrom troupe import Array, model\n";
-    let cases = [
-        ("other_name", "def handle(x: str) -> str: ...", "model.py; mark one of `handle`"),
-        (
-            "instances",
-            "@model(instances=0)\ndef predict(x: str) -> str: ...",
-            "model.py:4: instances is 0",
-        ),
-        ("none", "x = 1", "expected a function `predict`, a class `Model`"),
-        (
-            "no_hint",
-            "def predict(text) -> str: ...",
-            "model.py:4: parameter `text` of `predict` has no type hint",
-        ),
-        (
-            "no_result",
-            "def predict(text: str): ...",
-            "model.py:4: `predict` has no type hint for its result",
-        ),
-        (
-            "two_lines",
-            "def predict(\n    a: str,\n    b,\n) -> str: ...",
-            "model.py:6: parameter `b` of `predict` has no type hint",
-        ),
-        ("no_inputs", "def predict() -> str: ...", "`predict` has no parameters"),
-        (
-            "dict",
-            "def predict(a: dict) -> str: ...",
-            "dict is no tensor: write Array[\"FP32\", 16], str",
-        ),
-        (
-            "array",
-            "def predict(a: np.ndarray) -> str: ...",
-            "it needs a data type and dims: write Array",
-        ),
-        (
-            "datatype",
-            "def predict(a: Array['FP23', 3]) -> str: ...",
-            "model.py:4: Array[\"FP23\", 3]: unknown data type 'FP23', did you mean `FP32`?",
-        ),
-        (
-            "zero",
-            "def predict(a: Array['FP32', 0]) -> str: ...",
-            "expected dims that are numbers from 1 on",
-        ),
-        (
-            "one",
-            "@model(max_batch_size=4)\ndef predict(a: str) -> list[str]: ...",
-            "model.py:5: `predict` is called with the rows of all requests at once (max_batch_size is 4), \
-          and parameter `a: str` is one: write `a: list[str]`",
-        ),
-        (
-            "one_result",
-            "@model(max_batch_size=4)\ndef predict(a: list[str]) -> str: ...",
-            "and the result is one str: write `list[str]`",
-        ),
-        (
-            "tuple",
-            "def predict(a: str) -> tuple[str, str]: ...",
-            "a tuple has no names: for several outputs",
-        ),
-        ("any_dict", "def predict(a: str) -> dict: ...", "a dict has no fixed outputs"),
-        (
-            "yields",
-            "def predict(a: str) -> str:\n    yield a",
-            "`predict` yields: write `-> Iterator[…]`",
-        ),
-        (
-            "stream",
-            "@model(max_batch_size=2)\ndef predict(a: list[str]) -> Iterator[str]: ...",
-            "answers one request at a time: leave out max_batch_size",
-        ),
-        ("stars", "def predict(*a: str) -> str: ...", "parameter `*a` of `predict` is no input"),
-        (
-            "two",
-            "@model\ndef a(x: str) -> str: ...\n@model\ndef b(x: str) -> str: ...",
-            "`a`, `b` are marked with @model",
-        ),
-        ("no_method", "class Model: ...", "class `Model` is the model, and has no method `predict"),
-        (
-            "size",
-            "@model(max_batch_size=0)\ndef predict(a: list[str]) -> list[str]: ...",
-            "model.py:4: max_batch_size is 0, expected a number from 1 on",
-        ),
-        (
-            "keyword",
-            "@model(max_batch=4)\ndef predict(a: list[str]) -> list[str]: ...",
-            "unexpected keyword argument 'max_batch'",
-        ),
-        (
-            "unknown",
-            "def predict(a: 'Tensor') -> str: ...",
-            "NameError: name 'Tensor' is not defined",
-        ),
-        (
-            "init",
-            "class Model:\n    def __init__(self, path, size): ...\n    def predict(self, a: str) -> str: ...",
-            "`__init__` of class `Model` wants `path`, `size`",
-        ),
-        (
-            "none_default",
-            "def predict(a: Optional[str]) -> str: ...",
-            "may be None, but has no default",
-        ),
-    ];
     let model = |source: &str| Model { source: Some(format!("{head}{source}\n")), ..Model::of("") };
-    let server =
-        Server::lenient(Repository::of(cases.map(|(name, source, _)| (name, model(source)))));
-    for (name, _, expected) in cases {
+    let server = Server::lenient(Repository::of(
+        CASES.iter().map(|(name, source, _)| (name, model(source))),
+    ));
+    for (name, _, expected) in CASES {
         let state = server.state(name);
         assert!(state.contains(expected), "{name}: {state}");
         assert!(!state.contains("troupe/") || !state.contains("<troupe>"), "{name}: {state}");
