@@ -14,8 +14,10 @@ use super::{
 use troupe_options::BenchArguments;
 use troupe_proto::inference::ModelConfig;
 
-/// How long one row, and then many rows, are asked for.
-const PROBE_SECONDS: Duration = Duration::from_millis(400);
+/// How long one row, and then many rows, are asked for: longer if it takes that for a few requests.
+const MIN_PROBE_TIME: Duration = Duration::from_millis(400);
+const MAX_PROBE_TIME: Duration = Duration::from_secs(5);
+const PROBE_REQUESTS: u32 = 5;
 const PROBE_WARMUP: Duration = Duration::from_millis(100);
 /// Rows of the larger request.
 const MAX_PROBE_ROWS: u64 = 8;
@@ -26,7 +28,8 @@ pub(super) async fn note(
     bench: &mut BenchRun,
     members: &mut [Member],
     levels: &[LoadLevel],
-    asked: (&BenchArguments, &ModelConfig),
+    arguments: &BenchArguments,
+    config: &ModelConfig,
 ) {
     for member in members.iter_mut().filter(|it| it.has_batching) {
         let mut all = BTreeMap::<u64, Batches>::new();
@@ -41,14 +44,17 @@ pub(super) async fn note(
     if !members.iter().any(could_join) {
         return;
     }
-    let (arguments, config) = asked;
     let rows = (config.max_batch_size.max(0) as u64).min(MAX_PROBE_ROWS);
     if rows < 2 || arguments.batch_size != 1 || bench.job.is_decoupled {
         return;
     }
     // What cannot be measured is not known, and the advice says so.
-    let Some(one) = probe(bench, arguments, config, 1).await else { return };
-    let Some(many) = probe(bench, arguments, config, rows).await else { return };
+    let each = |level: &LoadLevel| Duration::from_nanos(level.seen.latency.mean() as u64);
+    let Some(alone) = levels.first().map(each) else { return };
+    let Some(one) = probe(bench, arguments, config, 1, alone).await else { return };
+    // At most as long as one after the other.
+    let most = each(&one) * rows as u32;
+    let Some(many) = probe(bench, arguments, config, rows, most).await else { return };
     let of = |level: &LoadLevel, member: &Member| -> BTreeMap<u64, Batches> {
         level.counts.get(&member.key).map(|it: &Counts| it.batches.clone()).unwrap_or_default()
     };
@@ -65,13 +71,15 @@ async fn probe(
     arguments: &BenchArguments,
     config: &ModelConfig,
     rows: u64,
+    each: Duration,
 ) -> Option<LoadLevel> {
+    let seconds = (each * PROBE_REQUESTS).clamp(MIN_PROBE_TIME, MAX_PROBE_TIME);
     let batch_size = u32::try_from(rows).ok()?;
     let arguments = BenchArguments { batch_size, ..arguments.clone() };
     let request = request::build(&arguments, config).ok()?;
     let job = Job { request, ..bench.job.clone() };
     let before = (std::mem::replace(&mut bench.job, job), bench.warmup, bench.seconds, bench.batch);
-    (bench.warmup, bench.seconds, bench.batch) = (PROBE_WARMUP, PROBE_SECONDS, rows);
+    (bench.warmup, bench.seconds, bench.batch) = (PROBE_WARMUP, seconds, rows);
     let level = measure(bench, LevelPosition { in_flight: 1, index: 0, count: 1 }).await;
     (bench.job, bench.warmup, bench.seconds, bench.batch) = before;
     level.ok().flatten().filter(|it| 0 < it.answered() && !it.is_cut)

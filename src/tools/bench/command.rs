@@ -82,7 +82,7 @@ async fn run(
     let (levels, problem) = levels(&mut bench, &arguments.concurrency.0).await;
     let mut members = with_called(&mut bench.server, members, &levels).await;
     if problem.is_none() {
-        batch_probe::note(&mut bench, &mut members, &levels, (arguments, &config)).await;
+        batch_probe::note(&mut bench, &mut members, &levels, arguments, &config).await;
     }
     let report = BenchReport {
         arguments,

@@ -1,8 +1,12 @@
 """Looks at a model's file without running it: it parses, and the modules it imports are there."""
+import sys
+
+# Nothing is imported from the current folder, which may be the one that is checked.
+sys.path = [it for it in sys.path if it]
+
 import ast
 import json
 import os
-import sys
 from importlib.util import find_spec
 
 # What a worker has beside what is installed.
