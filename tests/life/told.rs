@@ -64,6 +64,7 @@ fn a_reload_that_failed_is_seen_in_index_page_and_metrics_until_one_succeeds() {
     assert_eq!(failed(), Some(1.0));
     let page = server.metrics.get("/").text();
     assert!(page.contains(told) && !page.contains('\u{fffd}'), "{page}");
+    assert!(server.metrics.get("/model/m").text().contains(told), "the page of the model, too");
     assert_eq!(server.http.get("/v2/health/ready").status, 200);
     server.repository.write_file("m/1/model.py", fine().source.unwrap());
     server.load("m").ok();
