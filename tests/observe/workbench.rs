@@ -159,6 +159,29 @@ fn a_picture_is_sent_as_a_file_and_shown_with_the_boxes_that_were_found() {
 }
 
 #[test]
+fn a_stream_is_shown_response_by_response_and_copied_as_what_reads_streams() {
+    let Some(browser) = Browser::open((1200, 1400), true) else { return };
+    let source = "from typing import Iterator\n\n\n\
+                  def predict(text: str) -> Iterator[str]:\n    yield from text.split()\n";
+    let repository = Repository::new();
+    repository.write_file("words/1/model.py", source);
+    let server = Server::start(repository);
+    browser.go(&server.metrics, "/model/words");
+    fill(&browser, "#try textarea", "how <b>can</b> \"you\" be");
+    send(&browser);
+    let events = "return [...document.querySelectorAll('#try-answer .events li')]\
+                  .map(it => JSON.parse(it.textContent).output)";
+    assert_eq!(browser.run(events), json!(["how", "<b>can</b>", "\"you\"", "be"]));
+    let read = |program: &str, command: &str| {
+        let ran = Command::new(program).args(["-c", command]).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert!(said.contains("<b>can</b>") && said.matches("output").count() == 4, "{said}");
+    };
+    read("sh", &copied(&browser, "curl"));
+    read(venv::python().to_str().unwrap(), &copied(&browser, "python"));
+}
+
+#[test]
 fn only_the_page_is_answered_where_the_page_asks() {
     let server = Server::with(picky(), &["--http-restricted-api=inference:key=hunter2"]);
     let token = token(&server);
