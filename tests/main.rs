@@ -8,6 +8,7 @@ mod backends;
 mod batching;
 mod calls;
 mod decoupled;
+mod documents;
 mod doors;
 mod ensemble;
 mod fuzz;

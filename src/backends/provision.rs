@@ -160,7 +160,7 @@ pub(super) fn run(mut command: Command) -> Result<()> {
         errors if errors.is_empty() => {
             Err(failed(&format!("`{shown}` failed ({status})"), &lines.join("\n")))
         }
-        errors => Err(Error::internal(format!("pip: {}", errors.join("; ")))),
+        errors => Err(failed(&format!("`{shown}` failed"), &errors.join("; "))),
     }
 }
 

@@ -16,10 +16,10 @@ use troupe_options::NewEnsembleArguments;
 /// Writes it; what was wired how, what was not, and what to run next.
 pub(super) fn create(asked: &NewEnsembleArguments) -> Result<String, String> {
     let settings = signature::settings(&asked.target);
-    let folder = NewFolder::make(&asked.target, &asked.name)?;
     let configs = signature::read(&settings, &asked.steps);
     settings.backends.wait_for_workers(Instant::now());
     let configs = configs?;
+    let folder = NewFolder::make(&asked.target, &asked.name)?;
     let is_batched = configs.iter().all(|it| 0 < it.max_batch_size);
     let steps: Vec<Step> = configs.iter().map(|it| signature::step(it, is_batched)).collect();
     let wiring = wiring::wire(&steps);

@@ -81,7 +81,7 @@ pub(super) fn next_steps(target: &NewTarget, infer: &str) -> String {
         true => String::new(),
         false => format!(" --model-repository={}", repository.display()),
     };
-    format!("next:\n  troupe --watch{flag}\n  {infer}\n")
+    format!("next, in two terminals:\n  troupe --watch{flag}\n  {infer}\n")
 }
 
 #[cfg(test)]
