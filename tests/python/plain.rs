@@ -306,5 +306,5 @@ fn a_request_that_is_no_text_fails_alone() {
     });
     assert_eq!(answers[0].ok().json()["outputs"][0]["data"], json!(["a"]));
     assert_eq!(answers[1].status, 400);
-    assert!(answers[1].text().contains("input 'text' of model holds bytes that are no UTF-8 text"));
+    assert!(answers[1].text().contains("input 'text' holds bytes that are no UTF-8 text"));
 }

@@ -108,7 +108,7 @@ class Adapter:
             return kind.read(array, self.signature.is_batched)
         except UnicodeDecodeError as error:
             raise BadInput(
-                f"input '{name}' of model holds bytes that are no UTF-8 text: {error}"
+                f"input '{name}' holds bytes that are no UTF-8 text: {error}"
             ) from None
 
     def arrays(self, value, rows=None):
