@@ -61,9 +61,13 @@ fn health_has_no_body() {
 
 #[test]
 fn addresses_that_are_not_there_and_methods_that_do_not_fit() {
-    for path in
-        ["/", "/v2/nothing", "/v1/models/e", "/v2/models/e/nothing", "/v2/models/e/versions/1/x"]
-    {
+    for path in [
+        "/index.html",
+        "/v2/nothing",
+        "/v1/models/e",
+        "/v2/models/e/nothing",
+        "/v2/models/e/versions/1/x",
+    ] {
         http().get(path).refuses(404, "Not Found");
     }
     for (method, path) in [
