@@ -96,9 +96,9 @@ fn wires(steps: &[Step], wiring: &Wiring) -> String {
                     let from = &steps[*step];
                     let from = format!("{}.{}", from.model, from.outputs[*output].name);
                     let found = match found {
-                        Found::ByName => ", by name",
-                        Found::ByType => ", by type",
-                        Found::ByOrder => ", in their order: the types are the same",
+                        Found::Name => ", by name",
+                        Found::Type => ", by type",
+                        Found::Order => ", in their order: the types are the same",
                     };
                     [from, to, form(input) + found]
                 }

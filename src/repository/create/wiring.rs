@@ -22,13 +22,13 @@ pub(super) struct Step {
     pub(super) outputs: Vec<StepTensor>,
 }
 
-/// How an input was found to read what it reads.
+/// What an input and the output that it reads were matched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    ByName,
-    ByType,
+    Name,
+    Type,
     /// The types of several do not tell them apart.
-    ByOrder,
+    Order,
 }
 
 /// Where an input comes from.
@@ -77,7 +77,7 @@ pub(super) fn wire(steps: &[Step]) -> Wiring {
 
 /// The latest output of this name that fits.
 fn by_name(steps: &[Step], index: usize, input: &StepTensor) -> Option<Source> {
-    let found = Found::ByName;
+    let found = Found::Name;
     (0..index).rev().find_map(|step| {
         let mut outputs = steps[step].outputs.iter();
         let output = outputs.position(|it| it.name == input.name && fits(it, input))?;
@@ -104,7 +104,7 @@ fn by_type(steps: &[Step], wiring: &Wiring, index: usize, sources: &mut [Option<
         if free.len() != alike.len() {
             continue;
         }
-        let found = if free.len() == 1 { Found::ByType } else { Found::ByOrder };
+        let found = if free.len() == 1 { Found::Type } else { Found::Order };
         for (place, (step, output)) in alike.into_iter().zip(free) {
             sources[place] = Some(Source::Output { step, output, found });
         }
