@@ -44,6 +44,8 @@ fn a_clean_stop_is_quiet_and_ends_with_stopped() {
     let server = Server::start(Repository::of([("fine", fine())]));
     server.signal(Signal::TERM);
     assert!(server.end().success());
+    // What it wrote last is read a moment after its end.
+    server.logged("\"stopped\"");
     let log = server.log();
     assert!(log.trim_end().ends_with("\"stopped\""), "{log}");
     assert!(!log.contains("is not healthy") && !log.lines().any(|it| it.starts_with('E')), "{log}");
