@@ -33,6 +33,15 @@ pub fn compile(settings: &Settings, file: &Path) -> Result<String, String> {
     Ok(pipeline::traced(settings, &name, &file, &configs).map_err(told)?.text)
 }
 
+/// The config of one of these models as a load would finish it, pipelines included. Blocks.
+pub(super) fn finished(
+    settings: &Settings,
+    folders: &Folders,
+    name: &str,
+) -> Result<Arc<ModelConfig>, String> {
+    Compiler { settings, folders: folders.clone() }.config(name, 0)
+}
+
 struct Compiler<'a> {
     settings: &'a Settings,
     folders: Folders,

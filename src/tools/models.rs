@@ -10,6 +10,9 @@ use troupe_proto::inference::{
     RepositoryIndexRequest, RepositoryModelLoadRequest, repository_index_response::ModelIndex,
 };
 
+/// Letters of a reason in a line of the table.
+const REASON_LETTERS: usize = 80;
+
 /// A table of models, versions, states and reasons.
 pub fn models(arguments: &ModelsArguments) -> Result<String, String> {
     block_on(async {
@@ -68,7 +71,7 @@ fn failed(to: &ConnectionArguments, status: &Status) -> String {
 fn shown<'a>(models: impl Iterator<Item = &'a ModelIndex>) -> String {
     let row = |it: &ModelIndex| {
         let or_dash = |text: &str| if text.is_empty() { "-" } else { text }.to_owned();
-        vec![it.name.clone(), or_dash(&it.version), or_dash(&it.state), it.reason.clone()]
+        vec![it.name.clone(), or_dash(&it.version), or_dash(&it.state), wrapped(&it.reason)]
     };
     let rows: Vec<_> = models.map(row).collect();
     match rows.iter().all(|row| row[3].is_empty()) {
@@ -77,5 +80,35 @@ fn shown<'a>(models: impl Iterator<Item = &'a ModelIndex>) -> String {
             table(&["Model", "Version", "State"], &rows)
         }
         false => table(&["Model", "Version", "State", "Reason"], &rows),
+    }
+}
+
+/// Lines of about as many letters, broken between words.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + word.len() < REASON_LETTERS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REASON_LETTERS, wrapped};
+
+    #[test]
+    fn long_reasons_are_broken_between_words() {
+        let text = "word ".repeat(40);
+        let broken = wrapped(text.trim());
+        assert!(broken.lines().all(|line| line.len() <= REASON_LETTERS), "{broken}");
+        assert_eq!(broken.replace('\n', " "), text.trim());
+        assert_eq!(wrapped(""), "");
     }
 }

@@ -50,7 +50,14 @@ fn a_new_python_model_answers_at_once_and_an_ensemble_of_two_as_well() {
     assert_eq!(both.code, Some(0), "{}", both.output);
     assert!(both.output.contains("shout.output -> echo.text"), "{}", both.output);
     assert!(both.output.contains(", by type"), "{}", both.output);
+    let pipeline = "from troupe import models, pipeline\n\n\n@pipeline\ndef traced(text: str) -> \
+                    dict:\n    return {\"loud\": models.shout(text=text).output}\n";
+    repository.write_file("traced/pipeline.py", pipeline);
+    let over = new(&repository, &["ensemble", "over", "traced", "echo"]);
+    assert!(over.output.contains("traced.loud -> echo.text"), "{}", over.output);
     let server = Server::start(repository);
+    let answer = run_infer_line(&server, &over.output);
+    assert!(answer.contains("HELLO"), "{answer}");
     let answer = run_infer_line(&server, &shout.output);
     assert!(answer.contains("HELLO"), "{answer}");
     let answer = run_infer_line(&server, &both.output);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::wiring::{Step, StepTensor};
 use crate::{
-    Overrides, Settings,
+    Overrides, Settings, compile,
     disk::{
         definition::{self, Content},
         scan::{self, Folders},
@@ -59,6 +59,9 @@ fn read_one(
     let definition = definition::read(settings, folders, &name.into(), &Overrides::default());
     let definition = definition.map_err(|failure| failure.reason())?;
     let draft = match &definition.content {
+        Content::Ensemble(..) if definition.pipeline.is_some() => {
+            return compile::finished(settings, folders, name);
+        }
         Content::Ensemble(config, _) => return Ok(config.clone()),
         Content::Single(draft) => draft,
     };
