@@ -32,8 +32,10 @@ fn every_problem_of_a_repository_has_its_place() {
     let found = problems(&fixture);
     let expected = [
         "/empty/config.pbtxt: Invalid model name: Could not determine backend for model 'empty'",
+        "/ok/config.pbtxt: model 'ok' has backend 'native' but no parameter 'op', expected one of: ",
         "/strange/config.pbtxt:1:1: unable to find backend library for backend 'fake', try",
         "/typo/config.pbtxt:2:1: ",
+        "/wide/config.pbtxt: model 'wide' has backend 'native' but no parameter 'op', ",
         "/e/config.pbtxt:6:8: ensemble e contains models that are not available or ambiguous: nope",
         "/f/config.pbtxt:5:8: ensemble 'f' depends on 'ok' whose required version 2 is not loaded.",
         "/f/config.pbtxt:6:45: in ensemble f, ensemble tensor t1: inconsistent shape: [4] is inferred",

@@ -133,7 +133,7 @@ fn a_failure_says_where_was_looked_and_what_to_do() {
     for part in [
         "no ONNX Runtime library to run the model with: ",
         &format!("`{python}` has no package onnxruntime; not on this machine; "),
-        "pip install --no-input",
+        "-m pip install --quiet --progress-bar=off --no-input",
         "no network here",
         &format!("run `{python} -m pip install 'onnxruntime>=1.20,<2'` or name one with"),
         "--backend-config=onnxruntime,library=PATH",

@@ -209,7 +209,7 @@ async fn a_fork_server_that_is_killed_is_replaced_with_its_workers() {
     let error = ask(&mut *one, send(1.0)).await.unwrap_err();
     let expected = "Model 'm': its fork server ended (signal: 9 (SIGKILL)) and took it along; ";
     assert!(error.to_string().contains(expected), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(error.kind(), ErrorKind::Crashed);
     while !health.is_ready() || ask(&mut *other, send(0.0)).await.is_err() {
         tokio::task::yield_now().await;
     }
