@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Some(Command::RunOnce(asked)) => ended(run_once::run_once(asked).and_then(|it| print(&it))),
         Some(Command::Models(asked)) => ended(client::models(&asked).and_then(|it| print(&it))),
         Some(Command::Reload(asked)) => ended(client::reload(&asked).and_then(|it| print(&it))),
+        Some(Command::Logs(asked)) => ended(client::logs(&asked, &print)),
         Some(Command::Bench(asked)) => ended(client::bench(&asked).and_then(|it| {
             print(&it.text)?;
             it.problem.map_or(Ok(()), Err)

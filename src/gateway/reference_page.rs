@@ -166,6 +166,7 @@ fn of_the_server(api: &str) -> String {
         ("GET", "/v2/models/NAME", "inputs and outputs"),
         ("GET", "/v2/models/NAME/config", "the completed config"),
         ("GET", "/v2/models/NAME/stats", "counters"),
+        ("GET", "/v2/models/NAME/logs", "the last lines of the log about it"),
         ("GET", "/v2/models/NAME/graph?format=svg", "an ensemble, drawn"),
         (
             "POST",

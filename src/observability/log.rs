@@ -2,6 +2,7 @@
 
 mod event;
 mod line;
+mod recent;
 mod settings;
 mod writer;
 
@@ -19,9 +20,12 @@ use tracing_subscriber::{
 
 pub use self::{
     event::FieldValue,
+    recent::RecentLine,
     settings::{LogChange, Settings},
 };
-use self::{event::LogRecord, line::Timestamp, settings::Switches, writer::Writer};
+use self::{
+    event::LogRecord, line::Timestamp, recent::RecentLines, settings::Switches, writer::Writer,
+};
 use troupe_options::{self as options, LogFormat};
 
 /// How long the end of the process waits for the log to be flushed.
@@ -32,6 +36,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Log {
     switches: Arc<Switches>,
     writer: Writer,
+    recent: Arc<RecentLines>,
 }
 
 /// Starts a log that writes events to `to` on a thread of its own. This is process-wide, as
@@ -49,9 +54,10 @@ pub fn start(options: &options::LogArguments, to: Box<dyn Write + Send>) -> std:
         };
         line::write(&record, &for_report, Timestamp::now())
     })?;
-    let log = Log { switches: switches.clone(), writer: writer.clone() };
+    let recent = Arc::<RecentLines>::default();
+    let log = Log { switches: switches.clone(), writer: writer.clone(), recent: recent.clone() };
     let is_wanted = switches.clone();
-    let lines = LogLayer { switches, writer };
+    let lines = LogLayer { switches, writer, recent };
     let lines = lines.with_filter(filter_fn(move |it| is_wanted.wants(it)));
     // A second start in one process keeps the first subscriber.
     let _ = tracing_subscriber::registry().with(lines).try_init();
@@ -62,7 +68,7 @@ impl Log {
     /// A log that writes nothing, with Triton's default settings.
     pub fn silent() -> Log {
         let (switches, writer) = (Arc::new(Switches::default()), Writer::closed());
-        Log { switches, writer }
+        Log { switches, writer, recent: Arc::default() }
     }
 
     /// The current settings.
@@ -76,6 +82,12 @@ impl Log {
         // `tracing` caches for each call site whether its events are wanted.
         tracing::callsite::rebuild_interest_cache();
         self.settings()
+    }
+
+    /// The last lines about a model behind the line with the number `after`, 0 for all that are
+    /// kept, without those of the access log; and the number to go on behind.
+    pub fn about(&self, model: &str, after: u64) -> (Vec<Arc<RecentLine>>, u64) {
+        self.recent.about(model, after)
     }
 
     /// Writes a line of the access log, which the settings of levels do not hide.
@@ -132,11 +144,14 @@ pub fn log_panics() {
 struct LogLayer {
     switches: Arc<Switches>,
     writer: Writer,
+    recent: Arc<RecentLines>,
 }
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let line = line::write(&LogRecord::of(event), &self.switches, Timestamp::now());
+        let record = LogRecord::of(event);
+        let line = line::write(&record, &self.switches, Timestamp::now());
+        self.recent.push(&record, &line);
         self.writer.push(line);
     }
 }

@@ -40,7 +40,7 @@ pub use self::{
     log::{LogArguments, LogFormat},
     memory::MemoryArguments,
     metrics::{MetricsArguments, MetricsSetting},
-    models::{ModelsArguments, ReloadArguments},
+    models::{LogsArguments, ModelsArguments, ReloadArguments},
     new::{NewCommand, NewEnsembleArguments, NewModelArguments, NewTarget},
     replay::{ReplayArguments, Requests},
     restricted::{Api, Restricted, RestrictedGroup, Secret},
@@ -118,6 +118,8 @@ pub enum Command {
     Models(ModelsArguments),
     /// Load models again from disk; the server needs --model-control-mode=explicit
     Reload(ReloadArguments),
+    /// Print what a running server has logged about a model: loads, failures, what it printed
+    Logs(LogsArguments),
     /// Run an ensemble's steps again on captured tensors and compare their outputs
     ///
     /// The exit code is 0 if all outputs are equal to the captured ones byte by byte, 1 if one of

@@ -1,4 +1,4 @@
-//! The command lines of `troupe models` and `troupe reload`.
+//! The command lines of `troupe models`, `troupe reload` and `troupe logs`.
 
 use clap::Args;
 
@@ -24,3 +24,22 @@ pub struct ReloadArguments {
     #[command(flatten)]
     pub connection: ConnectionArguments,
 }
+
+/// What a server has logged about a model.
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("url", |url| url.default_value("localhost:8000").help(HTTP_URL)))]
+#[command(mut_arg("header", |header| header.help("Header to send along; may be given more than once")))]
+pub struct LogsArguments {
+    /// Model whose loads, failures, and printed and logged lines to show
+    pub model: String,
+    /// Go on: print lines as they are logged
+    #[arg(long, short)]
+    pub follow: bool,
+    /// How the server is reached, over HTTP.
+    #[command(flatten)]
+    pub connection: ConnectionArguments,
+}
+
+/// The others ask over gRPC.
+const HTTP_URL: &str = "Where the server listens for HTTP: `HOST:PORT`, `https://HOST:PORT` where \
+                        it encrypts, or `unix:PATH`";

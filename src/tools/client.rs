@@ -93,7 +93,8 @@ pub(crate) fn endpoint(to: &ConnectionArguments) -> Result<Endpoint, String> {
     })
 }
 
-fn is_encrypted(url: &str) -> bool {
+/// Whether its scheme says that the server encrypts.
+pub(crate) fn is_encrypted(url: &str) -> bool {
     ["https://", "grpcs://"].iter().any(|it| url.starts_with(it))
 }
 
@@ -121,7 +122,7 @@ fn tls(to: &ConnectionArguments) -> Result<ClientTlsConfig, String> {
 }
 
 /// The contents of a PEM file, which must hold this.
-fn pem(flag: &str, path: &Path, expected: &str) -> Result<String, String> {
+pub(crate) fn pem(flag: &str, path: &Path, expected: &str) -> Result<String, String> {
     let text = fs::read_to_string(path);
     let text = text.map_err(|error| format!("{flag}={}: {error}", path.display()))?;
     match text.contains(expected) {
@@ -135,7 +136,7 @@ fn pem(flag: &str, path: &Path, expected: &str) -> Result<String, String> {
 }
 
 /// The text of what an error comes from.
-fn innermost(error: &dyn Error) -> String {
+pub(crate) fn innermost(error: &dyn Error) -> String {
     let mut why = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -167,7 +168,7 @@ fn unreachable(url: &str, error: &transport::Error) -> String {
 }
 
 /// What to do about an error of TLS; empty where it says so itself, or is of something else.
-fn tls_hint(why: &str) -> &'static str {
+pub(crate) fn tls_hint(why: &str) -> &'static str {
     let has = |text: &str| why.contains(text);
     if has("UnknownIssuer") {
         " (`--ca-cert FILE` names the roots that its certificate may come from)"

@@ -1,11 +1,13 @@
-//! Subcommands that ask a running server over gRPC: `infer`, `bench`, `replay`, `models`, `reload`.
+//! Subcommands that ask a running server: `infer`, `bench`, `replay`, `models`, `reload`, `logs`.
 
 mod bench;
 mod client;
 mod elements;
+mod http;
 mod infer;
 mod input;
 mod literal;
+mod logs;
 mod models;
 mod print;
 mod replay;
@@ -14,6 +16,7 @@ mod shape;
 pub use self::{
     bench::{BenchOutcome, bench},
     infer::infer,
+    logs::logs,
     models::{models, reload},
     replay::{Replayed, replay},
 };

@@ -49,7 +49,8 @@ pub fn reload(arguments: &ReloadArguments) -> Result<String, String> {
     })
 }
 
-fn block_on(work: impl Future<Output = Result<String, String>>) -> Result<String, String> {
+/// Waits for the outcome on a runtime of its own.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| format!("cannot start: {error}"))?.block_on(work)
 }

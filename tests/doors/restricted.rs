@@ -59,6 +59,7 @@ pub(super) const ROUTES: &[(&str, &str, &str)] = &[
     ("trace", "GET|POST", "/v2/trace/setting"),
     ("trace", "GET|POST", "/v2/models/m/trace/setting"),
     ("logging", "GET|POST", "/v2/logging"),
+    ("troupe", "GET", "/v2/models/m/logs"),
     ("troupe", "GET", "/v2/models/m/graph"),
     ("troupe", "GET", "/v2/models/m/versions/1/graph"),
     ("troupe", "POST", "/v2/models/m/tap"),

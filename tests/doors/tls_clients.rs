@@ -99,6 +99,13 @@ fn our_commands_speak_tls_and_show_a_certificate() {
     let bench = ["bench", "identity", "-i", "[1, 2]", "--concurrency=2", "--seconds=0.2", "--url"];
     let ended = with(&bench, &files);
     assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let http = format!("https://{}", encrypted.server.http.0);
+    let ended = troupe(&[&["logs", "identity", "--url", &http], &files[..]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    assert!(ended.output.contains("loaded `identity`"), "{}", ended.output);
+    let ended = troupe(&["logs", "identity", "--url", &http]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.output.contains("`--ca-cert FILE` names the roots"), "{}", ended.output);
     Authority::new("of nobody").issue("a stranger").write(&folder, "foreign");
     let foreign = [
         format!("--client-cert={}", beside("foreign.pem")),

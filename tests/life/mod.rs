@@ -1,6 +1,7 @@
 //! Models and servers come and go: load, warm-up, reload, drain, shutdown.
 
 pub(crate) mod embedding;
+pub(crate) mod logs;
 pub(crate) mod reload;
 pub(crate) mod repository;
 pub(crate) mod shutdown;

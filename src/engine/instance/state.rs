@@ -180,7 +180,8 @@ impl Instance {
     pub(super) fn up(&mut self, engine: Box<dyn Engine>) {
         self.state = InstanceState::Up(engine);
         self.opener.name.health.up();
-        tracing::info!("instance '{}' is up again", self.opener.name.name);
+        let (name, model) = (&self.opener.name.name, &self.opener.config.name);
+        tracing::info!("instance '{name}' of model '{model}' is up again");
         self.held.clear();
     }
 

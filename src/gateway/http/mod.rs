@@ -20,6 +20,7 @@ mod json;
 mod json_values;
 mod limits;
 mod logging;
+mod logs;
 mod metadata;
 mod observe;
 mod pace;

@@ -9,8 +9,8 @@ use actix_web::{
 };
 
 use super::{
-    generate, graph, health, infer, logging, metadata, pointer, reference, refusal, repository,
-    shared_memory, tap, trace,
+    generate, graph, health, infer, logging, logs, metadata, pointer, reference, refusal,
+    repository, shared_memory, tap, trace,
 };
 use crate::access::{Access, Endpoint, add_guarded};
 use troupe_options::Api;
@@ -89,6 +89,8 @@ fn of_models(on: &mut Routes<'_>) {
         // It shows what others send.
         on.changes(Api::Troupe, &path("/tap"), web::post().to(tap::tap));
     }
+    // So does what models print.
+    on.changes(Api::Troupe, "/v2/models/{model}/logs", web::get().to(logs::logs));
 }
 
 fn of_the_server(on: &mut Routes<'_>) {

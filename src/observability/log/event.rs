@@ -110,7 +110,7 @@ impl Visit for LogRecord {
 }
 
 /// The text, cut to `max_bytes`.
-fn bounded(text: fmt::Arguments<'_>, max_bytes: usize) -> String {
+pub(super) fn bounded(text: fmt::Arguments<'_>, max_bytes: usize) -> String {
     let mut bounded = BoundedText { text: String::new(), max_bytes };
     // An error means that it was cut.
     let _ = bounded.write_fmt(text);
