@@ -227,6 +227,20 @@ impl CheckedModel {
         warnings.extend(self.warnings.iter().cloned());
         let Some(config) = &self.config else { return };
         let required = self.definition.required();
+        let is_unknown = |step: &&RequiredModel| {
+            models.get(&step.model).is_some_and(|it| !it.is_broken && it.written().is_none())
+        };
+        let unknown: BTreeSet<_> =
+            required.iter().filter(is_unknown).map(|it| format!("'{}'", it.model)).collect();
+        if !unknown.is_empty() {
+            let text = format!(
+                "ensemble {}: inputs and outputs of {} are known only once their code has run, so \
+                 what it maps to them was not compared: `troupe check --load` does",
+                config.name,
+                Vec::from_iter(unknown).join(", ")
+            );
+            warnings.push(self.problem("", text).to_string());
+        }
         match &config.ensemble {
             // Its types, on which warnings depend, are made up before its models are known.
             Some(_) if self.definition.pipeline.is_some() => (),

@@ -173,9 +173,16 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
         .with("guess", ensemble("A:FP32[16] -> Z:FP32[16]", &["batchles: x=A -> y=Z"]))
         .with("keys", ensemble("A:FP32[16] -> Z:FP32[16]", &["batchless: y=A -> yy=Z"]))
         .with("values", Model::of("input { name: \"x\" data_type: TYPE_BYTES dims: [1] }"))
-        .with("named_onnx", Model::of(""));
+        .with("named_onnx", Model::of(""))
+        .with("misplaced", Model::of("").versions(&[]))
+        .with(
+            "plain",
+            Model { config: String::new(), ..python(sane, "def predict(x: str) -> str: return x") },
+        )
+        .with("unsure", ensemble("A:STRING[1] -> Z:STRING[1]", &["plain: y=A -> output=Z"]));
     repository.write_file("no_source/1/models.py", "");
     repository.write_file("named_onnx/1/clf.onnx", "");
+    repository.write_file("misplaced/model.py", "");
     repository.remove("dangling/config.pbtxt");
     symlink("nowhere.pbtxt", repository.models().join("dangling/config.pbtxt")).unwrap();
     symlink("elsewhere", repository.models().join("moved")).unwrap();
@@ -204,6 +211,8 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
             ("keys/config.pbtxt:9:", "non-existing output yy in model batchless"),
             ("values/config.pbtxt:1:", "Did you mean `TYPE_STRING`?"),
             ("named_onnx/config.pbtxt", "has 'clf.onnx', expected 'model.onnx'."),
+            ("misplaced/config.pbtxt", "misplaced/model.py' to '"),
+            ("warning: ", "ensemble unsure: inputs and outputs of 'plain' are known only once"),
         ],
     );
 }

@@ -45,6 +45,8 @@ class Adapter:
     """A model made of a function or class."""
 
     signature = target = model_dir = None
+    # Until it is initialised; that may fail.
+    instance = None
 
     @classmethod
     def auto_complete_config(cls, config):

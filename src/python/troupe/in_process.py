@@ -20,6 +20,7 @@ PB_UTILS = "triton_python_backend_utils"
 ANSWER_SECONDS = 60
 FINAL = 1
 numbers = count(1)
+SERVE = "`troupe.testing.serve` runs models of every kind, with their repository"
 
 
 class WorkerModules:
@@ -115,6 +116,8 @@ class Model:
             config.setdefault("parameters", {})[key] = {"string_value": str(value)}
         version = version or newest(folder)
         file = folder / str(version) / config.get("default_model_filename", "model.py")
+        if not file.is_file():
+            raise ModelError(f"{file} does not exist, and only Python models run in this process: {SERVE}")
         self.worker = StandIn(folder.name, version, file.parent, models or {})
         self.become_current()
         # A package of its own: many tests load many models, whose files have one name.
@@ -226,6 +229,8 @@ class Model:
 def newest(folder):
     """The highest version in a model's folder."""
     found = [int(it.name) for it in folder.iterdir() if it.name.isdigit() and it.is_dir()]
+    if (folder / "pipeline.py").is_file():
+        raise ModelError(f"{folder} is a pipeline, which needs its models: {SERVE}")
     if not found:
         raise ModelError(f"{folder} has no folder of a version: make {folder / '1'}")
     return max(found)

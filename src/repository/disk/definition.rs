@@ -139,7 +139,13 @@ pub(crate) fn read(
     let files = latest.map(|version| files_of(&model_dir.join(version.to_string())));
     let files = files.unwrap_or_default();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    draft.complete_from_directory(name, &files).map_err(LoadFailure::Unreadable)?;
+    draft.complete_from_directory(name, &files).map_err(|mut problems| {
+        let misplaced = latest.is_none().then(|| misplaced(&model_dir)).flatten();
+        if let (Some(last), Some(hint)) = (problems.last_mut(), misplaced) {
+            last.text += &hint;
+        }
+        LoadFailure::Unreadable(problems)
+    })?;
     Ok(Definition {
         name: name.clone(),
         model_dir,
@@ -185,6 +191,17 @@ pub(crate) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathB
 fn files_of(version_dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(version_dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// What to do about a model's file that lies beside the folders of versions.
+fn misplaced(model_dir: &Path) -> Option<String> {
+    let is_model = |file: &String| file.ends_with(".py") || file.ends_with(".onnx");
+    let file = files_of(model_dir).into_iter().find(is_model)?;
+    let expected = if file.ends_with(".py") { "model.py" } else { "model.onnx" };
+    let dir = model_dir.display();
+    Some(format!(
+        " A model lies in the folder of its version: move '{dir}/{file}' to '{dir}/1/{expected}'."
+    ))
 }
 
 /// The versions a policy picks of those present; by default the latest one.
