@@ -4,6 +4,8 @@ use std::{
     collections::BTreeSet,
     io::{Read, Write},
     process::Command,
+    thread,
+    time::Duration,
 };
 
 use rustix::process::Signal;
@@ -44,6 +46,8 @@ fn pipelines_in_flight_finish_all_their_steps_and_new_ones_are_refused() {
     late.write_all(b"POST /v2/models/fast/infer HTTP/1.1\r\nHost: t\r\n").unwrap();
     let in_flight = server.http.start("e", &floats(&[("A", &[3.0])]));
     gate.is_reached();
+    // `timeout` sends two.
+    server.signal(Signal::TERM);
     server.signal(Signal::TERM);
     server.logged("Waiting for in-flight requests to complete.");
     health.write_all(b"Connection: close\r\n\r\n").unwrap();
@@ -93,6 +97,8 @@ fn a_second_signal_does_not_wait() {
     let workers = descendants(server.pid);
     server.signal(Signal::TERM);
     server.logged("Waiting for in-flight requests to complete.");
+    // Sooner, it is an echo of the first.
+    thread::park_timeout(Duration::from_secs(1));
     server.signal(Signal::TERM);
     // The gate stays closed: a server that waited would not end within our patience.
     assert_ne!(server.end().code(), Some(0));

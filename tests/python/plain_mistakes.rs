@@ -4,6 +4,11 @@ use crate::support::{Model, Repository, Server};
 
 /// Name, source below some imports in three lines, and what is said.
 const CASES: &[(&str, &str, &str)] = &[
+    (
+        "misspelled",
+        "class TritonModel:\n    def execute(self, requests): ...",
+        "class `TritonModel` has an `execute`: name it `TritonPythonModel`",
+    ),
     ("other_name", "def handle(x: str) -> str: ...", "model.py; mark one of `handle`"),
     (
         "instances",

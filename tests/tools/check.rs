@@ -158,6 +158,7 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
     let broken = python(sane, "class TritonPythonModel:\n    def execute(self, requests)\n");
     let absent =
         python(sane, "import no_such_module_anywhere\n\n\nclass TritonPythonModel:\n    pass\n");
+    let class = || python(sane, "class TritonPythonModel:\n    pass\n");
     let repository = Repository::new()
         .with("broken", broken)
         .with("absent", absent)
@@ -174,6 +175,8 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
         .with("keys", ensemble("A:FP32[16] -> Z:FP32[16]", &["batchless: y=A -> yy=Z"]))
         .with("values", Model::of("input { name: \"x\" data_type: TYPE_BYTES dims: [1] }"))
         .with("named_onnx", Model::of(""))
+        .with("lots", class().parameter("MEMORY_LIMIT_BYTES", "lots"))
+        .with("typo", class().parameter("EXECUTE_TIMOUT_MS", "5"))
         .with("misplaced", Model::of("").versions(&[]))
         .with(
             "plain",
@@ -211,6 +214,11 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
             ("keys/config.pbtxt:9:", "non-existing output yy in model batchless"),
             ("values/config.pbtxt:1:", "Did you mean `TYPE_STRING`?"),
             ("named_onnx/config.pbtxt", "has 'clf.onnx', expected 'model.onnx'."),
+            ("lots/config.pbtxt", "'MEMORY_LIMIT_BYTES' of model 'lots' is 'lots', expected a"),
+            (
+                "warning: ",
+                "'EXECUTE_TIMOUT_MS' of model 'typo' has no effect, did you mean `EXECUTE",
+            ),
             ("misplaced/config.pbtxt", "misplaced/model.py' to '"),
             ("warning: ", "ensemble unsure: inputs and outputs of 'plain' are known only once"),
         ],

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use troupe_base::{
-    config::{ModelConfig, parse_bytes},
+    config::{ModelConfig, did_you_mean, parse_bytes},
     error::{Error, Result},
 };
 
@@ -14,6 +14,31 @@ pub(crate) const INITIALIZE_TIMEOUT: &str = "INITIALIZE_TIMEOUT_MS";
 /// The parameter that limits a worker's address space.
 pub(crate) const MEMORY_LIMIT: &str = "MEMORY_LIMIT_BYTES";
 const PRELOAD: &str = "PRELOAD";
+/// The parameter that says how many executions a worker may have in work at once; for models whose
+/// `execute` is a coroutine function.
+pub(crate) const CONCURRENCY: &str = "MAX_CONCURRENT_EXECUTIONS";
+/// The parameter that names an environment of Python.
+pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
+/// What this backend reads, and one of Triton's that changes nothing here.
+const KNOWN: [&str; 7] = [
+    EXECUTE_TIMEOUT,
+    INITIALIZE_TIMEOUT,
+    MEMORY_LIMIT,
+    PRELOAD,
+    CONCURRENCY,
+    ENVIRONMENT,
+    "FORCE_CPU_ONLY_INPUT_TENSORS",
+];
+
+/// What is probably a misspelled parameter of this backend: models have others of their own.
+pub(crate) fn misspelled(config: &ModelConfig) -> Vec<String> {
+    let guess = |key: &str| {
+        let meant = did_you_mean(key, KNOWN).filter(|_| !KNOWN.contains(&key))?;
+        let model = &config.name;
+        Some(format!("parameter '{key}' of model '{model}' has no effect, did you mean `{meant}`?"))
+    };
+    config.parameters.keys().filter_map(|key| guess(key)).collect()
+}
 
 /// What a model may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

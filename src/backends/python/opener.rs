@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
-    limits::{self, WorkerLimits},
+    limits::{self, CONCURRENCY, WorkerLimits},
     process::{
         environment::{self, InterpreterChoice},
         fork_server::{ForkServer, ForkServers, Interpreter},
@@ -25,9 +25,6 @@ use troupe_base::{
 /// The file of a model that names none.
 const MODEL_FILE: &str = "model.py";
 
-/// The parameter that says how many executions a worker may have in work at once; for models whose
-/// `execute` is a coroutine function.
-const CONCURRENCY_PARAMETER: &str = "MAX_CONCURRENT_EXECUTIONS";
 /// Executions in work at once where a config does not say.
 const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(1024).expect("it is not zero");
 /// More is taken for a mistake.
@@ -49,7 +46,7 @@ pub fn complete(
     }
     let parameter = |key: &str| parsed["parameters"][key]["string_value"].as_str();
     let servers = runtime.fork_servers()?;
-    let execution_env = parameter("EXECUTION_ENV_PATH");
+    let execution_env = parameter(limits::ENVIRONMENT);
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let setup = WorkerSetup {
         complete: true,
@@ -108,8 +105,11 @@ pub fn prepare(
     let concurrency = wanted_concurrency(&config)?;
     let path = model_file(files, &config.default_model_filename)?;
     let limits = WorkerLimits::of(&config)?;
+    for text in limits::misspelled(&config) {
+        tracing::warn!(model = &*config.name, "{text}");
+    }
     let servers = runtime.fork_servers()?;
-    let execution_env = config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str);
+    let execution_env = config.parameters.get(limits::ENVIRONMENT).map(String::as_str);
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let fork_server = environment::fork_server(&choice)?;
     let failures = FailureLog::new(&config.name, files.version).into();
@@ -137,11 +137,11 @@ pub fn prepare(
 
 /// The parameter of the config, if it has it.
 fn wanted_concurrency(config: &ModelConfig) -> Result<Option<NonZeroUsize>> {
-    let Some(text) = config.parameters.get(CONCURRENCY_PARAMETER) else { return Ok(None) };
+    let Some(text) = config.parameters.get(CONCURRENCY) else { return Ok(None) };
     let number = text.trim().parse().ok().filter(|it| *it <= MAX_CONCURRENCY);
     number.map(Some).ok_or_else(|| {
         Error::invalid(format!(
-            "parameter '{CONCURRENCY_PARAMETER}' of model '{}' is '{text}', expected a number from 1 to \
+            "parameter '{CONCURRENCY}' of model '{}' is '{text}', expected a number from 1 to \
              {MAX_CONCURRENCY}",
             config.name
         ))
@@ -218,7 +218,7 @@ impl OpenRemote for PythonOpener {
             servers: &self.servers,
             settings: &self.settings,
             files: &self.files,
-            execution_env: self.config.parameters.get("EXECUTION_ENV_PATH").map(String::as_str),
+            execution_env: self.config.parameters.get(limits::ENVIRONMENT).map(String::as_str),
         };
         let launched = launch(&spec).map_err(|error| explained(error, &choice))?;
         let concurrency = self.concurrency_of(&launched)?;
@@ -253,7 +253,7 @@ impl PythonOpener {
             return Ok(None);
         }
         Err(Error::invalid(format!(
-            "model '{}' has the parameter '{CONCURRENCY_PARAMETER}', which is for models whose `execute` \
+            "model '{}' has the parameter '{CONCURRENCY}', which is for models whose `execute` \
              is a coroutine function",
             self.config.name
         )))

@@ -4,7 +4,10 @@ use std::{path::Path, process::Command};
 
 use serde::Deserialize;
 
-use super::opener::{may_complete, model_file};
+use super::{
+    limits::{self, WorkerLimits},
+    opener::{may_complete, model_file},
+};
 use crate::{findings::ModelFindings, provision::base};
 use troupe_base::{
     backend::{ModelFiles, Settings},
@@ -43,10 +46,13 @@ pub fn check(
         return Err(Error::invalid(text));
     }
     // Another environment, or one that is made at load, may have them.
-    let has_own = config.parameters.contains_key("EXECUTION_ENV_PATH")
+    let has_own = config.parameters.contains_key(limits::ENVIRONMENT)
         || [&version, &files.model_dir].iter().any(|it| it.join("requirements.txt").is_file());
+    WorkerLimits::of(config)?;
     let missing = report.missing.into_iter().filter(|_| !has_own);
-    let warnings = missing.map(|(name, line)| not_installed(&path, line, &name, &python)).collect();
+    let mut warnings: Vec<_> =
+        missing.map(|(name, line)| not_installed(&path, line, &name, &python)).collect();
+    warnings.extend(limits::misspelled(config));
     Ok(ModelFindings {
         warnings,
         completes_itself: may_complete(&path),

@@ -27,7 +27,9 @@ pub use self::{
     check::stays_in_model,
     draft::{Draft, read_json, read_text},
     features::{MINIMUM_CAPABILITY, ServerFeatures},
-    problem::{Problem, SourceMap, SourcePosition, join_messages, join_texts, suggesting},
+    problem::{
+        Problem, SourceMap, SourcePosition, did_you_mean, join_messages, join_texts, suggesting,
+    },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,
         InstanceGroup, InstanceKind, ModelConfig, Output, StepConfig, VersionPolicy, Warmup,

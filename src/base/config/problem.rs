@@ -137,7 +137,7 @@ pub fn join_texts(texts: impl ExactSizeIterator<Item = String>) -> String {
 }
 
 /// The candidate a misspelled name was probably meant to be.
-pub(crate) fn did_you_mean<'a>(
+pub fn did_you_mean<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

@@ -78,7 +78,10 @@ def find(module):
         for name, it in mine.items()
         if callable(it) and getattr(it, "__module__", "") == module.__name__
     ]
+    runs = [it for it in own if callable(getattr(mine[it], "execute", None))]
     hint = f"; mark one of {listed(own)}" if own else ""
+    if runs:
+        hint = f"; class `{runs[0]}` has an `execute`: name it `TritonPythonModel`"
     raise ModelError(
         f"AttributeError: module '{module.__name__}' has no attribute 'TritonPythonModel', and "
         "nothing else that is a model: expected a function `predict`, a class `Model` with a "
