@@ -117,6 +117,32 @@ impl Restricted {
     }
 }
 
+impl Restricted {
+    /// A text about each protocol that leaves open what the other restricts.
+    pub fn left_open(&self) -> Vec<String> {
+        let apis = |groups: &[RestrictedGroup]| -> Vec<Api> {
+            groups.iter().flat_map(|it| it.apis.clone()).collect()
+        };
+        let (http, grpc) = (apis(&self.http_restricted_api), apis(&self.grpc_restricted_protocol));
+        let only = |these: &[Api], others: &[Api]| -> Vec<&str> {
+            // No call of gRPC is of this group.
+            let is_open = |api: &&Api| !others.contains(api) && **api != Api::Troupe;
+            these.iter().filter(is_open).map(|it| it.name()).collect()
+        };
+        [
+            (only(&http, &grpc), "HTTP", "gRPC", "--grpc-restricted-protocol"),
+            (only(&grpc, &http), "gRPC", "HTTP", "--http-restricted-api"),
+        ]
+        .into_iter()
+        .filter(|(names, ..)| !names.is_empty())
+        .map(|(names, closed, open, flag)| {
+            let names = names.join(",");
+            format!("{names}: restricted over {closed}, open over {open} without {flag}")
+        })
+        .collect()
+    }
+}
+
 fn of_http(text: &str) -> Result<RestrictedGroup, String> {
     group(text, "--http-restricted-api", "api", "")
 }
@@ -198,6 +224,25 @@ mod tests {
         };
         let text = "restricted api 'health' can not be specified in multiple config groups";
         assert_eq!(twice.problem().as_deref(), Some(text));
+    }
+
+    #[test]
+    fn what_one_protocol_leaves_open_is_told() {
+        let http = vec![of_http("health,inference,troupe:k=v").unwrap()];
+        let grpc = vec![of_grpc("health,trace:k=v").unwrap()];
+        let left_open = |http: &[_], grpc: &[_]| {
+            Restricted {
+                http_restricted_api: http.to_vec(),
+                grpc_restricted_protocol: grpc.to_vec(),
+            }
+            .left_open()
+        };
+        let texts = [
+            "inference: restricted over HTTP, open over gRPC without --grpc-restricted-protocol",
+            "trace: restricted over gRPC, open over HTTP without --http-restricted-api",
+        ];
+        assert_eq!(left_open(&http, &grpc), texts);
+        assert!(left_open(&[], &[]).is_empty());
     }
 
     #[test]

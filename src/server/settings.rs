@@ -24,7 +24,8 @@ use troupe_repository as repository;
 /// Where models are looked for, unless the command line says.
 const DEFAULT_REPOSITORY: &str = "model_repository";
 
-/// A line in the log about each flag and each backend setting that nothing looks at.
+/// A line in the log about each flag and each backend setting that nothing looks at, and about what a
+/// flag leaves open that seems to close it.
 pub(super) fn warn_without_effect(options: &Serve) {
     let flags = [options.without_effect.given(), options.grpc.without_effect()].concat();
     for flag in flags {
@@ -32,6 +33,10 @@ pub(super) fn warn_without_effect(options: &Serve) {
     }
     for flag in options.tls.without_effect() {
         tracing::warn!("{flag} has no effect: its port is not encrypted");
+    }
+    let listeners = &options.listeners;
+    if listeners.allow_http && listeners.allow_grpc {
+        listeners.restricted.left_open().iter().for_each(|text| tracing::warn!("{text}"));
     }
     for (backend, key) in options.backend_settings().into_keys() {
         if !troupe_backends::SETTINGS.contains(&(&*backend, &*key)) {
