@@ -169,10 +169,9 @@ fn check(repositories: Vec<PathBuf>, is_loading: bool) -> ExitCode {
         repository::Settings { repositories, config, ..repository::Settings::default() };
     // A pipeline is run once to see its graph, and its interpreter may need numpy.
     settings.backend.provision = true;
-    let repository::CheckReport { problems, warnings } = repository::check(&settings);
+    let repository::CheckReport { mut problems, warnings } = repository::check(&settings);
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     problems.iter().for_each(|problem| eprintln!("{problem}"));
-    let mut problems = problems;
     if is_loading && problems.is_empty() {
         match load_once(&arguments) {
             Ok(failures) => problems.extend(failures),

@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use troupe_base::{
     backend::Settings,
     error::{Error, Result},
+    text::shortened,
 };
 
 /// What an interpreter without pip says.
@@ -168,11 +169,7 @@ pub(super) fn run(mut command: Command) -> Result<()> {
 fn pip_errors(lines: &[String]) -> Vec<String> {
     let errors = lines.iter().filter_map(|line| line.strip_prefix("ERROR: "));
     let errors = errors.filter(|it| !it.starts_with("Ignored the following"));
-    let cut = |text: &str| match text.char_indices().nth(MAX_PIP_ERROR_LETTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    };
-    errors.map(cut).collect()
+    errors.map(|text| shortened(text, MAX_PIP_ERROR_LETTERS)).collect()
 }
 
 /// What could not be done, and why.

@@ -51,10 +51,8 @@ impl FailureLog {
     /// the id of a request that has none is empty.
     pub fn log<'a>(&self, instance: &str, ids: impl Iterator<Item = &'a str>, text: &str) {
         let Some(left_out) = self.window.lock().take(Instant::now()) else { return };
+        self.tell_left_out(left_out);
         let FailureLog { model, version, .. } = self;
-        if 0 < left_out {
-            tracing::error!(%model, version, "{left_out} more executions failed and were not logged");
-        }
         let (requests, ids) = told_ids(ids);
         let text = on_one_line(text);
         tracing::error!(
@@ -74,15 +72,20 @@ impl FailureLog {
             );
         }
     }
+
+    fn tell_left_out(&self, left_out: u64) {
+        let FailureLog { model, version, .. } = self;
+        if 0 < left_out {
+            tracing::error!(%model, version, "{left_out} more executions failed and were not logged");
+        }
+    }
 }
 
 /// What was left out and not told yet.
 impl Drop for FailureLog {
     fn drop(&mut self) {
-        let (FailureLog { model, version, .. }, left_out) = (&*self, self.window.lock().left_out);
-        if 0 < left_out {
-            tracing::error!(%model, version, "{left_out} more executions failed and were not logged");
-        }
+        let left_out = self.window.lock().left_out;
+        self.tell_left_out(left_out);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Text where other syntax is read: escaped for markup, encoded for paths.
+//! Text where other syntax is read: escaped for markup, encoded for paths, quoted for shells; and
+//! text that is too long.
 
 /// Text as XML and HTML take it, also between quotes.
 pub fn escape_markup(text: &str) -> String {
@@ -34,6 +35,19 @@ pub fn encode_path_segment(name: &str) -> String {
     out
 }
 
+/// Text as one word of a shell.
+pub fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// At most so many characters of a text; three dots stand for the rest.
+pub fn shortened(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +65,13 @@ mod tests {
             assert_eq!(escape_markup(text), markup);
             assert_eq!(encode_path_segment(text), segment);
         }
+    }
+
+    #[test]
+    fn a_long_text_ends_with_dots_and_a_quote_stays_within_a_word() {
+        for (text, expected) in [("", ""), ("üüü", "üüü"), ("üüüü", "üüü…")] {
+            assert_eq!(shortened(text, 3), expected);
+        }
+        assert_eq!(shell_quoted("it's $x"), r"'it'\''s $x'");
     }
 }

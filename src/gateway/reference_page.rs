@@ -9,7 +9,7 @@ use troupe_base::{
     config::ModelConfig,
     model::Model,
     tensor::shape_text,
-    text::{encode_path_segment, escape_markup},
+    text::{encode_path_segment, escape_markup, shell_quoted},
 };
 
 /// How it looks.
@@ -88,7 +88,7 @@ fn section(model: &Model, api: &str) -> String {
     );
     for (what, command) in commands(model, api) {
         let _ =
-            writeln!(out, "<h3>{what}</h3>\n<pre tabindex=\"0\">{}</pre>", escape_lines(&command));
+            writeln!(out, "<h3>{what}</h3>\n<pre tabindex=\"0\">{}</pre>", escape_markup(&command));
     }
     out + "</section>\n"
 }
@@ -98,7 +98,7 @@ fn commands(model: &Model, api: &str) -> Vec<(&'static str, String)> {
     let config = &*model.config;
     let url = format!("{api}/v2/models/{}", encode_path_segment(model.name()));
     let post = |end: &str, flag: &str, body: String| {
-        format!("curl {flag}{} -d {}", quoted(&format!("{url}/{end}")), quoted(&body))
+        format!("curl {flag}{} -d {}", shell_quoted(&format!("{url}/{end}")), shell_quoted(&body))
     };
     if !openapi::has_json(config) {
         return Vec::new();
@@ -142,17 +142,8 @@ fn of_file(config: &ModelConfig, url: &str) -> Option<String> {
          -H \"Inference-Header-Content-Length: $(printf %s \"$head\" | wc -c | tr -d ' ')\" \
          --data-binary @-",
         shape.join(","),
-        quoted(&format!("{url}/infer")),
+        shell_quoted(&format!("{url}/infer")),
     ))
-}
-
-/// As one word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
-fn escape_lines(text: &str) -> String {
-    text.lines().map(escape_markup).collect::<Vec<_>>().join("\n")
 }
 
 fn of_the_server(api: &str) -> String {

@@ -17,7 +17,7 @@ use super::{
     failure::LoadFailure,
     graph::DependencyGraph,
     operation::{
-        open::{merge, nothing_to_ask, unknown_backend},
+        open::{files_of, merge, nothing_to_ask, unknown_backend},
         requirements::{StepStatus, unmet},
     },
 };
@@ -127,9 +127,8 @@ impl CheckedModel {
 
     /// The files of the version that is loaded, the newest of several.
     fn files(&self) -> Option<ModelFiles> {
-        let Definition { name, model_dir, versions, .. } = &self.definition;
-        let version = *versions.keys().next_back()?;
-        Some(ModelFiles { name: name.to_string(), model_dir: model_dir.clone(), version })
+        let version = *self.definition.versions.keys().next_back()?;
+        Some(files_of(&self.definition, version))
     }
 
     /// Fills in what the model's files tell.

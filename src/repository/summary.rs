@@ -7,6 +7,7 @@ use super::{
     catalog::{Catalog, VersionState},
     failure::{LoadFailure, NO_VERSION},
 };
+use troupe_base::text::shortened;
 
 /// One row of the startup table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,10 +58,7 @@ pub(super) fn summary(catalog: &Catalog, outcome: &OperationOutcome) -> Summary 
 
 fn first_line(reason: &str) -> String {
     let line = reason.lines().next().unwrap_or_default();
-    match line.char_indices().nth(MAX_REASON_CHARS) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.trim_end_matches(';').to_owned(),
-    }
+    shortened(line.trim_end_matches(';'), MAX_REASON_CHARS)
 }
 
 /// The table of all models somebody tried to load, in Triton's words.

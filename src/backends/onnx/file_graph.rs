@@ -2,6 +2,7 @@
 //! never weights.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, BufRead, BufReader, ErrorKind, Seek},
     path::Path,
@@ -47,14 +48,11 @@ impl<R: BufRead + Seek> Wire<R> {
                 (_, field) => self.skip(&field)?,
             }
         }
-        match found {
-            Some(graph) => Ok(graph),
-            None => Err(broken("no graph")),
-        }
+        found.ok_or_else(|| broken("no graph"))
     }
 
     fn graph(&mut self, end: u64) -> io::Result<Option<ModelGraph>> {
-        let (mut inputs, mut outputs, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut inputs, mut outputs, mut values) = (Vec::new(), Vec::new(), HashSet::new());
         let mut is_known = true;
         while self.at < end {
             let (number, field) = self.field(end)?;
@@ -62,7 +60,9 @@ impl<R: BufRead + Seek> Wire<R> {
                 return Err(broken("too many tensors"));
             }
             match (number, field) {
-                (5, Field::Bytes(size)) => values.push(self.initializer(self.at + size)?),
+                (5, Field::Bytes(size)) => {
+                    values.insert(self.initializer(self.at + size)?);
+                }
                 (11 | 12, Field::Bytes(size)) => {
                     let bytes = self.bytes(size)?;
                     let tensor = Wire::over(&bytes).tensor(size)?;

@@ -94,21 +94,29 @@ fn of_platform(platform: &str) -> Option<&'static KnownFile> {
 
 /// The configured file decides by its extension, else the files that are there by their names.
 fn of_files(configured: &str, files: &[&str]) -> Option<&'static KnownFile> {
-    let extension = |file: &str| file.rsplit_once('.').map(|(_, end)| end.to_owned());
     KNOWN.iter().find(|known| match configured {
         "" => files.contains(&known.file),
-        _ => extension(configured) == extension(known.file),
+        _ => ending(configured) == ending(known.file),
     })
 }
 
 /// A file that nearly tells the backend: another name with the ending of a known one.
 fn misnamed(files: &[&str]) -> String {
-    let ending = |file: &str| file.rsplit_once('.').map(|(_, ending)| ending.to_owned());
-    let known = |file: &&str| {
-        let known = KNOWN.iter().find(|it| ending(it.file) == ending(file))?;
-        Some(format!(" The folder of its version has '{file}', expected '{}'.", known.file))
+    let told = |file: &&str| {
+        let expected = usual_file(file)?;
+        Some(format!(" The folder of its version has '{file}', expected '{expected}'."))
     };
-    files.iter().find_map(known).unwrap_or_default()
+    files.iter().find_map(told).unwrap_or_default()
+}
+
+/// What a model's file with this ending is usually called.
+pub fn usual_file(file: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|it| ending(it.file) == ending(file)).map(|it| it.file)
+}
+
+/// Behind the last dot.
+fn ending(file: &str) -> Option<&str> {
+    file.rsplit_once('.').map(|(_, ending)| ending)
 }
 
 /// The backend in a model name of the form `model.<backend>`.

@@ -22,6 +22,7 @@ mod types;
 
 pub use self::{
     auto_complete::{AutoComplete, CompletionSource},
+    backend::usual_file,
     backend_traits::BackendTraits,
     bytes::parse_bytes,
     check::stays_in_model,

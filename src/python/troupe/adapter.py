@@ -8,7 +8,7 @@ import triton_python_backend_utils as pb
 
 from .configuration import Completion
 from .errors import ModelError, did_you_mean, listed
-from .hints import HintError
+from .hints import HintError, fits
 from .marks import Options, find
 from .signature import Signature
 
@@ -343,12 +343,6 @@ def parameters_of(config):
     """The entries of `parameters` in config.pbtxt, as strings."""
     written = config.get("parameters") or {}
     return {key: value.get("string_value", "") for key, value in written.items()}
-
-
-def fits(shape, expected):
-    """Is the shape as the config has it?"""
-    same = len(shape) == len(expected)
-    return same and all(want in (-1, got) for got, want in zip(shape, expected))
 
 
 def misfit(shape, expected, rows):

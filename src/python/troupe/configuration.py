@@ -3,6 +3,7 @@ import os
 import re
 
 from .errors import ModelError, did_you_mean, listed
+from .hints import fits
 
 CONFIG_FILE = "config.pbtxt"
 MICROSECONDS = 1000
@@ -94,7 +95,7 @@ class Completion:
         is_open = kind.form == "array" and kind.dims is None
         if not dims:
             entry["dims"] = ours
-        elif not is_open and not agree(ours, dims, key):
+        elif not is_open and not fits(dims, ours):
             self.refuse(
                 self.at(name), f"says `dims: {dims}` of {key} `{name}`", place,
                 f"{hint}, which has dims {ours}",
@@ -114,8 +115,7 @@ class Completion:
         if written and written != signature.max_batch_size:
             self.contradicts_batch(written)
         self.config["max_batch_size"] = signature.max_batch_size
-        scheduled = [it for it in ("sequence_batching",) if it in self.config]
-        if signature.max_batch_size < 2 or scheduled:
+        if signature.max_batch_size < 2 or "sequence_batching" in self.config:
             return
         batching = self.config.setdefault("dynamic_batching", {})
         if signature.max_queue_delay_ms is None:
@@ -171,9 +171,3 @@ class Completion:
     def refuse(self, config_place, config_says, code_place, code_says):
         """Both places of a contradiction."""
         raise ModelError(f"{config_place} {config_says}, but {code_place}: {code_says}")
-
-
-def agree(ours, written, key):
-    """Are the dims of the config those of the hint, or of an input narrower?"""
-    same = len(ours) == len(written)
-    return same and all(a in (-1, b) for a, b in zip(ours, written))

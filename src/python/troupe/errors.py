@@ -28,6 +28,22 @@ def listed(names):
     return ", ".join(f"`{name}`" for name in names) or "none"
 
 
+def check_inputs(model, known, given):
+    """Has the model the inputs that are given, and needs no other?
+
+    `model` is how the text names it, `known` are the inputs of its config by name.
+    """
+    for name in given:
+        if name not in known:
+            raise ModelError(
+                f"{model} has no input `{name}`{did_you_mean(name, known)}; its inputs are "
+                f"{listed(known)}"
+            )
+    missing = [name for name, it in known.items() if name not in given and not it.get("optional")]
+    if missing:
+        raise ModelError(f"{model} is called without its input {listed(missing)}")
+
+
 class Lines:
     """Lines of one function in its file, read only when there is a mistake to tell."""
 

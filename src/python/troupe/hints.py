@@ -256,6 +256,11 @@ def kind_of(hint):
     raise HintError(f"{written} is no tensor: write {SAMPLE}")
 
 
+def fits(shape, dims):
+    """Is the shape as the dims say? -1 is any size."""
+    return len(shape) == len(dims) and all(it in (-1, got) for got, it in zip(shape, dims))
+
+
 def without_none(hint):
     """`T` of `Optional[T]`."""
     arguments = typing.get_args(hint)

@@ -1,8 +1,8 @@
 """Values of tests as the arrays that a model's config asks for."""
 import numpy as np
 
-from .errors import ModelError, did_you_mean, listed
-from .hints import NUMPY
+from .errors import ModelError, check_inputs, did_you_mean, listed
+from .hints import NUMPY, fits
 
 
 class Outputs(dict):
@@ -26,15 +26,7 @@ def datatype(tensor):
 def inputs(config, values):
     """Values by the names of inputs, checked and as arrays; a missing batch dim is added."""
     known = {it["name"]: it for it in config.get("input", ())}
-    for name in values:
-        if name not in known:
-            raise ModelError(
-                f"model '{config['name']}' has no input `{name}`{did_you_mean(name, known)}; its "
-                f"inputs are {listed(known)}"
-            )
-    missing = [name for name, it in known.items() if name not in values and not it.get("optional")]
-    if missing:
-        raise ModelError(f"model '{config['name']}' is called without its input {listed(missing)}")
+    check_inputs(f"model '{config['name']}'", known, values)
     is_batched = 0 < int(config.get("max_batch_size") or 0)
     return {
         name: as_array(config["name"], known[name], value, is_batched)
@@ -73,8 +65,3 @@ def texts(value):
     made = np.empty(len(flat), dtype=np.object_)
     made[:] = flat
     return made.reshape(array.shape)
-
-
-def fits(shape, dims):
-    """Is the shape as the dims say?"""
-    return len(shape) == len(dims) and all(it in (-1, got) for got, it in zip(shape, dims))

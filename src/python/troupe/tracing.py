@@ -4,7 +4,7 @@ import json
 import typing
 
 from . import pipelines
-from .errors import Lines, ModelError, did_you_mean, listed
+from .errors import Lines, ModelError, check_inputs, did_you_mean, listed
 from .hints import HintError, kind_of
 from .pipelines import MARK, Input, Output, Step, Symbol, place
 from .signature import fields_of
@@ -99,7 +99,8 @@ class Trace:
                 raise ModelError(
                     f"{at}: there is no model '{name}'{did_you_mean(name, self.configs)}"
                 )
-            self.check_inputs(at, name, known, inputs)
+            known_inputs = {it["name"]: it for it in known["input"]}
+            check_inputs(f"{at}: model '{name}'", known_inputs, inputs)
         step = Step(callee, int(at.rsplit(":", 1)[1]), known)
         for key, value in inputs.items():
             step._inputs[key] = self.tensor(at, f"input `{key}` of model '{name}'", value)
@@ -107,19 +108,6 @@ class Trace:
                 value._uses.append((step, key))
         self.steps.append(step)
         return step
-
-    def check_inputs(self, at, name, known, inputs):
-        """Has the model these inputs, and needs no other?"""
-        all_inputs = {it["name"]: it for it in known["input"]}
-        for key in inputs:
-            if key not in all_inputs:
-                raise ModelError(
-                    f"{at}: model '{name}' has no input `{key}`{did_you_mean(key, all_inputs)}; its "
-                    f"inputs are {listed(all_inputs)}"
-                )
-        missing = [key for key, it in all_inputs.items() if key not in inputs and not it.get("optional")]
-        if missing:
-            raise ModelError(f"{at}: model '{name}' is called without its input {listed(missing)}")
 
     def tensor(self, at, what, value):
         """The tensor that a value of the function stands for."""

@@ -195,13 +195,14 @@ fn files_of(version_dir: &Path) -> Vec<String> {
 
 /// What to do about a model's file that lies beside the folders of versions.
 fn misplaced(model_dir: &Path) -> Option<String> {
-    let is_model = |file: &String| file.ends_with(".py") || file.ends_with(".onnx");
-    let file = files_of(model_dir).into_iter().find(is_model)?;
-    let expected = if file.ends_with(".py") { "model.py" } else { "model.onnx" };
     let dir = model_dir.display();
-    Some(format!(
-        " A model lies in the folder of its version: move '{dir}/{file}' to '{dir}/1/{expected}'."
-    ))
+    files_of(model_dir).iter().find_map(|file| {
+        let expected = config::usual_file(file)?;
+        Some(format!(
+            " A model lies in the folder of its version: move '{dir}/{file}' to \
+             '{dir}/1/{expected}'."
+        ))
+    })
 }
 
 /// The versions a policy picks of those present; by default the latest one.

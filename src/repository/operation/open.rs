@@ -211,7 +211,8 @@ pub(crate) fn finished_config(
     draft.finish(&settings.config).map_err(invalid)
 }
 
-fn files_of(definition: &Definition, version: i64) -> ModelFiles {
+/// Where the backend finds a version.
+pub(crate) fn files_of(definition: &Definition, version: i64) -> ModelFiles {
     let (name, model_dir) = (definition.name.to_string(), definition.model_dir.clone());
     ModelFiles { name, model_dir, version }
 }
