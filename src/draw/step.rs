@@ -1,9 +1,6 @@
 //! A step as it is right now: its numbers and its health.
 
-use std::{
-    sync::atomic::Ordering::Relaxed,
-    time::{Duration, Instant, UNIX_EPOCH},
-};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -170,7 +167,7 @@ impl WorkNumbers {
         let failed = stats.fail.count();
         let numbers = WorkNumbers {
             utilization: (instances != 0).then(|| (minute.busy / instances as f64).min(1.0)),
-            queue_depth: stats.pending.load(Relaxed),
+            queue_depth: stats.pending(),
             in_flight: stats.in_flight.count(),
             requests: stats.success.count() + failed,
             errors: failed.saturating_sub(cancelled),

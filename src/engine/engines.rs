@@ -1,8 +1,11 @@
 //! The threads that serve: each runs gateway workers, step actors, batchers and light instances.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use actix_rt::ArbiterHandle;
@@ -17,10 +20,26 @@ pub struct Engines {
     wait_graph: Arc<WaitGraph>,
 }
 
+/// One of a kind for each engine thread, in their order; or fewer, which threads share. Clones
+/// share them.
+pub(crate) struct PerThread<T>(Arc<[T]>);
+
+thread_local! {
+    /// The number of an engine thread among those of its server. Other threads draw one when they
+    /// first ask an actor.
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// For the next thread that is none of an engine.
+static NEXT_FOREIGN: AtomicUsize = AtomicUsize::new(0);
+
 impl Engines {
     /// At least one arbiter is needed.
     pub fn new(arbiters: Vec<ArbiterHandle>) -> Engines {
         assert!(!arbiters.is_empty(), "an engine needs a thread");
+        for (number, arbiter) in arbiters.iter().enumerate() {
+            arbiter.spawn_fn(move || NUMBER.set(Some(number)));
+        }
         Engines { arbiters: arbiters.into(), next: Arc::default(), wait_graph: Arc::default() }
     }
 
@@ -38,5 +57,32 @@ impl Engines {
     /// All of them.
     pub fn all(&self) -> &[ArbiterHandle] {
         &self.arbiters
+    }
+}
+
+impl<T> PerThread<T> {
+    /// The one of the current thread. Engine threads have their own, if there are enough; others
+    /// always get the same.
+    pub(crate) fn here(&self) -> &T {
+        let number = NUMBER.get().unwrap_or_else(|| {
+            let drawn = NEXT_FOREIGN.fetch_add(1, Ordering::Relaxed);
+            NUMBER.set(Some(drawn));
+            drawn
+        });
+        &self.0[number % self.0.len()]
+    }
+}
+
+/// At least one is needed.
+impl<T> From<Vec<T>> for PerThread<T> {
+    fn from(all: Vec<T>) -> PerThread<T> {
+        assert!(!all.is_empty(), "a thread needs one to ask");
+        PerThread(all.into())
+    }
+}
+
+impl<T> Clone for PerThread<T> {
+    fn clone(&self) -> PerThread<T> {
+        PerThread(self.0.clone())
     }
 }

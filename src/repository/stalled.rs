@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -55,7 +55,7 @@ fn newly_stalled<'a>(
                 version.1,
                 (now - oldest.since).as_secs(),
                 oldest.count,
-                model.stats.pending.load(Relaxed),
+                model.stats.pending(),
             ));
         }
         stalled.insert(version);

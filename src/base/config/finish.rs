@@ -8,7 +8,7 @@ use super::{
 impl Draft {
     /// The checked configuration, or every problem the draft has on a server with these features.
     pub fn finish(mut self, features: &ServerFeatures) -> Result<ModelConfig, Vec<Problem>> {
-        let auto_groups = normalise(&mut self.proto, features);
-        check::check(self, &auto_groups, features)
+        let open_in_groups = normalise(&mut self.proto, features);
+        check::check(self, &open_in_groups, features)
     }
 }

@@ -9,9 +9,16 @@ use troupe_proto::inference::model_optimization_policy::PinnedMemoryBuffer;
 use troupe_proto::inference::model_version_policy::{Latest, PolicyChoice};
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolicy};
 
-/// Fills in what was left open; what was written stays. Returns the indexes of the instance groups
-/// whose kind was open.
-pub(super) fn normalise(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<usize> {
+/// What an instance group left open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenInGroup {
+    pub(super) kind: bool,
+    pub(super) count: bool,
+}
+
+/// Fills in what was left open; what was written stays. Returns, for each instance group, what
+/// was open there.
+pub(super) fn normalise(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<OpenInGroup> {
     backend::fill(config);
     let policy = config.version_policy.get_or_insert_default();
     if *policy == ModelVersionPolicy::default() {
@@ -45,10 +52,10 @@ pub(super) fn normalise(config: &mut ModelConfig, features: &ServerFeatures) -> 
     instance_groups(config, features)
 }
 
-fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<usize> {
+fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<OpenInGroup> {
     let traits = BackendTraits::of(&config.backend);
     let gpus = || if traits.can_use_gpus { (features.gpus)().unwrap_or_default() } else { &[] };
-    let mut auto = Vec::new();
+    let mut open = Vec::new();
     if config.instance_group.is_empty() {
         let name = config.name.clone();
         config.instance_group.push(ModelInstanceGroup { name, ..Default::default() });
@@ -57,8 +64,9 @@ fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<u
         if group.name.is_empty() {
             group.name = format!("{}_{index}", config.name);
         }
-        if group.kind() == Kind::Auto {
-            auto.push(index);
+        let found = OpenInGroup { kind: group.kind() == Kind::Auto, count: group.count == 0 };
+        open.push(found);
+        if found.kind {
             let gpus = gpus();
             let usable = !gpus.is_empty() && group.gpus.iter().all(|gpu| gpus.contains(gpu));
             group.set_kind(if usable { Kind::Gpu } else { Kind::Cpu });
@@ -66,10 +74,10 @@ fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<u
         if group.kind() == Kind::Gpu && group.gpus.is_empty() {
             group.gpus = gpus().to_vec();
         }
-        if group.count == 0 {
+        if found.count {
             let is_on_cpu = group.kind() == Kind::Cpu;
             group.count = if is_on_cpu { traits.default_cpu_count } else { 1 };
         }
     }
-    auto
+    open
 }

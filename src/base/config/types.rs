@@ -111,6 +111,8 @@ pub enum VersionPolicy {
 pub struct InstanceGroup {
     pub name: String,
     pub count: u32,
+    /// The config does not say how many: the server chose `count`, and may start more.
+    pub is_default_count: bool,
     pub kind: InstanceKind,
     /// The server chose the kind: a GPU that the backend cannot use becomes the CPU.
     pub is_auto: bool,

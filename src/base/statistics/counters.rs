@@ -189,6 +189,12 @@ impl Statistics {
         Duration::from_nanos(self.load.load(Relaxed))
     }
 
+    /// Requests that are queued for an execution. After a batcher of several has panicked, with
+    /// requests of others in flight, the counter may be below zero: that is none.
+    pub fn pending(&self) -> u64 {
+        (self.pending.load(Relaxed) as i64).max(0) as u64
+    }
+
     /// Counts a request that was answered after `elapsed`.
     #[inline]
     pub fn success(&self, timing: &Timing, elapsed: Duration) {

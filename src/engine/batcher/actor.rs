@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, WeakAddr};
+use actix::{Actor, AsyncContext, Context, Handler, Message};
 
 use super::{
     deadlock,
@@ -48,6 +48,8 @@ pub(super) struct Batcher {
     pub(super) health: Arc<Health>,
     /// A `Rebalance` is on its way.
     pub(super) is_rebalancing: bool,
+    /// A `Sweep` is on its way.
+    pub(super) is_sweep_due: bool,
 }
 
 /// Looks whether an instance that rests could have what others have not begun.
@@ -154,7 +156,22 @@ impl Batcher {
         }
     }
 
+    /// Sweeps the queue before long. Not a future of the actor: that would keep it, and its model,
+    /// after its last address.
+    fn sweep_later(&mut self, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.is_sweep_due, true) {
+            let this = ctx.address().downgrade();
+            actix_rt::spawn(async move {
+                tokio::time::sleep(SWEEP_INTERVAL).await;
+                if let Some(batcher) = this.upgrade() {
+                    batcher.do_send(Sweep);
+                }
+            });
+        }
+    }
+
     fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
+        self.sweep_later(ctx);
         match self.scheduler.push(pending) {
             Ok(()) => self.flush_soon(ctx),
             Err(rejected) => self.reject([*rejected]),
@@ -199,7 +216,10 @@ impl Actor for Batcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let this = ctx.address().downgrade();
-        actix_rt::spawn(sweep(this.clone()));
+        // Nothing waits for one that is immediate, but while its instance is down.
+        if !self.is_immediate {
+            self.sweep_later(ctx);
+        }
         let Some(timer) = self.timer.clone() else { return };
         actix_rt::spawn(async move {
             while timer.rung().await.is_ok() {
@@ -225,15 +245,6 @@ impl Drop for Batcher {
             self.health.break_down();
             tracing::error!("the batcher of '{}' panicked: load it again", self.config.name);
         }
-    }
-}
-
-/// Wakes the batcher now and then, for as long as somebody holds it.
-async fn sweep(batcher: WeakAddr<Batcher>) {
-    loop {
-        tokio::time::sleep(SWEEP_INTERVAL).await;
-        let Some(batcher) = batcher.upgrade() else { return };
-        batcher.do_send(Sweep);
     }
 }
 
@@ -304,10 +315,14 @@ impl Handler<Rebalance> for Batcher {
 impl Handler<Sweep> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, _: Sweep, _: &mut Self::Context) {
+    fn handle(&mut self, _: Sweep, ctx: &mut Self::Context) {
+        self.is_sweep_due = false;
         let expired = self.scheduler.expire(Instant::now());
         self.reject(expired);
         deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
+        if !self.is_immediate || self.scheduler.len() != 0 {
+            self.sweep_later(ctx);
+        }
     }
 }
 

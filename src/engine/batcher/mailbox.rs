@@ -9,7 +9,10 @@ use super::{
     actor::Batcher,
     readiness::{self, Checkup},
 };
-use crate::instance::{InstanceActor, WarmUp};
+use crate::{
+    engines::PerThread,
+    instance::{InstanceActor, WarmUp},
+};
 use troupe_base::{
     error::Result,
     model::{
@@ -23,7 +26,7 @@ use troupe_base::{
 /// Asks a model; dropping it ends the model.
 pub struct Mailbox {
     pub(super) model: Arc<str>,
-    pub(super) batcher: Addr<Batcher>,
+    pub(super) batchers: PerThread<Addr<Batcher>>,
     pub(super) instances: Vec<InstanceMailbox>,
     pub(super) stats: Arc<Statistics>,
     /// For models that have a say in whether they are ready.
@@ -52,12 +55,13 @@ impl Mailbox {
 
 impl Infer for Mailbox {
     fn infer(&self, request: Request, reply: Reply) {
-        if !self.batcher.connected() {
+        let batcher = self.batchers.here();
+        if !batcher.connected() {
             // It has panicked: dropping the reply answers it, and nobody would ever count down.
             return drop(reply);
         }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
-        self.batcher.do_send(Pending { request, reply });
+        batcher.do_send(Pending { request, reply });
     }
 
     fn readiness(&self) -> Option<Readiness> {

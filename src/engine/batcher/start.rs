@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engines::Engines,
-    instance::{InstanceActor, InstanceOpener, InstancePool, OpenedModel},
+    instance::{InstanceOpener, InstancePool, OpenedModel, runs_inline},
 };
 use troupe_base::{
     backend::{Backend, InstanceName},
@@ -56,7 +56,7 @@ struct SharedParts {
 struct StartedActors {
     batcher: Addr<Batcher>,
     /// In the order of the slots.
-    instances: Vec<Addr<InstanceActor>>,
+    instances: Vec<InstanceMailbox>,
     /// The model has a say in whether it is ready.
     has_check: bool,
 }
@@ -64,11 +64,15 @@ struct StartedActors {
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let BatcherSetup { config, version, stats, health, backend, engines } = setup;
-    let names = instance_names(&config, &health);
+    // Each with a batcher.
+    let threads = match is_spread(&config, &backend)? {
+        true => engines.all().to_vec(),
+        false => vec![engines.pick()],
+    };
+    let names = instance_names(&config, &health, threads.len());
     if names.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
-    let labels: Vec<String> = names.iter().map(|instance| instance.name.clone()).collect();
     let failures = Arc::new(FailureLog::new(&config.name, version));
     let open = |name| {
         let (backend, config, stats) = (backend.clone(), config.clone(), stats.clone());
@@ -78,20 +82,51 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     };
     let opened = try_join_all(names.into_iter().map(open)).await?;
     // Before an instance can go down.
-    labels.iter().for_each(|_| health.join());
-    let (started, made) = oneshot::channel();
-    let waits = engines.wait_graph().join();
-    let shared = SharedParts { config: config.clone(), stats: stats.clone(), health, waits };
-    engines.pick().spawn_fn(move || {
-        // Nobody waits any more when the load was given up.
-        let _ = started.send(start_here(shared, opened));
+    opened.iter().for_each(|_| health.join());
+    let shards = shards(opened, threads.len());
+    let is_everywhere = shards.len() == threads.len();
+    let started = shards.into_iter().zip(threads).map(|(opened, thread)| {
+        // Those of few instances are not all on the first threads.
+        let thread = if is_everywhere { thread } else { engines.pick() };
+        let (started, made) = oneshot::channel();
+        let waits = engines.wait_graph().join();
+        let (config, stats, health) = (config.clone(), stats.clone(), health.clone());
+        thread.spawn_fn(move || {
+            let shared = SharedParts { config, stats, health, waits };
+            // Nobody waits any more when the load was given up.
+            let _ = started.send(start_here(shared, opened));
+        });
+        made
     });
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
-    let StartedActors { batcher, instances, has_check } = made.await.map_err(gone)??;
+    let started = try_join_all(started).await.map_err(gone)?;
+    let mut has_check = false;
+    let (mut batchers, mut instances) = (Vec::new(), Vec::new());
+    for shard in started {
+        let shard = shard?;
+        has_check |= shard.has_check;
+        batchers.push(shard.batcher);
+        instances.extend(shard.instances);
+    }
     let checkup = has_check.then(Arc::<Checkup>::default);
-    let instances = labels.into_iter().zip(instances);
-    let instances = instances.map(|(name, address)| InstanceMailbox { name, address }).collect();
-    Ok(Arc::new(Mailbox { model: config.name.clone(), batcher, instances, stats, checkup }))
+    let model = config.name.clone();
+    Ok(Arc::new(Mailbox { model, batchers: batchers.into(), instances, stats, checkup }))
+}
+
+/// A model whose executions end before whoever asks could have asked another thread needs no queue
+/// of its own: each engine thread can have a batcher with instances of it.
+fn is_spread(config: &ModelConfig, backend: &Backend) -> Result<bool> {
+    Ok(scheduler::for_config(config).is_immediate && runs_inline(backend, config)?)
+}
+
+/// Deals instances out to so many batchers, if there are as many instances.
+fn shards<T>(instances: Vec<T>, batchers: usize) -> Vec<Vec<T>> {
+    let count = instances.len().min(batchers);
+    let mut shards: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
+    for (index, instance) in instances.into_iter().enumerate() {
+        shards[index % count].push(instance);
+    }
+    shards
 }
 
 /// Called on the engine's thread.
@@ -100,11 +135,14 @@ fn start_here(
     opened: Vec<(InstanceOpener, OpenedModel)>,
 ) -> Result<StartedActors> {
     let SharedParts { config, stats, health, waits } = shared;
+    let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate } = scheduler::for_config(&config);
     let pool = InstancePool::attach(opened, is_immediate)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
-    let (instances, has_check) = (pool.addresses(), pool.has_check());
+    let instances = names.into_iter().zip(pool.addresses());
+    let instances = instances.map(|(name, address)| InstanceMailbox { name, address }).collect();
+    let has_check = pool.has_check();
     let batcher = Batcher::create(|ctx| Batcher {
         is_immediate: is_immediate && pool.is_inline(),
         is_flushing: false,
@@ -118,11 +156,13 @@ fn start_here(
         waits,
         health,
         is_rebalancing: false,
+        is_sweep_due: false,
     });
     Ok(StartedActors { batcher, instances, has_check })
 }
 
-fn instance_names(config: &ModelConfig, health: &Arc<Health>) -> Vec<InstanceName> {
+/// As many as the config says; where it does not, one for each of so many threads.
+fn instance_names(config: &ModelConfig, health: &Arc<Health>, threads: usize) -> Vec<InstanceName> {
     let mut names = Vec::new();
     for group in config.instance_groups.iter().filter(|group| !group.passive) {
         let (kind, devices) = match group.kind {
@@ -131,7 +171,11 @@ fn instance_names(config: &ModelConfig, health: &Arc<Health>) -> Vec<InstanceNam
             InstanceKind::Model => ("MODEL", vec![0]),
         };
         for device in devices {
-            for number in 0..group.count {
+            let count = match group.is_default_count {
+                true => (threads as u32).max(group.count),
+                false => group.count,
+            };
+            for number in 0..count {
                 names.push(InstanceName {
                     name: format!("{}_{number}", group.name),
                     index: names.len(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use actix::Actor;
+use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
 
 use super::{
@@ -44,18 +45,36 @@ pub async fn start(setup: EnsembleSetup) -> Result<Arc<dyn Infer>, Vec<String>> 
     };
     let plan = Arc::new(compile(&config, ensemble, models, &metrics)?);
     announce(&plan, ensemble);
-    let actor = |step| StepActor::new(step, ensemble.max_inflight_requests, plan.live.clone());
-    let actors: Vec<StepActor> = (0..ensemble.steps.len()).map(actor).collect();
-
-    let (started, step_addrs) = oneshot::channel();
-    // All on one thread: a tensor's way to the neighbour is then a message of half a microsecond.
-    engines.pick().spawn_fn(move || {
-        // Nobody waits any more when the load was given up.
-        let _ = started.send(actors.into_iter().map(Actor::start).collect::<Vec<_>>());
-    });
+    let step_addrs = start_actors(&plan, ensemble, &engines).await;
     let stopped = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
-    let step_addrs = step_addrs.await.map_err(stopped)?.into();
-    Ok(Arc::new(Ensemble { plan, stats, step_addrs }))
+    Ok(Arc::new(Ensemble { step_addrs: step_addrs.map_err(stopped)?, plan, stats }))
+}
+
+/// Starts all actors of an ensemble: one for each step, on each engine thread if that can be.
+async fn start_actors(
+    plan: &Plan,
+    ensemble: &EnsembleConfig,
+    engines: &Engines,
+) -> Result<StepAddrs, oneshot::error::RecvError> {
+    let limit = ensemble.max_inflight_requests;
+    // A limit is counted in one place, and a stream's events are in the order of one mailbox.
+    let threads = match limit != 0 || plan.is_decoupled() {
+        true => vec![engines.pick()],
+        false => engines.all().to_vec(),
+    };
+    let sets = threads.into_iter().map(|thread| {
+        let actor = |step| StepActor::new(step, limit, plan.live.clone());
+        let actors: Vec<StepActor> = (0..ensemble.steps.len()).map(actor).collect();
+        let (started, addrs) = oneshot::channel();
+        // A set is on one thread: a tensor's way to the neighbour is then a message of half a
+        // microsecond.
+        thread.spawn_fn(move || {
+            // Nobody waits any more when the load was given up.
+            let _ = started.send(actors.into_iter().map(Actor::start).collect::<Box<[_]>>());
+        });
+        addrs
+    });
+    Ok(try_join_all(sets).await?.into())
 }
 
 /// What is worth knowing before the first request.

@@ -44,11 +44,11 @@ fn config(text: &str) -> Arc<ModelConfig> {
 
 impl Fixture {
     fn new() -> Fixture {
-        Fixture::at(Arbiter::new().handle())
+        Fixture::at((0..3).map(|_| Arbiter::new().handle()).collect())
     }
 
-    fn at(arbiter: ArbiterHandle) -> Fixture {
-        let engines = Engines::new(vec![arbiter]);
+    fn at(threads: Vec<ArbiterHandle>) -> Fixture {
+        let engines = Engines::new(threads);
         Fixture { limit: 0, more: "", engines, models: HashMap::new() }
     }
 
@@ -176,7 +176,7 @@ fn with_fixture<F: Future<Output = ()>>(run: impl FnOnce(Fixture) -> F) {
 fn on_one_thread<F: Future<Output = ()>>(run: impl FnOnce(Fixture) -> F) {
     System::new().block_on(async {
         tokio::time::pause();
-        run(Fixture::at(Arbiter::current())).await;
+        run(Fixture::at(vec![Arbiter::current()])).await;
     });
 }
 

@@ -18,7 +18,7 @@ mod work;
 
 pub use self::{
     actor::{CheckReady, InstanceActor, WarmUp},
-    open::{InstanceOpener, OpenedModel},
+    open::{InstanceOpener, OpenedModel, runs_inline},
     placement::FreeSlots,
     pool::InstancePool,
     slot::{Requeue, SlotOwner, SlotReleased},

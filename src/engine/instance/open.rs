@@ -13,7 +13,7 @@ use super::{
     threaded::{self, OpenedThread},
 };
 use troupe_base::{
-    backend::{Backend, InstanceName, OpenLocal, Placement, StartRemote},
+    backend::{Backend, InstanceName, Placement, StartRemote},
     config::ModelConfig,
     error::{Error, Result},
     failure_log::FailureLog,
@@ -59,14 +59,14 @@ impl InstanceOpener {
     /// Opens the model, wherever it is to run.
     pub async fn open(&self) -> Result<OpenedModel> {
         match &self.backend {
-            Backend::Local(local) => match placement(&**local, &self.config)? {
-                Placement::Shared => Ok(OpenedModel::Inline),
-                Placement::Own => {
-                    let opener = self.clone();
-                    let opened = threaded::spawn(&self.name.name, move || opener.open_here());
-                    opened.await.map(OpenedModel::Threaded)
-                }
-            },
+            Backend::Local(_) if runs_inline(&self.backend, &self.config)? => {
+                Ok(OpenedModel::Inline)
+            }
+            Backend::Local(_) => {
+                let opener = self.clone();
+                let opened = threaded::spawn(&self.name.name, move || opener.open_here());
+                opened.await.map(OpenedModel::Threaded)
+            }
             Backend::Remote(remote) => {
                 let (remote, name) = (remote.clone(), self.name.clone());
                 let opened = spawn_blocking(move || remote.open(&name)).await;
@@ -114,12 +114,14 @@ impl InstanceOpener {
     }
 }
 
-/// The backend's choice, unless `parameters { key: "placement" }` says otherwise.
-fn placement(backend: &dyn OpenLocal, config: &ModelConfig) -> Result<Placement> {
+/// Are executions short enough for the thread of a batcher? The backend's choice, unless
+/// `parameters { key: "placement" }` says otherwise; never in another process.
+pub fn runs_inline(backend: &Backend, config: &ModelConfig) -> Result<bool> {
+    let Backend::Local(backend) = backend else { return Ok(false) };
     match config.parameters.get(PLACEMENT).map(String::as_str) {
-        None => Ok(backend.placement()),
-        Some("shared") => Ok(Placement::Shared),
-        Some("own") => Ok(Placement::Own),
+        None => Ok(backend.placement() == Placement::Shared),
+        Some("shared") => Ok(true),
+        Some("own") => Ok(false),
         Some(other) => Err(Error::invalid(format!(
             "parameter 'placement' of model '{}' is '{other}', expected 'shared' or 'own'",
             config.name

@@ -176,7 +176,7 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
     let gauge = |head, value: fn(&Statistics) -> f64| {
         of_each(head, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it))))
     };
-    families.push(gauge(PENDING, |it| it.pending.load(Relaxed) as f64));
+    families.push(gauge(PENDING, |it| it.pending() as f64));
     families.push(gauge(LOAD, |it| it.load().as_secs_f64()));
     let reloads = catalog.entries.values().flat_map(|it| it.versions.values()).filter_map(|it| {
         let labels = labels(it.model.as_deref()?);

@@ -1,9 +1,6 @@
 //! How many requests wait for each step of an ensemble.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use prometheus::proto::{MetricFamily, MetricType};
 
@@ -30,7 +27,7 @@ pub(super) fn families(catalog: &Catalog, metrics: &Metrics) -> Vec<MetricFamily
         for (index, step) in model.config.ensemble.iter().flat_map(|it| &it.steps).enumerate() {
             let Some(runs) = running(model, index, step) else { continue };
             // The queue is one and the same for versions that run the same version of the model.
-            let pending = runs.stats.pending.load(Relaxed);
+            let pending = runs.stats.pending();
             let depth = depths.entry((model.name(), index, &step.model)).or_default();
             *depth = pending.max(*depth);
         }

@@ -4,6 +4,7 @@ use super::report::ConfigReport;
 use crate::config::{
     backend_traits::BackendTraits,
     features::{MINIMUM_CAPABILITY, ServerFeatures},
+    normalise::OpenInGroup,
     types::{InstanceGroup, InstanceKind},
 };
 use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
@@ -11,16 +12,16 @@ use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_gr
 /// Instances of a model at most: each is a process, a thread or a copy of the weights.
 const MAX_INSTANCES: u64 = 1024;
 
-/// The checked groups; `KIND_AUTO` has been resolved before.
+/// The checked groups, whose defaults have been filled in before: `open` says which, for each.
 pub(super) fn groups(
     config: &ModelConfig,
-    auto: &[usize],
+    open: &[OpenInGroup],
     features: &ServerFeatures,
     report: &mut ConfigReport<'_>,
 ) -> Vec<InstanceGroup> {
     let mut groups = Vec::new();
     let mut instances = 0;
-    for (index, group) in config.instance_group.iter().enumerate() {
+    for (index, (group, open)) in config.instance_group.iter().zip(open).enumerate() {
         for (field, text) in problems(group, &config.backend, features) {
             let text = format!("instance group {} of model {} {text}", group.name, report.model);
             report.add(&format!("instance_group[{index}].{field}"), text);
@@ -38,12 +39,13 @@ pub(super) fn groups(
         groups.push(InstanceGroup {
             name: group.name.clone(),
             count: group.count.unsigned_abs(),
+            is_default_count: open.count,
             kind: match group.kind() {
                 Kind::Gpu => InstanceKind::Gpu,
                 Kind::Model => InstanceKind::Model,
                 Kind::Cpu | Kind::Auto => InstanceKind::Cpu,
             },
-            is_auto: auto.contains(&index),
+            is_auto: open.kind,
             gpus: group.gpus.clone(),
             passive: group.passive,
         });

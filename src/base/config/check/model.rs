@@ -8,6 +8,7 @@ use crate::config::{
     backend,
     draft::Draft,
     features::ServerFeatures,
+    normalise::OpenInGroup,
     problem::Problem,
     types::{ModelConfig, VersionPolicy},
 };
@@ -15,11 +16,10 @@ use troupe_proto::inference::{
     self, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
 
-/// Consumes a draft whose defaults are filled in; `auto_groups` are the indexes of the instance
-/// groups whose kind is one of them.
+/// Consumes a draft whose defaults are filled in; `open` says which, for each instance group.
 pub(in crate::config) fn check(
     draft: Draft,
-    auto_groups: &[usize],
+    open: &[OpenInGroup],
     features: &ServerFeatures,
 ) -> Result<ModelConfig, Vec<Problem>> {
     let Draft { proto, source_map, conflicts } = draft;
@@ -41,7 +41,7 @@ pub(in crate::config) fn check(
     let warmup = warmup::samples(&proto, &conflicts, &mut report);
     let instance_groups = match is_ensemble {
         true => Vec::new(),
-        false => instances::groups(&proto, auto_groups, features, &mut report),
+        false => instances::groups(&proto, open, features, &mut report),
     };
     let first_response_bounds = metrics::first_response_bounds(&proto, &mut report);
     refused::fields(&proto, &mut report);

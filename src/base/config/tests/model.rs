@@ -29,6 +29,7 @@ fn a_minimal_model_gets_every_default() {
     let group = InstanceGroup {
         name: "m".into(),
         count: 1,
+        is_default_count: true,
         kind: InstanceKind::Cpu,
         is_auto: true,
         gpus: vec![],

@@ -37,7 +37,7 @@ fn start_steps(run: &Arc<Run>, ready: Ready, now: Instant) {
     for index in ready {
         match run.plan.steps[index].kind {
             StepKind::Once => {
-                run.step_addrs[index].do_send(StepReady { of: run.clone(), ready: now })
+                run.step_addrs.here()[index].do_send(StepReady { of: run.clone(), ready: now })
             }
             StepKind::Decoupled(_) => run.call_decoupled(index),
         }

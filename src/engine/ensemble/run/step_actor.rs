@@ -12,13 +12,16 @@ use std::{
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
 
 use super::step_timing::StepTurn;
+use crate::engines::PerThread;
 use troupe_base::metrics::{QueuedGuard, StepMetrics, activity::EnsembleActivity};
 
 /// How soon a queued request is let go, once its client has gone.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The actors of one ensemble, by position.
-pub(crate) type StepAddrs = Arc<[Addr<StepActor>]>;
+/// The actors of one ensemble, by position: one set of them for each engine thread, so that a step
+/// starts on the thread that has its inputs; or a single one, where requests in flight are limited
+/// or keep an order.
+pub(crate) type StepAddrs = PerThread<Box<[Addr<StepActor>]>>;
 
 /// Runs one step for whichever request is ready for it.
 pub(crate) struct StepActor {
@@ -182,6 +185,6 @@ impl Handler<WatchRequest> for StepActor {
 /// whether what waits for room is still needed.
 pub(crate) fn release(steps: &StepAddrs, turn: &StepTurn) {
     if turn.has_window {
-        steps[turn.step].do_send(Released);
+        steps.here()[turn.step].do_send(Released);
     }
 }

@@ -1,0 +1,116 @@
+//! Models that execute at once, on the thread that asks: how many instances of them there are, and
+//! which answers whom.
+
+use std::{sync::Arc, thread};
+
+use actix_rt::{Arbiter, ArbiterHandle, System};
+use tokio::sync::oneshot;
+
+use super::{BatcherSetup, Mailbox, start};
+use crate::engines::Engines;
+use troupe_base::{
+    backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
+    config::{ServerFeatures, read_text},
+    error::Result,
+    model::{Health, Infer},
+    request::{Reply, Request},
+    statistics::Statistics,
+    tensor::{DataType, Tensor},
+};
+
+/// Answers with the thread that it runs on.
+struct WhichThread;
+
+impl OpenLocal for WhichThread {
+    fn placement(&self) -> Placement {
+        Placement::Shared
+    }
+
+    fn open(&self, _: &InstanceName) -> Result<Box<dyn Executor>> {
+        Ok(Box::new(WhichThread))
+    }
+}
+
+impl Executor for WhichThread {
+    fn execute(&mut self, _: Batch<'_>) -> Result<Tensors> {
+        let name = this_thread().into_bytes();
+        let shape = [name.len() as i64].into_iter().collect();
+        Ok(vec![Some(Tensor::new(DataType::Uint8, shape, name.into()).unwrap())])
+    }
+}
+
+fn this_thread() -> String {
+    format!("{:?}", thread::current().id())
+}
+
+async fn open(threads: Vec<ArbiterHandle>, more: &str, health: &Arc<Health>) -> Arc<Mailbox> {
+    let text = format!(
+        "name: 'm' backend: 'native' {more} output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
+    );
+    let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+    let setup = BatcherSetup {
+        config: Arc::new(config),
+        version: 1,
+        stats: Arc::new(Statistics::default()),
+        health: health.clone(),
+        backend: Backend::Local(Arc::new(WhichThread)),
+        engines: Engines::new(threads),
+    };
+    start(setup).await.unwrap()
+}
+
+/// Asks from each of these threads; says which they are and which answered.
+async fn ask_from(threads: &[ArbiterHandle], mailbox: &Arc<Mailbox>) -> Vec<(String, String)> {
+    let mut answers = Vec::new();
+    for thread in threads {
+        let (asked, has_asked) = oneshot::channel();
+        let mailbox = mailbox.clone();
+        thread.spawn_fn(move || {
+            let (reply, answer) = Reply::channel();
+            mailbox.infer(Request::default(), reply);
+            assert!(asked.send((this_thread(), answer)).is_ok());
+        });
+        let (asker, answer) = has_asked.await.unwrap();
+        let response = answer.await.unwrap().unwrap();
+        let told = response.outputs[0].as_ref().unwrap().data().to_vec();
+        answers.push((asker, String::from_utf8(told).unwrap()));
+    }
+    answers
+}
+
+/// How many instances there are on three threads, and how many threads answer those that ask.
+fn check(config: &str, instances: usize, answering: usize) {
+    System::new().block_on(async {
+        let threads: Vec<ArbiterHandle> = (0..3).map(|_| Arbiter::new().handle()).collect();
+        let health = Arc::<Health>::default();
+        let mailbox = open(threads.clone(), config, &health).await;
+        assert_eq!(health.instances(), (instances, instances), "{config}");
+        let answers = ask_from(&threads, &mailbox).await;
+        let mut answered: Vec<&String> = answers.iter().map(|(_, told)| told).collect();
+        answered.sort();
+        answered.dedup();
+        assert_eq!(answered.len(), answering, "{config}: {answers:?}");
+        if answering == threads.len() {
+            assert!(answers.iter().all(|(asker, told)| asker == told), "{config}: {answers:?}");
+        }
+    });
+}
+
+#[test]
+fn what_executes_at_once_does_so_on_the_thread_that_asks() {
+    check("", 3, 3);
+    check("instance_group { kind: KIND_CPU }", 3, 3);
+}
+
+#[test]
+fn a_count_in_the_config_is_how_many_run_at_once() {
+    check("instance_group { count: 1 }", 1, 1);
+    check("instance_group { count: 2 }", 2, 2);
+    check("instance_group { count: 5 }", 5, 3);
+}
+
+#[test]
+fn a_queue_is_in_one_place() {
+    check("dynamic_batching { }", 1, 1);
+    check("parameters { key: 'placement' value { string_value: 'own' } }", 1, 1);
+}
