@@ -25,8 +25,16 @@ pub struct FailureLog {
     model: Arc<str>,
     version: i64,
     window: Mutex<LogWindow>,
-    /// Outputs that were found missing.
-    missing: Mutex<BTreeSet<String>>,
+    /// Outputs of which a warning was logged, each by its kind.
+    warned: Mutex<BTreeSet<(OutputFlaw, String)>>,
+}
+
+/// What is wrong with an output that clients get all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum OutputFlaw {
+    Missing,
+    Rows,
+    WholeBatch,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +51,7 @@ impl FailureLog {
             model: model.clone(),
             version,
             window: Mutex::default(),
-            missing: Mutex::default(),
+            warned: Mutex::default(),
         }
     }
 
@@ -63,7 +71,7 @@ impl FailureLog {
 
     /// Warns, once for each output, that `instance` has answered without one that was asked for.
     pub fn missing_output(&self, instance: &str, output: &str) {
-        if self.missing.lock().insert(output.to_owned()) {
+        if self.is_first(OutputFlaw::Missing, output) {
             let FailureLog { model, version, .. } = self;
             tracing::warn!(
                 %model, version, instance,
@@ -71,6 +79,38 @@ impl FailureLog {
                  it, as from Triton. This is said once; troupe_missing_outputs_total counts on"
             );
         }
+    }
+
+    /// Warns, once for each output, that `instance` has answered a request of `expected` rows with
+    /// `got` of them.
+    pub fn unexpected_rows(&self, instance: &str, output: &str, expected: usize, got: usize) {
+        if self.is_first(OutputFlaw::Rows, output) {
+            let FailureLog { model, version, .. } = self;
+            tracing::warn!(
+                %model, version, instance,
+                "the answer to a request of {expected} rows has {got} rows in output '{output}': \
+                 clients get 200 with them, as from Triton, and cannot tell which row is whose. \
+                 This is said once; troupe_unexpected_rows_total counts on"
+            );
+        }
+    }
+
+    /// Warns, once for each output, that `instance` has answered each request of a batch of `rows`
+    /// with all of these.
+    pub fn whole_batch(&self, instance: &str, output: &str, rows: usize) {
+        if self.is_first(OutputFlaw::WholeBatch, output) {
+            let FailureLog { model, version, .. } = self;
+            tracing::warn!(
+                %model, version, instance,
+                "all requests of a batch of {rows} rows were answered with {rows} rows in output \
+                 '{output}': give each request its own rows only, clients get those of others \
+                 too. This is said once; troupe_unexpected_rows_total counts on"
+            );
+        }
+    }
+
+    fn is_first(&self, flaw: OutputFlaw, output: &str) -> bool {
+        self.warned.lock().insert((flaw, output.to_owned()))
     }
 
     fn tell_left_out(&self, left_out: u64) {
@@ -116,14 +156,25 @@ fn told_ids<'a>(ids: impl Iterator<Item = &'a str>) -> (usize, Option<String>) {
     (requests, (!told.is_empty()).then(|| told.join(", ")))
 }
 
-/// The text, and behind it the frames, the innermost first.
-fn on_one_line(text: &str) -> String {
-    let Some((text, frames)) = text.rsplit_once(FRAMES_HEAD) else { return text.to_owned() };
-    let frames: Vec<&str> = frames.lines().map(str::trim).take(MAX_FRAMES).collect();
-    match frames.is_empty() {
-        true => text.to_owned(),
-        false => format!("{text}, at {}", frames.join(", called at ")),
+/// The error of a Python model as one line of a log: its frames follow the text, the innermost
+/// first. A model that was called by another one has frames of its own within the text.
+pub fn on_one_line(text: &str) -> String {
+    let mut parts = text.split(FRAMES_HEAD);
+    let mut line = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_frame = |it: &&str| it.starts_with("  ");
+        let frames = part.lines().take_while(is_frame).map(str::trim).take(MAX_FRAMES);
+        let frames: Vec<&str> = frames.collect();
+        if !frames.is_empty() {
+            line += &format!(", at {}", frames.join(", called at "));
+        }
+        let rest = part.lines().skip_while(is_frame).filter(|it| !it.is_empty());
+        for rest in rest {
+            line += if rest.starts_with(';') { "" } else { "; " };
+            line += rest;
+        }
     }
+    line
 }
 
 #[cfg(test)]
@@ -152,6 +203,12 @@ mod tests {
                 "KeyError: 'x'\n\nAt:\n  m.py(3): f\n  m.py(9): execute\n",
                 "KeyError: 'x', at m.py(3): f, called at m.py(9): execute",
             ),
+            (
+                "inner\n\nAt:\n  a.py(3): execute\n\n\nAt:\n  b.py(9): execute\n",
+                "inner, at a.py(3): execute, at b.py(9): execute",
+            ),
+            ("no\n\nAt:\n  a.py(3): f\n\nadvice", "no, at a.py(3): f; advice"),
+            ("no\n\nAt:\n  a.py(3): f\n;", "no, at a.py(3): f;"),
         ] {
             assert_eq!(on_one_line(text), line);
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use super::{
     Overrides, Settings,
     disk::{
-        definition::{self, Content},
+        definition::{self, Content, Definition},
         pipeline,
         scan::{self, Folders},
     },
@@ -33,13 +33,23 @@ pub fn compile(settings: &Settings, file: &Path) -> Result<String, String> {
     Ok(pipeline::traced(settings, &name, &file, &configs).map_err(told)?.text)
 }
 
-/// The config of one of these models as a load would finish it, pipelines included. Blocks.
+/// The config of one of these models as a load would finish it, pipelines included; where inputs
+/// and outputs are written in its file, without a look at the model. Blocks.
 pub(super) fn finished(
     settings: &Settings,
     folders: &Folders,
     name: &str,
 ) -> Result<Arc<ModelConfig>, String> {
-    Compiler { settings, folders: folders.clone() }.config(name, 0)
+    let compiler = Compiler { settings, folders: folders.clone() };
+    let definition = compiler.read(name)?;
+    if let Content::Single(draft) = &definition.content
+        && let Ok(config) = draft.clone().finish(&settings.config)
+        && !config.inputs.is_empty()
+        && !config.outputs.is_empty()
+    {
+        return Ok(config.into());
+    }
+    compiler.finish(&definition, 0)
 }
 
 struct Compiler<'a> {
@@ -59,27 +69,31 @@ impl Compiler<'_> {
         let mut found = Configs::new();
         for name in names.filter(|name| self.folders.contains_key(*name)) {
             if !found.contains_key(name) {
-                found.insert(name.to_owned(), self.config(name, depth)?);
+                found.insert(name.to_owned(), self.finish(&self.read(name)?, depth)?);
             }
         }
         Ok(found)
     }
 
+    /// What is on disk of one model.
+    fn read(&self, name: &str) -> Result<Definition, String> {
+        let overrides = Overrides::default();
+        definition::read(self.settings, &self.folders, &name.into(), &overrides)
+            .map_err(|failure| format!("model '{name}': {}", failure.reason()))
+    }
+
     /// The config of one model, as a load would finish it.
-    fn config(&self, name: &str, depth: usize) -> Result<Arc<ModelConfig>, String> {
+    fn finish(&self, read: &Definition, depth: usize) -> Result<Arc<ModelConfig>, String> {
         let settings = self.settings;
-        let failed = |text: String| format!("model '{name}': {text}");
+        let failed = |text: String| format!("model '{}': {text}", read.name);
         if MAX_DEPTH < depth {
             return Err(failed("it runs itself, or ensembles are too deep".to_owned()));
         }
-        let name: Arc<str> = name.into();
-        let read = definition::read(settings, &self.folders, &name, &Overrides::default());
-        let read = read.map_err(|failure| failed(failure.reason()))?;
         match (&read.content, &read.pipeline) {
             (Content::Single(_), _) => {
                 let version = read.versions.keys().next_back().copied();
-                let version = version.ok_or_else(|| failed(definition::no_version(&read)))?;
-                let config = open::finished_config(settings, &read, version);
+                let version = version.ok_or_else(|| failed(definition::no_version(read)))?;
+                let config = open::finished_config(settings, read, version);
                 config.map(Arc::new).map_err(|error| failed(error.to_string()))
             }
             (Content::Ensemble(config, _), None) => Ok(config.clone()),

@@ -168,3 +168,80 @@ fn outputs_that_are_left_out_or_named_otherwise_are_told_once_and_counted() {
     let missing = server.metric("troupe_missing_outputs_total", &["model=\"m\""]);
     assert_eq!(missing, Some(3.0));
 }
+
+#[test]
+fn response_senders_that_answer_wrongly_or_not_at_all_are_a_line() {
+    let with = |body: &str| {
+        execute(
+            FLOATS,
+            &format!(
+                "
+        sender = requests[0].get_response_sender()
+        y = pb_utils.Tensor('y', np.zeros(1, np.int32))
+        {body}
+        return [None]"
+            ),
+        )
+    };
+    let server = Server::start(Repository::of([
+        ("empty", with("sender.send(pb_utils.InferenceResponse([]), 1)")),
+        ("wrong", with("sender.send(pb_utils.InferenceResponse([y]), 1)")),
+        ("dropped", with("sender = None")),
+    ]));
+    let request = floats(&[("x", &[1.0])]);
+    // As from Triton.
+    assert_eq!(server.infer("empty", &request).ok().json()["outputs"], json!([]));
+    let line = server.logged("a response lacks output 'y'");
+    assert!(line.starts_with('W') && line.contains("model=empty"), "{line}");
+    let missing = server.metric("troupe_missing_outputs_total", &["model=\"empty\""]);
+    assert_eq!(missing, Some(1.0));
+    for (model, text) in [
+        ("wrong", "has data-type 'INT32', expected 'FP32'"),
+        ("dropped", "The response sender of the request was dropped without a response."),
+    ] {
+        server.infer(model, &request).refuses(500, text);
+        let line = server.logged(text);
+        assert!(line.starts_with('E') && line.contains(&format!("model={model} ")), "{line}");
+    }
+}
+
+#[test]
+fn frames_are_on_the_line_of_loads_checks_and_calls_too() {
+    let fails = |method: &str| {
+        python(
+            FLOATS,
+            &format!(
+                "
+        class TritonPythonModel:
+            def {method}:
+                raise KeyError('no such key')
+
+            def execute(self, requests):
+                pass"
+            ),
+        )
+    };
+    let caller = execute(
+        FLOATS,
+        "
+        x = pb_utils.Tensor('x', np.zeros(1, np.float32))
+        inner = pb_utils.InferenceRequest(model_name='inner', inputs=[x], requested_output_names=['y'])
+        raise ValueError(inner.exec().error().message())",
+    );
+    let server = Server::lenient(Repository::of([
+        ("load", fails("initialize(self, args)")),
+        ("check", fails("is_ready(self)")),
+        ("inner", execute(FLOATS, "raise KeyError('no such key')")),
+        ("outer", caller),
+    ]));
+    assert_eq!(server.http.get("/v2/models/check/ready").status, 400);
+    assert_eq!(server.infer("outer", &floats(&[("x", &[1.0])])).status, 500);
+    for (told, place) in [
+        ("failed to load `load`", "KeyError: 'no such key', at "),
+        ("Model 'check_0' is not ready", "KeyError: 'no such key', at "),
+        ("execution failed: ValueError", "inner/1/model.py(11): execute, at "),
+    ] {
+        let line = server.logged(told);
+        assert!(line.contains(place) && !line.contains("At:"), "{line}");
+    }
+}

@@ -243,6 +243,15 @@ fn a_model_that_does_not_load_says_why() {
             with("auto_complete_config", "config", "return None"),
             "auto_complete_config function in model 'completes_nothing' must return a valid",
         ),
+        (
+            "completes_misspelled",
+            with(
+                "auto_complete_config",
+                "config",
+                "config.add_input({'name': 'x', 'data_type': 'FP32', 'dims': [-1]})",
+            ),
+            "has the data_type 'FP32', which does not exist: write 'TYPE_FP32'",
+        ),
         ("no_execute", format!("{class}    pass\n"), "does not implement `execute` method."),
         ("no_class", "VALUE = 3\n".to_owned(), "TritonPythonModel"),
         ("no_module", format!("import nothing_of_this_name\n{class}{run}"), "nothing_of_this_name"),

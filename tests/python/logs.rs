@@ -137,3 +137,59 @@ fn models_log_from_initialize_finalize_and_threads_and_print_anywhere() {
     }
     until("the worker to end", || process::descendants(server.pid).len() <= 1);
 }
+
+#[test]
+fn the_standard_logging_of_models_has_its_levels_and_places() {
+    let model = python(
+        FLOATS,
+        "
+        import contextlib
+        import io
+        import logging
+        import sys
+
+        logging.warning('at import')
+        ours = logging.getLogger('ours')
+        ours.propagate = False
+        ours.setLevel(logging.DEBUG)
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter('%(name)s says %(message)s'))
+        ours.addHandler(handler)
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                logging.info('not asked for')
+                logging.warning('a warning of %s', 7)
+                logging.getLogger('library').error('an error')
+                try:
+                    {}['no such key']
+                except KeyError:
+                    logging.exception('caught')
+                ours.debug('a detail')
+                kept = io.StringIO()
+                with contextlib.redirect_stderr(kept):
+                    quiet = logging.StreamHandler()
+                quiet.emit(logging.makeLogRecord({'msg': 'elsewhere'}))
+                assert kept.getvalue() == 'elsewhere\\n'
+                x = pb_utils.get_input_tensor_by_name(requests[0], 'x').as_numpy()
+                return [pb_utils.InferenceResponse([pb_utils.Tensor('y', x)])]
+        ",
+    );
+    let server = Server::start(Repository::of([("m", model)]));
+    server.infer("m", &floats(&[("x", &[1.0])])).ok();
+    for (text, level) in [
+        ("at import", 'W'),
+        ("a warning of 7", 'W'),
+        ("an error", 'E'),
+        ("caught\\nTraceback (most recent call last):", 'E'),
+        ("ours says a detail", 'I'),
+    ] {
+        let line = server.logged(&format!("] \"{text}"));
+        assert!(line.starts_with(level) && line.contains(" model.py:"), "{line}");
+        assert!(line.contains("model=m") && line.contains("instance=m_0"), "{line}");
+    }
+    let log = server.log();
+    assert!(log.contains("KeyError: 'no such key'") && !log.contains("not asked for"), "{log}");
+    assert!(!log.contains("elsewhere") && !log.contains("WARNING:root"), "{log}");
+    server.is_well();
+}

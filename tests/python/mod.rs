@@ -17,5 +17,7 @@ pub(crate) mod parameters;
 pub(crate) mod pipelines;
 pub(crate) mod plain;
 pub(crate) mod plain_mistakes;
+pub(crate) mod plain_streams;
 pub(crate) mod preload;
 pub(crate) mod readiness;
+pub(crate) mod rows;

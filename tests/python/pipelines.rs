@@ -159,6 +159,12 @@ const NO_GRAPHS: &[(&str, &str, &str)] = &[
         "returned tuple, expected a dict",
     ),
     ("raises", "return models.split(text=1 / 0)", "ZeroDivisionError: division by zero"),
+    (
+        "misspelled",
+        "return {'it': models.split(text=text).outptu}",
+        "model 'split' has no output `outptu`, did you mean `output`?",
+    ),
+    ("endless", "while True: pass", "the pipeline has not returned after 5 s"),
 ];
 
 #[test]
@@ -186,6 +192,7 @@ fn what_is_no_graph_is_refused_with_its_line() {
             "hint",
             "the hint of `x` is Array[\"INT64\", 2], which is TYPE_INT64, but the input `x` of model 'plus-one' is TYPE_FP32",
         ),
+        ("endless", "endless/pipeline.py:5:1)"),
         ("nobody", "nothing is marked with @pipeline"),
         ("both", "'input' is what "),
         ("both", "both/config.pbtxt:1:1"),

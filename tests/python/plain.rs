@@ -290,6 +290,46 @@ fn a_result_that_is_not_what_its_hint_says_names_the_output() {
 }
 
 #[test]
+fn half_precision_goes_in_and_out() {
+    let half = "
+        import numpy as np
+        from troupe import Array, model
+
+        @model(max_batch_size=4)
+        def predict(x: Array['FP16', 2]) -> Array[np.float16, 2]:
+            assert x.dtype == np.float16
+            return x * np.float16(2)";
+    let wide = "
+        from troupe import Array
+
+        def predict(x: Array['FP16', 2]) -> Array['FP16', 2]:
+            return x.astype('float32')";
+    let single = "
+        import numpy as np
+
+        def predict(x: np.float16) -> np.float16:
+            return x + np.float16(1)";
+    let server = Server::start(Repository::of([
+        ("half", plain(half)),
+        ("wide", plain(wide)),
+        ("single", plain(single)),
+    ]));
+    // 1.5 and -2.
+    let (data, doubled) = ([0x00, 0x3e, 0x00, 0xc0], [0x00, 0x42, 0x00, 0xc4]);
+    let head = |shape: &[usize], size: usize| {
+        json!({"inputs": [{"name": "x", "datatype": "FP16", "shape": shape,
+                "parameters": {"binary_data_size": size}}],
+            "outputs": [{"name": "output", "parameters": {"binary_data": true}}]})
+    };
+    let answer = server.http.infer_binary("half", &head(&[1, 2], 4), &[&data]);
+    assert!(answer.ok().body.ends_with(&doubled), "{}", answer.text());
+    let answer = server.http.infer_binary("single", &head(&[1], 2), &[&data[..2]]);
+    assert!(answer.ok().body.ends_with(&[0x00, 0x41]), "{}", answer.text());
+    let answer = server.http.infer_binary("wide", &head(&[2], 4), &[&data]);
+    answer.refuses(500, "has data type FP32, expected FP16: write `.astype(np.float16)`");
+}
+
+#[test]
 fn a_request_that_is_no_text_fails_alone() {
     let source = "
         from troupe import model

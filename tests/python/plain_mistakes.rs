@@ -103,6 +103,17 @@ const CASES: &[(&str, &str, &str)] = &[
         "`__init__` of class `Model` wants `path`, `size`",
     ),
     (
+        "init_path",
+        "class Model:\n    def __init__(self, path): ...\n    def predict(self, a: str) -> str: ...",
+        "model.py:5: `__init__` of class `Model` wants `path`, which nobody gives it: write `def \
+         __init__(self, config: dict)`",
+    ),
+    (
+        "bfloat",
+        "def predict(a: Array['BF16', 3]) -> str: ...",
+        "model.py:4: Array[\"BF16\", 3]: numpy has no BF16: write a `TritonPythonModel`",
+    ),
+    (
         "none_default",
         "def predict(a: Optional[str]) -> str: ...",
         "may be None, but has no default",

@@ -61,7 +61,7 @@ fn a_model_is_ready_if_it_says_so() {
     let returns = [
         ("yes", "return True", "", true),
         ("no", "return False", " (user-defined check failed).", false),
-        ("raises", "raise ValueError('not now')", ": ValueError: not now | ", false),
+        ("raises", "raise ValueError('not now')", ": ValueError: not now, at ", false),
         ("word", "return 'yes'", ": is_ready() must return a boolean value", false),
         ("none", "pass", ": is_ready() must return a boolean value", false),
     ];

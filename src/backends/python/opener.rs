@@ -8,7 +8,9 @@ use super::{
         environment::{self, InterpreterChoice},
         fork_server::{ForkServer, ForkServers, Interpreter},
         launch::{Launched, launch},
-        launch_spec::{LaunchError, LaunchSpec, ParentSource, PendingStart, WorkerSetup},
+        launch_spec::{
+            LaunchCause, LaunchError, LaunchSpec, ParentSource, PendingStart, WorkerSetup,
+        },
         preload::Preload,
     },
     runtime::Runtime,
@@ -56,7 +58,7 @@ pub fn complete(
         ..setup(settings, files, &path)
     };
     let time_limit = parameter(limits::INITIALIZE_TIMEOUT).and_then(limits::milliseconds);
-    answer(&choice, setup, time_limit)
+    answer(&choice, setup, time_limit).map_err(|failed| explained(failed, &choice))
 }
 
 /// What a worker answers that is started for one question only. Blocks.
@@ -64,7 +66,7 @@ pub(super) fn answer(
     choice: &InterpreterChoice<'_>,
     setup: WorkerSetup,
     time_limit: Option<Duration>,
-) -> Result<Option<String>> {
+) -> Result<Option<String>, LaunchError> {
     let InterpreterChoice { servers, settings, files, .. } = choice;
     let spec = LaunchSpec {
         parent: Box::new(Interpreter::new(environment::fork_server(choice)?)),
@@ -79,7 +81,7 @@ pub(super) fn answer(
         copied: settings.metrics.copied_bytes(&files.name).into(),
         pool: settings.segments.clone(),
     };
-    Ok(launch(&spec).map_err(|error| explained(error, choice))?.ready.config)
+    Ok(launch(&spec)?.ready.config)
 }
 
 /// A plain class without the method's name anywhere cannot have it: that saves a process.
@@ -261,8 +263,8 @@ impl PythonOpener {
 }
 
 /// A missing module comes with what to do about it.
-fn explained(failed: LaunchError, choice: &InterpreterChoice<'_>) -> Error {
-    if !failed.is_import {
+pub(super) fn explained(failed: LaunchError, choice: &InterpreterChoice<'_>) -> Error {
+    if failed.cause != LaunchCause::Import {
         return failed.error;
     }
     Error::internal(format!("{}\n{}", failed.error, environment::advice(choice)))

@@ -5,9 +5,11 @@ use std::{path::Path, time::Duration};
 use serde::Deserialize;
 
 use super::{
-    limits::INITIALIZE_TIMEOUT,
     opener,
-    process::{environment::InterpreterChoice, launch_spec::WorkerSetup},
+    process::{
+        environment::InterpreterChoice,
+        launch_spec::{LaunchCause, WorkerSetup},
+    },
     runtime::Runtime,
 };
 use troupe_base::{
@@ -43,15 +45,15 @@ pub fn trace(
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let setup = opener::setup(settings, files, &file);
     let setup = WorkerSetup { pipeline: Some(configs.to_owned()), ..setup };
-    let answer = opener::answer(&choice, setup, Some(TRACE_TIMEOUT)).map_err(|error| {
-        // No parameter says how long it may take.
-        match error.to_string().contains(INITIALIZE_TIMEOUT) {
-            true => Error::invalid(format!(
+    let answer = opener::answer(&choice, setup, Some(TRACE_TIMEOUT)).map_err(|failed| {
+        match failed.cause {
+            // No parameter says how long it may take.
+            LaunchCause::Overrun => Error::invalid(format!(
                 "{}: the pipeline did not return within {} s",
                 file.display(),
                 TRACE_TIMEOUT.as_secs()
             )),
-            false => error,
+            LaunchCause::Import | LaunchCause::Other => opener::explained(failed, &choice),
         }
     })?;
     let answer = answer.unwrap_or_default();

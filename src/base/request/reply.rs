@@ -1,7 +1,7 @@
 //! What a model answers: one response, or of a decoupled model any number, and then the end.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,8 @@ pub struct Response {
     pub left_out_by: Option<Arc<str>>,
     /// Outputs that were asked for are not there.
     pub is_incomplete: bool,
+    /// Outputs have rows that no row of the request asked for.
+    pub has_unexpected_rows: bool,
 }
 
 /// One of several responses, or the failure of one; others or the end will follow.
@@ -304,6 +306,9 @@ impl Reply {
         if let Some(guard) = &mut self.guard {
             let elapsed = now.saturating_duration_since(self.since);
             guard.responded(elapsed, now, output_time(&result));
+            if let Ok(response) = &mut result {
+                count_flaws(guard.stats(), response);
+            }
         }
         self.count(&result.as_ref().map(|it| &it.timing), now);
         to.answer(result, now);
@@ -346,6 +351,16 @@ impl Drop for Reply {
             let stopped = Error::unavailable("the model stopped before it answered");
             self.send(Err(stopped), Instant::now());
         }
+    }
+}
+
+/// Once: whoever passes the response on, as the answer of another model, does not count it again.
+fn count_flaws(stats: &Statistics, response: &mut Response) {
+    if std::mem::take(&mut response.is_incomplete) {
+        stats.missing_outputs.fetch_add(1, Relaxed);
+    }
+    if std::mem::take(&mut response.has_unexpected_rows) {
+        stats.unexpected_rows.fetch_add(1, Relaxed);
     }
 }
 

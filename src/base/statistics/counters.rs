@@ -157,6 +157,8 @@ pub struct Statistics {
     pub recent: RecentStatistics,
     /// Responses without an output that was asked for.
     pub missing_outputs: AtomicU64,
+    /// Responses with rows that no row of the request asked for.
+    pub unexpected_rows: AtomicU64,
     failures: [AtomicU64; FailureReason::ALL.len()],
     /// Executions by their rows, of fewer than `SMALL_BATCHES`: counted without a lock.
     small_batches: [BatchCounters; SMALL_BATCHES],

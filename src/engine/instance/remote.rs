@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     rc::Rc,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -173,9 +173,6 @@ impl RemoteWork {
     fn answer(&self, reply: Reply, result: Result<Response>, timing: Timing, now: Instant) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
         let timing = Timing { queue, ..timing };
-        if result.as_ref().is_ok_and(|it| it.is_incomplete) {
-            self.stats.missing_outputs.fetch_add(1, Relaxed);
-        }
         let result = Response::of_instance(result, &self.name);
         reply.answer_at(result.map(|it| Response { timing, ..it }), now);
     }

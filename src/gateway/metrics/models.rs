@@ -86,6 +86,12 @@ const COUNTERS: &[CounterFamily] = &[
         is_latency: false,
         value: |it| it.missing_outputs.load(Relaxed),
     },
+    CounterFamily {
+        name: "troupe_unexpected_rows_total",
+        help: "Number of responses whose rows are not those of their request",
+        is_latency: false,
+        value: |it| it.unexpected_rows.load(Relaxed),
+    },
 ];
 
 const FAILURES: (&str, &str) =

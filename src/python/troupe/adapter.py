@@ -7,7 +7,7 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from .configuration import Completion
-from .errors import ModelError, did_you_mean, listed
+from .errors import Lines, ModelError, did_you_mean, listed
 from .hints import HintError, fits
 from .marks import Options, find
 from .signature import Signature
@@ -32,19 +32,43 @@ def adapt(module, config, model_dir):
     if options.max_batch_size is None:
         written = int(config.get("max_batch_size") or 0)
         options = Options(written, options.max_queue_delay_ms, options.instances)
-    signature = Signature(function, options, is_class)
+    is_static = isinstance(inspect.getattr_static(target, "predict", None), staticmethod)
+    signature = Signature(function, options, is_class and not is_static)
+    takes_config = is_class and wants_config(module, target)
     base = BASES[signature.is_async, signature.is_stream, signature.is_batched]
     made = type("Adapter", (base,), {"signature": signature, "target": staticmethod(target)})
-    made.model_dir = model_dir
+    made.model_dir, made.takes_config = model_dir, takes_config
     if is_class and callable(getattr(target, "is_ready", None)):
         made.is_ready = lambda self: self.instance.is_ready()
     return made
 
 
+def wants_config(module, target):
+    """Is the class made with `config`? Other parameters of its `__init__` need a default."""
+    parameters = inspect.signature(target).parameters.values()
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    unknown = [
+        it.name
+        for it in parameters
+        if it.name != "config" and it.default is it.empty and it.kind not in stars
+    ]
+    if unknown:
+        lines = Lines(target.__init__)
+        # One that a dataclass or another file has made has no line here.
+        is_here = lines.file == module.__file__
+        raise ModelError(
+            f"{lines.parameter(unknown[0]) if is_here else module.__file__}: `__init__` of class "
+            f"`{target.__name__}` wants {listed(unknown)}, which nobody gives it: write `def "
+            '__init__(self, config: dict)`, or no parameter; `config["parameters"]` has the '
+            'parameters of config.pbtxt, `config["model_repository"]` is the folder of the model'
+        )
+    return any(it.name == "config" for it in parameters)
+
+
 class Adapter:
     """A model made of a function or class."""
 
-    signature = target = model_dir = None
+    signature = target = model_dir = takes_config = None
     # Until it is initialised; that may fail.
     instance = None
 
@@ -62,27 +86,15 @@ class Adapter:
         completion.complete()
         self.call = self.instance = self.target
         if isinstance(self.target, type):
-            self.instance = self.make(dict(args, parameters=parameters_of(config)))
+            args = dict(args, parameters=parameters_of(config))
+            self.instance = self.target(config=args) if self.takes_config else self.target()
             self.call = self.instance.predict
         # `None`: the function takes the array as it is.
-        self.kinds = {
-            it.name: None if it.kind.form == "array" else it.kind for it in self.signature.inputs
-        }
+        is_batched = self.signature.is_batched
+        self.readers = {it.name: it.kind.reader(is_batched) for it in self.signature.inputs}
         dims = {it["name"]: [int(dim) for dim in it["dims"]] for it in config["output"]}
         # With shapes, without rows, that were found to fit.
         self.outputs = [(it.name, it.kind, dims[it.name], set()) for it in self.signature.outputs]
-
-    def make(self, config):
-        """The object; told the config if it asks for it."""
-        made = inspect.signature(self.target).parameters.values()
-        wanted = [it for it in made if it.default is it.empty and it.kind not in (2, 4)]
-        if 1 < len(wanted):
-            raise ModelError(
-                f"`__init__` of class `{self.target.__name__}` wants {listed(it.name for it in wanted)}"
-                ": it may take nothing but `config: dict`, with the model's config and parameters"
-            )
-        takes = wanted or [it for it in made if it.name == "config"]
-        return self.target(config) if takes else self.target()
 
     def finalize(self):
         """Ends the object of a class, if it has a method for it."""
@@ -96,25 +108,36 @@ class Adapter:
 
     def arguments(self, request):
         """The inputs of one request, by the names of parameters."""
-        kinds = self.kinds
-        return {
-            it.name(): self.read(kinds[it.name()], it.name(), it.as_numpy())
-            for it in request.inputs()
-        }
+        found = {}
+        for tensor in request.inputs():
+            name = tensor.name()
+            found[name] = self.read(name, tensor.as_numpy())
+        return found
 
-    def read(self, kind, name, array):
+    def read(self, name, array):
         """An input as the function wants it."""
-        if kind is None:
+        reader = self.readers[name]
+        if reader is None:
             return array
         try:
-            return kind.read(array, self.signature.is_batched)
+            return reader(array)
         except UnicodeDecodeError as error:
             raise BadInput(
                 f"input '{name}' holds bytes that are no UTF-8 text: {error}"
             ) from None
 
-    def arrays(self, value, rows=None):
-        """A result as (name, array), checked."""
+    def readable(self, requests, answers):
+        """Places and arguments of requests; those that cannot be read are answered."""
+        for index, request in enumerate(requests):
+            try:
+                arguments = self.arguments(request)
+            except BadInput as bad:
+                answers[index] = bad.response()
+            else:
+                yield index, arguments
+
+    def tensors(self, value, rows=None):
+        """A result as the tensors of a response, checked."""
         found = []
         field = self.signature.field
         for name, kind, dims, good in self.outputs:
@@ -130,7 +153,7 @@ class Adapter:
                 array = self.shaped(name, array, dims, rows)
                 if len(good) < MAX_SHAPES and array.shape == shape:
                     good.add(own)
-            found.append((name, array))
+            found.append(pb.Tensor(name, array))
         return found
 
     def shaped(self, name, array, dims, rows):
@@ -160,7 +183,7 @@ class Adapter:
 
     def response(self, value):
         """The answer to one request."""
-        return pb.InferenceResponse([pb.Tensor(*it) for it in self.arrays(value)])
+        return pb.InferenceResponse(self.tensors(value))
 
 
 class BadInput(Exception):
@@ -175,14 +198,9 @@ class Single(Adapter):
     """One call a request."""
 
     def execute(self, requests):
-        answers = []
-        for request in requests:
-            try:
-                arguments = self.arguments(request)
-            except BadInput as bad:
-                answers.append(bad.response())
-                continue
-            answers.append(self.response(self.call(**arguments)))
+        answers = [None] * len(requests)
+        for index, arguments in self.readable(requests, answers):
+            answers[index] = self.response(self.call(**arguments))
         return answers
 
 
@@ -190,14 +208,9 @@ class AsyncSingle(Adapter):
     """One call a request, awaited."""
 
     async def execute(self, requests):
-        answers = []
-        for request in requests:
-            try:
-                arguments = self.arguments(request)
-            except BadInput as bad:
-                answers.append(bad.response())
-                continue
-            answers.append(self.response(await self.call(**arguments)))
+        answers = [None] * len(requests)
+        for index, arguments in self.readable(requests, answers):
+            answers[index] = self.response(await self.call(**arguments))
         return answers
 
 
@@ -243,14 +256,15 @@ class Batch(Adapter):
 
     def split(self, batch, value, answers):
         """Each request gets its rows, which are views."""
-        found = self.arrays(value, batch.rows)
+        found = self.tensors(value, batch.rows)
         if len(batch.indexes) == 1:
-            answers[batch.indexes[0]] = pb.InferenceResponse([pb.Tensor(*it) for it in found])
+            answers[batch.indexes[0]] = pb.InferenceResponse(found)
             return
+        arrays = [(it.name(), it.as_numpy()) for it in found]
         start = 0
         for index, rows in zip(batch.indexes, batch.sizes):
             end = start + rows
-            mine = [pb.Tensor(name, array[start:end]) for name, array in found]
+            mine = [pb.Tensor(name, array[start:end]) for name, array in arrays]
             answers[index] = pb.InferenceResponse(mine)
             start = end
 
@@ -270,28 +284,39 @@ class Joined:
 
     def __init__(self, adapter, requests, indexes):
         self.indexes = indexes
+        if len(indexes) == 1:
+            request = requests[indexes[0]]
+            self.rows = request.inputs()[0].shape()[0]
+            self.arguments = adapter.arguments(request)
+            return
         inputs = [requests[index].inputs() for index in indexes]
         self.sizes = [tensors[0].shape()[0] for tensors in inputs]
         self.rows = sum(self.sizes)
         self.arguments = {}
         for place, tensor in enumerate(inputs[0]):
             name = tensor.name()
-            arrays = [tensors[place].as_numpy() for tensors in inputs]
-            array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-            self.arguments[name] = adapter.read(adapter.kinds[name], name, array)
+            array = np.concatenate([tensors[place].as_numpy() for tensors in inputs])
+            self.arguments[name] = adapter.read(name, array)
 
 
-class Stream(Adapter):
+class Streaming(Adapter):
     """Any number of answers a request."""
 
+    def begun(self, requests):
+        """Response senders and arguments of requests; those that cannot be read are answered."""
+        answers = {}
+        for index, arguments in self.readable(requests, answers):
+            yield requests[index].get_response_sender(), arguments
+        for index, answer in answers.items():
+            requests[index].get_response_sender().send(answer, FINAL)
+
+
+class Stream(Streaming):
+    """One generator after the other."""
+
     def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            try:
-                values = self.call(**self.arguments(request))
-            except BadInput as bad:
-                sender.send(bad.response(), FINAL)
-                continue
+        for sender, arguments in self.begun(requests):
+            values = self.call(**arguments)
             try:
                 for value in values:
                     if sender.is_cancelled():
@@ -302,17 +327,12 @@ class Stream(Adapter):
             sender.send(flags=FINAL)
 
 
-class AsyncStream(Adapter):
+class AsyncStream(Streaming):
     """The same, with other requests in work meanwhile."""
 
     async def execute(self, requests):
-        for request in requests:
-            sender = request.get_response_sender()
-            try:
-                values = self.call(**self.arguments(request))
-            except BadInput as bad:
-                sender.send(bad.response(), FINAL)
-                continue
+        for sender, arguments in self.begun(requests):
+            values = self.call(**arguments)
             if inspect.isawaitable(values):
                 values = await values
             try:

@@ -1,4 +1,5 @@
 """Mistakes in models and pipelines: what is wrong, in which line, and what to write instead."""
+import inspect
 import sys
 
 
@@ -48,6 +49,8 @@ class Lines:
     """Lines of one function in its file, read only when there is a mistake to tell."""
 
     def __init__(self, function):
+        # Below decorators of others, which have files of their own.
+        function = inspect.unwrap(function)
         code = getattr(function, "__code__", None)
         self.file = code.co_filename if code else getattr(function, "__module__", "?")
         self.first = code.co_firstlineno if code else 1

@@ -83,6 +83,11 @@ def _written(item):
 
 def datatype_of(item):
     """The server's name of a data type: `FP32` of "FP32", "TYPE_FP32", "float32", np.float32."""
+    if isinstance(item, str) and item.upper() in ("BF16", "TYPE_BF16", "BFLOAT16"):
+        raise HintError(
+            "numpy has no BF16: write a `TritonPythonModel`, whose tensors are given to torch and "
+            "others by DLPack (`to_dlpack`), or have the data as FP32"
+        )
     if item in (str, "str"):
         raise HintError('arrays of strings hold bytes: write Array["BYTES", …], or list[str]')
     if isinstance(item, str):
@@ -121,6 +126,8 @@ class Kind:
         self.dims = dims
         # What an element is in Python; `None` in arrays.
         self.element = element
+        # Types of single values that need no look.
+        self.takes = (float, int) if element is float else (element,)
         self.text = text
 
     def config_type(self):
@@ -135,20 +142,30 @@ class Kind:
             return [1]
         return [-1] * (self.form - is_batched) or [1]
 
-    def read(self, array, is_batched):
-        """The array as the function wants it."""
+    def reader(self, is_batched):
+        """What makes of an array what the function wants; `None` where that is the array."""
+        element = self.element
         if self.form == "array":
-            return array
+            return None
         if self.form == "value":
-            value = array.reshape(-1)[0]
-            return _decoded(value) if self.element is str else self.element(value)
-        if is_batched and self.form == 1:
-            array = array.reshape(-1)
-        values = array.tolist()
-        return _decoded(values) if self.element is str else values
+            return lambda array: (_decoded if element is str else element)(array.item())
+        is_flat = is_batched and self.form == 1
+
+        def values(array):
+            found = (array.reshape(-1) if is_flat else array).tolist()
+            return _decoded(found) if element is str else found
+
+        return values
 
     def write(self, value):
         """A value of the function as an array; `HintError` says what is wrong with it."""
+        if self.form == "value" and type(value) in self.takes:
+            array = np.empty(1, self.dtype)
+            try:
+                array[0] = value.encode() if self.element is str else value
+            except OverflowError as error:
+                raise HintError(f"does not fit into {self.datatype}: {error}") from None
+            return array
         if self.datatype == "BYTES":
             return self._strings(value)
         is_array = isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "__array__")
@@ -254,6 +271,13 @@ def kind_of(hint):
         raise HintError("a list needs the type of its elements: write list[str], list[float], …")
     written = getattr(hint, "__name__", None) or str(hint)
     raise HintError(f"{written} is no tensor: write {SAMPLE}")
+
+
+def numpy_type(datatype, what):
+    """Numpy's type of a data type; BF16 has none."""
+    if datatype not in NUMPY:
+        raise ModelError(f"{what} is {datatype}, which numpy does not have")
+    return NUMPY[datatype]
 
 
 def fits(shape, dims):

@@ -2,7 +2,7 @@
 import numpy as np
 
 from .errors import ModelError, check_inputs, did_you_mean, listed
-from .hints import NUMPY, fits
+from .hints import fits, numpy_type
 
 
 class Outputs(dict):
@@ -41,10 +41,11 @@ def as_array(model, tensor, value, is_batched):
     if wanted == "BYTES":
         array = texts(value)
     else:
+        dtype = numpy_type(wanted, place)
         given = value.dtype if isinstance(value, np.ndarray) else None
-        if given is not None and given != NUMPY[wanted]:
+        if given is not None and given != dtype:
             raise ModelError(f"{place} has data type {given.name}, expected {wanted}")
-        array = np.asarray(value, dtype=NUMPY[wanted])
+        array = np.asarray(value, dtype=dtype)
     dims = [int(dim) for dim in tensor.get("dims", ())]
     if array.ndim == 0 and dims == [1]:
         array = array.reshape(1)

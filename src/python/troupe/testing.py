@@ -21,7 +21,7 @@ import time
 import numpy as np
 
 from .errors import ModelError
-from .hints import NUMPY
+from .hints import numpy_type
 from .in_process import Model
 from .tensors import Outputs, datatype, inputs
 
@@ -185,6 +185,7 @@ def unpacked(answer, data):
             array = np.empty(len(elements), dtype=np.object_)
             array[:] = elements
         else:
-            array = np.frombuffer(one, NUMPY[output["datatype"]])
+            dtype = numpy_type(output["datatype"], f"output `{output['name']}`")
+            array = np.frombuffer(one, dtype)
         found[output["name"]] = array.reshape(output["shape"])
     return found

@@ -5,14 +5,10 @@ use std::sync::Arc;
 
 use super::wiring::{Step, StepTensor};
 use crate::{
-    Overrides, Settings, compile,
-    disk::{
-        definition::{self, Content},
-        scan::{self, Folders},
-    },
-    operation::open::finished_config,
+    Settings, compile,
+    disk::scan::{self, Folders},
 };
-use troupe_base::config::{Draft, ModelConfig};
+use troupe_base::config::ModelConfig;
 use troupe_options::NewTarget;
 
 /// For the folder of models that a command names.
@@ -56,37 +52,15 @@ fn read_one(
              new model {name}`)"
         ));
     }
-    let definition = definition::read(settings, folders, &name.into(), &Overrides::default());
-    let definition = definition.map_err(|failure| failure.reason())?;
-    let draft = match &definition.content {
-        Content::Ensemble(..) if definition.pipeline.is_some() => {
-            return compile::finished(settings, folders, name);
-        }
-        Content::Ensemble(config, _) => return Ok(config.clone()),
-        Content::Single(draft) => draft,
-    };
-    if let Some(config) = written(settings, draft) {
-        return Ok(config.into());
-    }
-    let Some(version) = definition.versions.keys().next_back() else {
-        return Err(definition::no_version(&definition));
-    };
-    let config = finished_config(settings, &definition, *version);
-    let config = config.map_err(|error| format!("model `{name}`: {error}"))?;
+    let config = compile::finished(settings, folders, name)?;
     if config.inputs.is_empty() || config.outputs.is_empty() {
         return Err(format!(
             "model `{name}` does not say what it takes and gives: write its inputs and outputs \
              into {}",
-            definition.model_dir.join("config.pbtxt").display()
+            settings.repositories[0].join(name).join("config.pbtxt").display()
         ));
     }
-    Ok(config.into())
-}
-
-/// The config, if both inputs and outputs are written in the file.
-fn written(settings: &Settings, draft: &Draft) -> Option<ModelConfig> {
-    let config = draft.clone().finish(&settings.config).ok()?;
-    (!config.inputs.is_empty() && !config.outputs.is_empty()).then_some(config)
+    Ok(config)
 }
 
 /// What a model takes and gives as an ensemble sees it: with the batch dimension, unless all of its

@@ -19,7 +19,7 @@ use crate::{
     failure::LoadFailure,
     graph::DependencyGraph,
 };
-use troupe_base::model::Model;
+use troupe_base::{failure_log::on_one_line, model::Model};
 
 /// How each of the models an operation was about ended.
 pub(crate) type Results = BTreeMap<Arc<str>, Result<(), LoadFailure>>;
@@ -213,7 +213,8 @@ impl LoadProgress {
                 tracing::debug!("failed to load `{name}`{count}: {}", failure.reason());
             }
             Err(failure) => {
-                tracing::error!("failed to load `{name}`{count}: {}", failure.reason());
+                let reason = on_one_line(&failure.reason());
+                tracing::error!("failed to load `{name}`{count}: {reason}");
             }
         }
     }

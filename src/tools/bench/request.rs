@@ -74,7 +74,13 @@ fn batch(arguments: &BenchArguments, config: &ModelConfig) -> Result<Option<u32>
     let name = &config.name;
     match most {
         0 if 1 < rows => {
-            Err(format!("--batch-size {rows}: model `{name}` takes no batches (max_batch_size 0)"))
+            let remedy = match &*config.backend {
+                "python" => "; a plain function does under `@model(max_batch_size=…)`",
+                _ => "",
+            };
+            Err(format!(
+                "--batch-size {rows}: model `{name}` takes no batches (max_batch_size 0){remedy}"
+            ))
         }
         0 => Ok(None),
         most if most < rows => Err(format!(

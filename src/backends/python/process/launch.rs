@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     children::Forked,
-    launch_spec::{LaunchError, LaunchSpec},
+    launch_spec::{LaunchCause, LaunchError, LaunchSpec},
     progress::Progress,
     repository_calls::read_repository_call,
     start_deadline::StartDeadline,
@@ -71,8 +71,13 @@ pub(crate) fn launch(spec: &LaunchSpec) -> Result<Launched, LaunchError> {
     match ready? {
         Some(ready) => Ok(Launched { process, stream, passing, progress, ready }),
         None => {
-            let why = deadline.overrun().or_else(|| stops.reason());
-            Err(died_at_start(process, &spec.instance, why)?.into())
+            let overrun = deadline.overrun();
+            let cause = match overrun {
+                Some(_) => LaunchCause::Overrun,
+                None => LaunchCause::Other,
+            };
+            let why = overrun.or_else(|| stops.reason());
+            Err(LaunchError { error: died_at_start(process, &spec.instance, why)?, cause })
         }
     }
 }
@@ -95,7 +100,8 @@ fn initialize(
             kinds::READY => return Ok(Some(parse(&body)?)),
             kinds::FAILED => {
                 let Failed { error, is_import } = parse(&body)?;
-                return Err(LaunchError { error: Error::internal(error), is_import });
+                let cause = if is_import { LaunchCause::Import } else { LaunchCause::Other };
+                return Err(LaunchError { error: Error::internal(error), cause });
             }
             kinds::LOG => process.events.log(&body),
             kinds::REPOSITORY => {

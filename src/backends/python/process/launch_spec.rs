@@ -82,13 +82,22 @@ pub(crate) trait ParentSource: Send + Sync {
 #[derive(Debug)]
 pub(crate) struct LaunchError {
     pub(crate) error: Error,
+    pub(crate) cause: LaunchCause,
+}
+
+/// What those can mend who started the worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaunchCause {
     /// A module is missing.
-    pub(crate) is_import: bool,
+    Import,
+    /// It took longer than its time limit.
+    Overrun,
+    Other,
 }
 
 impl From<Error> for LaunchError {
     fn from(error: Error) -> LaunchError {
-        LaunchError { error, is_import: false }
+        LaunchError { error, cause: LaunchCause::Other }
     }
 }
 

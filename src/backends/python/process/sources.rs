@@ -6,7 +6,7 @@ use flate2::{Compression, write::ZlibEncoder};
 
 /// Each by the name the others import it under; those of the package `troupe` are also what
 /// people install to test their models.
-pub(crate) const SOURCES: [(&str, &str); 39] = [
+pub(crate) const SOURCES: [(&str, &str); 40] = [
     ("troupe_fork_server", include_str!("../py/fork_server.py")),
     ("troupe_children", include_str!("../py/children.py")),
     ("troupe_forked", include_str!("../py/forked.py")),
@@ -33,6 +33,7 @@ pub(crate) const SOURCES: [(&str, &str); 39] = [
     ("troupe_strings", include_str!("../py/strings.py")),
     ("troupe_metrics", include_str!("../py/metrics.py")),
     ("troupe_logger", include_str!("../py/logger.py")),
+    ("troupe_standard_logging", include_str!("../py/standard_logging.py")),
     ("troupe_title", include_str!("../py/title.py")),
     ("troupe_types", include_str!("../py/types.py")),
     ("troupe_model_config", include_str!("../py/model_config.py")),

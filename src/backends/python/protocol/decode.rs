@@ -17,6 +17,8 @@ use troupe_base::{
 const FAILED: u8 = 1;
 const LATER: u8 = 2;
 const AGAIN: u8 = 3;
+/// Failed by a mistake of the model, not on purpose.
+const MISTAKE: u8 = 4;
 
 /// Where a tensor lies, `encode.py` has the same: in the frame.
 const INLINE: u32 = 0;
@@ -177,29 +179,29 @@ pub(crate) fn answer(
     }
     let mut results = Vec::with_capacity(count);
     for _ in requests {
-        results.push(match cursor.peek() {
-            Some(tag @ (LATER | AGAIN)) => {
-                cursor.u64()?;
-                if tag == LATER { RequestOutcome::Later } else { RequestOutcome::Again }
-            }
-            Some(FAILED) => RequestOutcome::Result(result(cursor, config, requests, segments)?),
-            _ => match result(cursor, config, requests, segments)? {
-                Err(error) if error.kind() == ErrorKind::Internal => RequestOutcome::Wrong(error),
-                result => RequestOutcome::Result(result),
-            },
-        });
+        results.push(outcome(cursor, config, requests, segments)?);
     }
     Ok(GroupAnswer { results: Ok(results), timing })
 }
 
-/// One response to `request`, apart from its group.
-pub(crate) fn single(
+/// What became of one request; the memory of all `requests` may be referred to.
+pub(crate) fn outcome(
     cursor: &mut Cursor<'_>,
     config: &ModelConfig,
-    request: &Request,
+    requests: &[Request],
     segments: &mut Segments,
-) -> Result<Result<Response>, String> {
-    result(cursor, config, std::slice::from_ref(request), segments)
+) -> Result<RequestOutcome, String> {
+    Ok(match cursor.peek() {
+        Some(tag @ (LATER | AGAIN)) => {
+            cursor.u64()?;
+            if tag == LATER { RequestOutcome::Later } else { RequestOutcome::Again }
+        }
+        Some(FAILED) => RequestOutcome::Result(result(cursor, config, requests, segments)?),
+        _ => match result(cursor, config, requests, segments)? {
+            Err(error) if error.kind() == ErrorKind::Internal => RequestOutcome::Wrong(error),
+            result => RequestOutcome::Result(result),
+        },
+    })
 }
 
 /// Errors in the frame are the outer ones, those of the model the inner ones.
@@ -211,7 +213,7 @@ fn result(
 ) -> Result<Result<Response>, String> {
     let (tag, code, count, size) = (cursor.u8()?, cursor.u8()?, cursor.u16()?, cursor.u32()?);
     let text = if size == 0 { String::new() } else { cursor.text(u64::from(size))? };
-    if tag == FAILED {
+    if matches!(tag, FAILED | MISTAKE) {
         return Ok(Err(Error::new(kind_of(code), text)));
     }
     let mut response =

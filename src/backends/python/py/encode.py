@@ -27,6 +27,8 @@ UNKNOWN_LIMIT = 20
 WARNING = 1
 # Results of requests that are answered apart from their group, or are to be executed anew.
 LATER, AGAIN = RESULT_HEAD.pack(2, 0, 0, 0), RESULT_HEAD.pack(3, 0, 0, 0)
+# Results of requests that failed: on purpose, or by a mistake of the model, which is logged.
+FAILED, MISTAKE = 1, 4
 RESCHEDULE = 2
 GOOD = [RESULT_HEAD.pack(0, 0, count, 0) for count in range(16)]
 
@@ -103,10 +105,10 @@ class Encoder:
                     count += self.output(parts, tensor, request._head)
             except ResponseError as error:
                 self.undo(place)
-                parts[place:] = (result(1, error.args[0]._code, 0, error.args[0]._message),)
+                parts[place:] = (result(FAILED, error.args[0]._code, 0, error.args[0]._message),)
             except TritonModelException as error:
                 self.undo(place)
-                parts[place:] = (result(1, TritonError.INTERNAL, 0, str(error)),)
+                parts[place:] = (result(MISTAKE, TritonError.INTERNAL, 0, str(error)),)
             else:
                 if response._parameters is not None:
                     parts[place] = result(0, 0, count, json.dumps(response._parameters, ensure_ascii=False))
@@ -273,7 +275,7 @@ def unanswered(request):
         return AGAIN
     if request._is_abandoned:
         text = "The response sender of the request was dropped without a response."
-        return result(1, TritonError.INTERNAL, 0, text)
+        return result(MISTAKE, TritonError.INTERNAL, 0, text)
     if request._has_sender or request._answers_later:
         request._is_later = True
         return LATER

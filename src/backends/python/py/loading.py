@@ -2,11 +2,15 @@
 import json
 import os
 import resource
+import signal
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 import triton_python_backend_utils as pb
 from troupe_failures import PlainError
+
+# How long the function of a pipeline may run; the server ends a worker that does not come to this.
+TRACE_SECONDS = 5
 
 
 def load_module(path, model_dir, version):
@@ -43,9 +47,21 @@ def model_class(module, config, model_dir):
 
 def trace_pipeline(module, configs):
     """The ensemble that a pipeline's function is, as JSON."""
+    from troupe.pipelines import place
     from troupe.tracing import trace
 
-    return trace(module, configs)
+    def is_late(*_):
+        raise PlainError(
+            f"{place()}: the pipeline has not returned after {TRACE_SECONDS} s; it only calls models "
+            "and wires their outputs, and models do the work"
+        )
+
+    signal.signal(signal.SIGALRM, is_late)
+    signal.alarm(TRACE_SECONDS)
+    try:
+        return trace(module, configs)
+    finally:
+        signal.alarm(0)
 
 
 def limit_memory(limit):

@@ -1,6 +1,11 @@
 """What `auto_complete_config` is given: a configuration that it may complete, never contradict."""
 import json
 
+from troupe_types import TYPES
+
+# As configs spell them.
+DATA_TYPES = ("TYPE_INVALID", "TYPE_STRING", "TYPE_BF16", *(f"TYPE_{name}" for name, *_ in TYPES if name != "BYTES"))
+
 
 class ModelConfig:
     """Wraps a ModelConfig in JSON."""
@@ -78,6 +83,7 @@ class ModelConfig:
                 raise ValueError(
                     f"{kind} '{tensor['name']}' {self._place()} is missing '{name}' property."
                 )
+        check_data_type(kind, tensor, self._place())
         tensor = dict(tensor, dims=[int(dim) for dim in tensor["dims"]])
         for known in self._model_config[kind]:
             if known["name"] == tensor["name"]:
@@ -113,3 +119,16 @@ class ModelConfig:
                     f"{tensor['optional']} but the model configuration specifies optional "
                     f"{optional}"
                 )
+
+
+def check_data_type(kind, tensor, place):
+    """Refuses a name that no config knows, such as `FP32` for `TYPE_FP32`."""
+    written = tensor["data_type"]
+    if written in DATA_TYPES or not isinstance(written, str):
+        return
+    meant = f"TYPE_{written.upper().replace('TYPE_', '')}"
+    meant = "TYPE_STRING" if meant == "TYPE_BYTES" else meant
+    remedy = f"write '{meant}'" if meant in DATA_TYPES else f"expected one of {', '.join(DATA_TYPES[1:])}"
+    raise ValueError(
+        f"{kind} '{tensor['name']}' {place} has the data_type '{written}', which does not exist: {remedy}"
+    )

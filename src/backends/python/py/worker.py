@@ -22,6 +22,7 @@ from troupe_frames import (
 from troupe_loading import complete, limit_memory, load_module, model_class, trace_pipeline
 from troupe_requests import DecoupledRequest, Request
 from troupe_segments import Segments
+from troupe_standard_logging import Bridge
 from troupe_title import set_title
 from troupe_types import TritonModelException
 
@@ -70,6 +71,7 @@ class Worker:
         _, raw = self.frames.receive(self.frames.executions_spin)
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = troupe_forked.worker = self
+        Bridge(self.frames).install()
         self.model_name = args["model_name"]
         self.model_version = int(args["model_version"])
         self.version_dir = os.path.dirname(args["path"])

@@ -166,7 +166,7 @@ impl WorkerLink {
         let key = |index: usize| RequestKey { sequence, group: group as u32, index: index as u32 };
         self.is_proven = true;
         let results = match results {
-            Ok(verdicts) => {
+            Ok(mut verdicts) => {
                 let is_later = |it: &RequestOutcome| matches!(it, RequestOutcome::Later);
                 for (index, _) in verdicts.iter().enumerate().filter(|(_, it)| is_later(it)) {
                     self.detached.detach(flight, key(index));
@@ -174,10 +174,11 @@ impl WorkerLink {
                 let (setup, detached) = (&self.setup, &mut self.detached);
                 // After the answer is read, so that outputs may refer to inputs.
                 let requests = flight.groups[group].requests.take().unwrap_or_default();
+                setup.note_whole_batch(&requests, &mut verdicts);
                 let verdicts = verdicts.into_iter().zip(requests).enumerate();
                 let outcomes = verdicts.map(|(index, (verdict, request))| match verdict {
                     RequestOutcome::Result(result) => {
-                        Outcome::Answered(setup.noted(&request.wanted, result))
+                        Outcome::Answered(setup.noted(&request, result))
                     }
                     RequestOutcome::Wrong(error) => {
                         setup.note_failure([&request], &error.to_string());

@@ -18,14 +18,18 @@ use super::{
     in_flight::{InFlightBatch, all_failed, deliver},
     spin::AdaptiveSpin,
 };
-use crate::python::process::{launch_spec::LaunchSpec, stopped::StoppedLooks};
+use crate::python::{
+    process::{launch_spec::LaunchSpec, stopped::StoppedLooks},
+    protocol::decode::RequestOutcome,
+};
 use troupe_base::{
     backend::Completion,
-    config::ModelConfig,
+    config::{ModelConfig, Output},
     error::{Error, Result},
     failure_log::FailureLog,
     model::Health,
-    request::{Request, Response, Wanted},
+    request::{Request, Response},
+    tensor::Tensor,
 };
 
 /// What does not change while the instance lives.
@@ -56,17 +60,65 @@ impl InstanceSetup {
         self.failures.log(&self.spec.instance, ids, text);
     }
 
-    /// Warns of outputs that were asked for and are not there. Triton answers without them.
-    pub(crate) fn noted(&self, wanted: &Wanted, result: Result<Response>) -> Result<Response> {
+    /// Warns of outputs that were asked for and are not there, and of those with other rows than
+    /// the request has. Triton answers with what there is. A request of one row may have any number
+    /// of rows as its answer, as a picture has words.
+    pub(crate) fn noted(&self, request: &Request, result: Result<Response>) -> Result<Response> {
         let mut response = result?;
+        let rows = request.rows() as usize;
         for (index, output) in response.outputs.iter().enumerate() {
-            if output.is_none() && wanted.has(index) {
-                response.is_incomplete = true;
-                let name = &self.config.outputs[index].name;
-                self.failures.missing_output(&self.spec.instance, name);
+            let Output { name, .. } = &self.config.outputs[index];
+            match output {
+                None if request.wanted.has(index) => {
+                    response.is_incomplete = true;
+                    self.failures.missing_output(&self.spec.instance, name);
+                }
+                Some(tensor) if 1 < rows => {
+                    if let Some(got) = self.rows_of(index, tensor).filter(|it| *it != rows) {
+                        response.has_unexpected_rows = true;
+                        self.failures.unexpected_rows(&self.spec.instance, name, rows, got);
+                    }
+                }
+                _ => (),
             }
         }
         Ok(response)
+    }
+
+    /// Warns of a batch whose requests were all answered with the rows of the whole batch.
+    pub(crate) fn note_whole_batch(&self, requests: &[Request], answers: &mut [RequestOutcome]) {
+        if requests.len() < 2 || self.config.max_batch_size == 0 {
+            return;
+        }
+        let rows: usize = requests.iter().map(|it| it.rows() as usize).sum();
+        let is_whole = |(index, output): (usize, &Option<Tensor>)| {
+            output.as_ref().is_some_and(|it| self.rows_of(index, it) == Some(rows))
+        };
+        let are_whole = answers.iter().all(|it| match it {
+            RequestOutcome::Result(Ok(response)) => {
+                !response.outputs.is_empty() && response.outputs.iter().enumerate().all(is_whole)
+            }
+            _ => false,
+        });
+        if !are_whole {
+            return;
+        }
+        let Some(output) = self.config.outputs.first() else { return };
+        self.failures.whole_batch(&self.spec.instance, &output.name, rows);
+        for answer in answers {
+            if let RequestOutcome::Result(Ok(response)) = answer {
+                response.has_unexpected_rows = true;
+            }
+        }
+    }
+
+    /// The rows of an output; `None` of one without the batch dimension, and of decoupled models,
+    /// which answer in parts.
+    fn rows_of(&self, index: usize, tensor: &Tensor) -> Option<usize> {
+        let Output { dims, reshape, .. } = &self.config.outputs[index];
+        let rank = reshape.as_ref().unwrap_or(dims).len() + 1;
+        let is_batched = 0 < self.config.max_batch_size && !self.config.decoupled;
+        (is_batched && tensor.shape().len() == rank).then(|| tensor.rows())
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     link::{WorkerLink, WorkerState},
 };
 use crate::python::protocol::{
-    decode::{Cursor, single},
+    decode::{Cursor, RequestOutcome, outcome},
     frames::frame_head,
     kinds,
 };
@@ -40,7 +40,19 @@ impl WorkerLink {
         } else {
             let open = self.detached.requests.get(&key);
             let request = open.map(|it| it.request.clone()).unwrap_or_default();
-            Some(single(cursor, config, &request, &mut connection.segments)?)
+            let of = std::slice::from_ref(&request);
+            let result = match outcome(cursor, config, of, &mut connection.segments)? {
+                RequestOutcome::Result(result) if config.decoupled => result,
+                RequestOutcome::Result(result) => self.setup.noted(&request, result),
+                RequestOutcome::Wrong(error) => {
+                    self.setup.note_failure([&request], &error.to_string());
+                    Err(error)
+                }
+                RequestOutcome::Later | RequestOutcome::Again => {
+                    return Err("a response without a verdict".to_owned());
+                }
+            };
+            Some(result)
         };
         // A model that is not decoupled has nothing to say after its response.
         let is_final = flags & FINAL != 0 || !config.decoupled;
@@ -62,10 +74,14 @@ impl WorkerLink {
                 open.reply.answer(result.map(|response| Response { timing, ..response }))
             }
             None if config.decoupled => open.reply.end(timing),
-            None => open.reply.answer(Err(Error::internal(format!(
-                "model '{}' let go of the response sender of a request without a response",
-                config.name
-            )))),
+            None => {
+                let text = format!(
+                    "model '{}' let go of the response sender of a request without a response",
+                    config.name
+                );
+                self.setup.note_failure([&open.request], &text);
+                open.reply.answer(Err(Error::internal(text)));
+            }
         }
         Ok(())
     }

@@ -263,17 +263,30 @@ pub fn warnings(
                 "ensemble {} allows batches of up to {most} rows, but a request with more than one \
                  row can never succeed: step {index}, model {}, does not batch (its max_batch_size \
                  is 0) and takes {} as input {input}, which is one row of tensor {tensor}. Write \
-                 'max_batch_size: {most}' into the config of {}, or 'max_batch_size: 0' into this one",
+                 'max_batch_size: {most}' into the config of {}, or 'max_batch_size: 0' into this one{}",
                 config.name,
                 model.name,
                 shape_text(taken),
                 model.name,
+                of_function(model, most),
             );
             let path = format!("ensemble_scheduling.step[{index}].input_map[\"{input}\"]");
             found.push(config.source_map.problem(&path, text));
         }
     }
     found
+}
+
+/// What a plain function in Python needs for batches, which a config cannot say.
+fn of_function(model: &ModelConfig, most: u32) -> String {
+    match &*model.backend {
+        "python" => format!(
+            ". If {} is a plain function, write '@model(max_batch_size={most})' above it, and \
+             'list[…]' where a hint is a single 'str', 'int' or 'float': one for each row",
+            model.name
+        ),
+        _ => String::new(),
+    }
 }
 
 fn agree(a: &[i64], b: &[i64]) -> bool {

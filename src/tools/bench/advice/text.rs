@@ -65,7 +65,7 @@ fn unbatched(step: &StepLoad) -> Option<String> {
         let cost = cost.filter(|it| !it.pays())?;
         return Some(match member.is_python {
             true => format!(
-                "{}: `execute` does not join its requests. This would:\n{JOINING}",
+                "{}: `execute` does not join its requests. This would:\n{JOINING}\n{IN_FUNCTION}",
                 cost.text()
             ),
             false => format!("{}: joining requests brings this model nothing.", cost.text()),
@@ -98,6 +98,11 @@ const JOINING: &str = "    \
     y = compute(np.concatenate(parts))
     ends = np.cumsum([len(it) for it in parts])[:-1]
     return [pb_utils.InferenceResponse([pb_utils.Tensor(\"y\", it)]) for it in np.split(y, ends)]";
+
+/// The same for a plain function, whose requests are joined already.
+const IN_FUNCTION: &str = "    \
+    # A plain function under `@model(max_batch_size=…)` has all rows in one call: there work on whole
+    # arrays, or give the whole `list[…]` to the network, in place of a loop over the rows.";
 
 fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
     let used = found.level.used;
