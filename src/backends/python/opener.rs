@@ -12,6 +12,7 @@ use super::{
             LaunchCause, LaunchError, LaunchSpec, ParentSource, PendingStart, WorkerSetup,
         },
         preload::Preload,
+        source_snapshot::SourceSnapshot,
     },
     runtime::Runtime,
     worker::{InstanceSetup, attach},
@@ -52,6 +53,7 @@ pub fn complete(
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let setup = WorkerSetup {
         complete: true,
+        snapshot: snapshot(files, &path),
         // One that is wrong is refused with the finished config.
         memory_limit: parameter(limits::MEMORY_LIMIT).and_then(parse_bytes),
         model_config: config.into(),
@@ -114,6 +116,15 @@ pub fn prepare(
     let execution_env = config.parameters.get(limits::ENVIRONMENT).map(String::as_str);
     let choice = InterpreterChoice { servers: &servers, settings, files, execution_env };
     let fork_server = environment::fork_server(&choice)?;
+    let snapshot = snapshot(files, &path);
+    if snapshot.is_cut {
+        let model = &*config.name;
+        tracing::warn!(
+            model,
+            "the folder of '{model}' has more Python files than are remembered: its workers read the \
+             others as they are when they are imported, also after a restart"
+        );
+    }
     let failures = FailureLog::new(&config.name, files.version).into();
     let (settings, files) = (settings.clone(), files.clone());
     let mut opener = PythonOpener {
@@ -122,6 +133,7 @@ pub fn prepare(
         files,
         config,
         path,
+        snapshot,
         fork_server,
         concurrency,
         limits,
@@ -156,6 +168,7 @@ struct PythonOpener {
     files: ModelFiles,
     config: Arc<ModelConfig>,
     path: PathBuf,
+    snapshot: SourceSnapshot,
     fork_server: Arc<ForkServer>,
     /// As the config wants it.
     concurrency: Option<NonZeroUsize>,
@@ -181,6 +194,7 @@ impl PythonOpener {
             execute_timeout_ms: self.limits.execute.map(|it| it.as_millis() as u64),
             model_config: args["model_config"].clone(),
             args,
+            snapshot: self.snapshot.clone(),
             ..setup(&self.settings, &self.files, &self.path)
         }
     }
@@ -285,6 +299,13 @@ pub(super) fn setup(
         shm_kept: sizes.kept,
         ..WorkerSetup::default()
     }
+}
+
+/// The Python files of the version and its model.
+fn snapshot(files: &ModelFiles, path: &std::path::Path) -> SourceSnapshot {
+    let version_dir = path.parent().unwrap_or(path);
+    let model_dir = std::path::absolute(&files.model_dir);
+    SourceSnapshot::read(version_dir, model_dir.as_ref().unwrap_or(&files.model_dir))
 }
 
 pub(super) fn model_file(files: &ModelFiles, name: &str) -> Result<PathBuf> {

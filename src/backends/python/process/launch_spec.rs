@@ -5,7 +5,7 @@ use std::{os::unix::net::UnixStream, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{children::Parent, reaper::Reaper};
+use super::{children::Parent, reaper::Reaper, source_snapshot::SourceSnapshot};
 use troupe_base::{
     error::Error,
     metrics::{CopiedBytes, Metrics},
@@ -31,6 +31,8 @@ pub(crate) struct WorkerSetup {
     pub(crate) model_config: String,
     /// The model's Python file.
     pub(crate) path: String,
+    /// It, and what it may import from its folders, as they were at load.
+    pub(crate) snapshot: SourceSnapshot,
     pub(crate) model_dir: String,
     /// Sizes of the worker's own segments are multiples of this, unless it is 0.
     pub(crate) shm_growth: usize,

@@ -9,6 +9,7 @@ pub(super) mod preload;
 pub(super) mod progress;
 pub(super) mod reaper;
 pub(super) mod repository_calls;
+pub(super) mod source_snapshot;
 pub(super) mod sources;
 pub(super) mod start_deadline;
 pub(super) mod stdio_log;

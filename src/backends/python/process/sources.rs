@@ -15,6 +15,7 @@ pub(crate) const SOURCES: [(&str, &str); 40] = [
     ("troupe_coroutines", include_str!("../py/coroutines.py")),
     ("troupe_reader", include_str!("../py/reader.py")),
     ("troupe_loading", include_str!("../py/loading.py")),
+    ("troupe_snapshot", include_str!("../py/snapshot.py")),
     ("troupe_failures", include_str!("../py/failures.py")),
     ("troupe_decode", include_str!("../py/decode.py")),
     ("troupe_encode", include_str!("../py/encode.py")),

@@ -13,8 +13,9 @@ from troupe_failures import PlainError
 TRACE_SECONDS = 5
 
 
-def load_module(path, model_dir, version):
-    """Imports the file as `<version>.<stem>`, so that imports of its siblings work."""
+def load_module(path, model_dir, version, snapshot=()):
+    """Imports the file as `<version>.<stem>`, so that imports of its siblings work; those of the
+    snapshot as they are there."""
     folder, file = os.path.split(path)
     name = f"{version}.{file[:-3]}"
     if name in sys.modules:
@@ -24,7 +25,13 @@ def load_module(path, model_dir, version):
     package = type(sys)(version)
     package.__path__ = [folder]
     sys.modules[version] = package
-    spec = spec_from_file_location(name, path)
+    loader = None
+    if snapshot:
+        import troupe_snapshot
+
+        troupe_snapshot.install(snapshot)
+        loader = troupe_snapshot.Loader(name, path)
+    spec = spec_from_file_location(name, path, loader=loader)
     module = module_from_spec(spec)
     sys.modules[name] = module
     # A cached .pyc is trusted by its time in seconds: a quick reload would run the old file.

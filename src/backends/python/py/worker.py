@@ -95,7 +95,9 @@ class Worker:
         if args["memory_limit"]:
             limit_memory(args["memory_limit"])
         report_threads(self.frames)
-        module = load_module(args["path"], args["model_dir"], args["model_version"])
+        module = load_module(
+            args["path"], args["model_dir"], args["model_version"], args.pop("snapshot")
+        )
         if args["pipeline"]:
             return {"config": trace_pipeline(module, args["pipeline"])}
         model = model_class(module, args["model_config"], args["model_dir"])

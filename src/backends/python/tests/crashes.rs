@@ -64,6 +64,46 @@ async fn a_worker_that_dies_fails_its_batch_and_is_replaced() {
 }
 
 #[actix_rt::test]
+async fn a_worker_that_is_replaced_runs_what_was_loaded_whatever_was_saved_since() {
+    let source = "
+        import os
+        import numpy as np
+        import above, helper
+        class TritonPythonModel:
+            def execute(self, requests):
+                array = requests[0].inputs()[0].as_numpy()
+                if array[0] == 1:
+                    os._exit(3)
+                if array[0] == 2:
+                    helper.fail()
+                from package import late
+                sum = helper.VALUE + above.VALUE + late.VALUE
+                out = pb_utils.Tensor('OUT0', np.array([sum], dtype=np.float32))
+                return [pb_utils.InferenceResponse([out])]
+        ";
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(source, &[one], &[one]);
+    model.file("1/helper.py", "VALUE = 1\ndef fail():\n    raise ValueError(VALUE)\n");
+    model.file("above.py", "VALUE = 10\n");
+    fs::create_dir(model.files.model_dir.join("1/package")).unwrap();
+    model.file("1/package/__init__.py", "");
+    model.file("1/package/late.py", "VALUE = 100\n");
+    let mut remote = model.open();
+    model.file("1/model.py", "raise RuntimeError('this was never loaded')");
+    model.file("1/helper.py", "VALUE = 2\n");
+    fs::remove_file(model.files.model_dir.join("above.py")).unwrap();
+    fs::remove_dir_all(model.files.model_dir.join("1/package")).unwrap();
+    let send = |x: f32| request(vec![fp32(&[1], &[x])]);
+    for _ in 0..2 {
+        assert_eq!(floats(&output(&mut *remote, send(0.0)).await), [111.0]);
+        let error = ask(&mut *remote, send(2.0)).await.unwrap_err().to_string();
+        let line = format!("{}/1/helper.py(3): fail", model.files.model_dir.display());
+        assert!(error.contains("ValueError: 1") && error.contains(&line), "{error}");
+        assert!(ask(&mut *remote, send(1.0)).await.is_err(), "it should die");
+    }
+}
+
+#[actix_rt::test]
 async fn a_worker_that_cannot_come_back_says_why() {
     let source = "
         import os
