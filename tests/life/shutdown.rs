@@ -68,7 +68,7 @@ fn pipelines_in_flight_finish_all_their_steps_and_new_ones_are_refused() {
 
 #[test]
 fn an_idle_server_ends_at_once_with_0_and_leaves_nothing() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let before = shared_memory_files();
         let repository = Repository::new();
         let gate = Gate::new(&repository, "gate");
