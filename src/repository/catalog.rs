@@ -50,14 +50,25 @@ pub struct ModelEntry {
     pub versions: BTreeMap<i64, VersionEntry>,
     /// Why there is no version at all, empty if nobody tried to load it.
     pub reason: String,
+    /// It has no folder any more.
+    pub is_gone: bool,
 }
 
 /// Letters of a reason that clients are told: the index has all of it.
 const MAX_REASON_CHARS: usize = 500;
 
 impl ModelEntry {
+    /// Whether there is something to show: a folder, or a version that serves, comes or goes.
+    pub(super) fn is_there(&self) -> bool {
+        let is_gone = |version: &VersionEntry| version.state == VersionState::Unavailable;
+        !self.is_gone || !self.versions.values().all(is_gone)
+    }
+
     /// Why it has no version that is ready, behind a separator; nothing of what was unloaded.
     fn why_not(&self) -> String {
+        if self.versions.values().any(|it| it.state == VersionState::Loading) {
+            return ": it is being loaded".to_owned();
+        }
         let reasons = self.versions.values().map(|version| &version.reason);
         let mut told = reasons.chain([&self.reason]).filter(|it| !it.is_empty());
         match told.next_back() {
@@ -112,14 +123,16 @@ impl Catalog {
         self.entries.values().flat_map(ModelEntry::ready)
     }
 
-    /// Strict readiness: every version is ready and able to run, or was unloaded on purpose.
+    /// Strict readiness: every version is ready and able to run, or was unloaded on purpose. A
+    /// version that fails beside one that serves is no reason: it came with a reload.
     pub fn is_ready(&self) -> bool {
         self.entries.values().all(|entry| {
             let is_tried = !entry.versions.is_empty();
+            let serves = entry.ready().next().is_some();
             (is_tried || entry.reason.is_empty())
                 && entry.versions.values().all(|version| match &version.model {
                     Some(model) => model.is_ready(),
-                    None => version.reason == UNLOADED,
+                    None => serves || version.reason == UNLOADED,
                 })
         })
     }

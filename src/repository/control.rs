@@ -14,7 +14,10 @@ use super::{
     disk::scan,
     failure::LoadFailure,
 };
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    config::suggesting,
+    error::{Error, Result},
+};
 
 /// Asks the repository's actor.
 #[derive(Clone)]
@@ -56,6 +59,12 @@ impl Control for RepositoryClient {
             let outcome = client.run(Action::Load(vec![(name.clone(), overrides)])).await?;
             match outcome.results.get(&name) {
                 Some(Ok(())) => Ok(()),
+                Some(Err(LoadFailure::Missing)) => {
+                    let catalog = client.catalog.load();
+                    let others = catalog.entries.keys().map(|it| &**it).filter(|it| **it != *name);
+                    let text = format!("{}: there is no such folder", not_polled(&name));
+                    Err(Error::internal(suggesting(text, &name, others)))
+                }
                 Some(Err(failure)) => Err(load_error(&name, failure)),
                 None => {
                     let text = format!("failed to load '{name}', no version is available");
@@ -80,15 +89,20 @@ impl Control for RepositoryClient {
     }
 }
 
+fn not_polled(name: &str) -> String {
+    format!("failed to load '{name}', failed to poll from model repository")
+}
+
 /// Triton's text for a load that failed, then ours.
 fn load_error(name: &str, failure: &LoadFailure) -> Error {
-    let poll = format!("failed to load '{name}', failed to poll from model repository");
     match failure {
-        LoadFailure::Missing => Error::internal(poll),
-        LoadFailure::Duplicate | LoadFailure::Unreadable(_) => {
-            Error::internal(format!("{poll}: {}", failure.reason()))
+        LoadFailure::Missing | LoadFailure::Duplicate | LoadFailure::Unreadable(_) => {
+            Error::internal(format!("{}: {}", not_polled(name), failure.reason()))
         }
         LoadFailure::Refused(text) => Error::invalid(text.as_str()),
+        LoadFailure::Unfit(text) => Error::invalid(format!(
+            "load failed for model '{name}': {text}. What was loaded before serves on\n"
+        )),
         LoadFailure::Invalid(text) | LoadFailure::NotLoaded(text) => {
             Error::invalid(format!("load failed for model '{name}': {text}\n"))
         }

@@ -19,6 +19,8 @@ pub(super) enum LoadFailure {
     Unreadable(Vec<Problem>),
     /// An ensemble that cannot be made of its steps.
     Invalid(String),
+    /// Ensembles that serve could not be made with it.
+    Unfit(String),
     /// The config or the files of the load request cannot be used.
     Refused(String),
     /// It did not come up.
@@ -33,6 +35,7 @@ impl LoadFailure {
             LoadFailure::Duplicate => "model appears in two or more repositories".to_owned(),
             LoadFailure::Unreadable(problems) => join_messages(problems),
             LoadFailure::Invalid(text)
+            | LoadFailure::Unfit(text)
             | LoadFailure::Refused(text)
             | LoadFailure::NotLoaded(text) => text.clone(),
         }

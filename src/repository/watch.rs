@@ -4,7 +4,7 @@
 //! for mounted folders of containers and networks, and needs none of the user's inotify watches.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -20,6 +20,7 @@ use super::{
     actor::RepositoryActor,
     control::RepositoryClient,
     disk::scan::{self, Written},
+    failure::LoadFailure,
 };
 
 /// Between two looks. What two looks see alike is not being written any more.
@@ -46,6 +47,8 @@ pub(super) struct Watch {
     catalog: Weak<ArcSwap<Catalog>>,
     /// What has been loaded.
     known: WatchedFiles,
+    /// Models that ensembles would not work with, unless others change, too.
+    unfit: BTreeSet<Arc<str>>,
 }
 
 /// What became of one model's files.
@@ -65,7 +68,7 @@ impl Watch {
         known: WatchedFiles,
     ) -> Watch {
         let (actor, catalog) = (client.actor.downgrade(), Arc::downgrade(&client.catalog));
-        Watch { settings, actor, catalog, known }
+        Watch { settings, actor, catalog, known, unfit: BTreeSet::new() }
     }
 
     /// Loads what changes, until the repository ends.
@@ -111,7 +114,7 @@ impl Watch {
     }
 
     /// `None`: the repository has ended.
-    async fn apply(&self, changes: BTreeMap<Arc<str>, Change>) -> Option<()> {
+    async fn apply(&mut self, changes: BTreeMap<Arc<str>, Change>) -> Option<()> {
         let client = self.client()?;
         let loads_all = self.settings.mode == ControlMode::None;
         let (mut added, mut changed) = (Vec::new(), Vec::new());
@@ -137,10 +140,17 @@ impl Watch {
             client.run(Action::Load(added)).await.ok()?;
         }
         if !changed.is_empty() {
+            // Who edits several models saves one after the other.
+            changed.extend(std::mem::take(&mut self.unfit));
+            changed.sort();
+            changed.dedup();
             let outcome = client.run(Action::Refresh(changed)).await.ok()?;
             for (name, result) in &outcome.results {
                 if result.is_err() && client.catalog.load().get(name, None).is_ok() {
                     tracing::warn!("`{name}` goes on as it was loaded before");
+                }
+                if let Err(LoadFailure::Unfit(_)) = result {
+                    self.unfit.insert(name.clone());
                 }
             }
         }

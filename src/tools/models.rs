@@ -1,5 +1,7 @@
 //! `troupe models` and `troupe reload`: what a running server has loaded, and loading it again.
 
+use std::collections::HashMap;
+
 use tokio::runtime::Builder;
 use tonic::Status;
 
@@ -30,23 +32,39 @@ pub fn models(arguments: &ModelsArguments) -> Result<String, String> {
     })
 }
 
-/// Loads models again, one after the other; their states afterwards.
+/// Loads models again, one after the other; their states afterwards, or all failures.
 pub fn reload(arguments: &ReloadArguments) -> Result<String, String> {
     block_on(async {
         let to = &arguments.connection;
         let headers = headers(&to.header)?;
         let mut client = connect(to).await?;
-        for model in &arguments.models {
-            let request = RepositoryModelLoadRequest {
-                model_name: model.clone(),
-                ..RepositoryModelLoadRequest::default()
-            };
-            let loaded = client.repository_model_load(with(request, &headers)).await;
-            loaded.map_err(|status| failed(to, &status))?;
+        let mut failures = load(&mut client, &headers, &arguments.models).await;
+        // Some models fit only once others are there.
+        if failures.len() < arguments.models.len() {
+            let again: Vec<_> = failures.iter().map(|(name, _)| name.clone()).collect();
+            failures = load(&mut client, &headers, &again).await;
+        }
+        if !failures.is_empty() {
+            let told = failures.iter().map(|(_, status)| failed(to, status));
+            return Err(told.collect::<Vec<_>>().join("\n"));
         }
         let index = index(&mut client, &headers, to).await?;
         Ok(shown(index.iter().filter(|it| arguments.models.contains(&it.name))))
     })
+}
+
+/// Those that failed.
+async fn load(client: &mut Client, headers: &Headers, models: &[String]) -> Vec<(String, Status)> {
+    let mut failures = Vec::new();
+    for model in models {
+        let (model_name, parameters) = (model.clone(), HashMap::new());
+        let request =
+            RepositoryModelLoadRequest { model_name, parameters, repository_name: String::new() };
+        if let Err(status) = client.repository_model_load(with(request, headers)).await {
+            failures.push((model.clone(), status));
+        }
+    }
+    failures
 }
 
 /// Waits for the outcome on a runtime of its own.

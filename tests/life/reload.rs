@@ -85,22 +85,21 @@ fn requests_never_see_a_model_half_swapped() {
 }
 
 #[test]
-fn a_step_that_changes_is_checked_against_its_ensembles_again() {
+fn a_step_that_its_ensemble_could_not_run_is_not_loaded() {
     let repository = Repository::of([("a", native("identity", "x:FP32[4] -> y:FP32[4]"))])
         .with("e", ensemble("A:FP32[4] -> Z:FP32[4]", &["a: x=A -> y=Z"]));
     let mut server = explicit(repository, &["e"]);
     server.repository.write("a", &native("identity", "x:FP32[5] -> y:FP32[5]"));
-    server.load("a").ok();
-    assert_eq!(server.state("a"), "READY");
-    let state = server.state("e");
-    assert!(state.starts_with("UNAVAILABLE: "), "{state}");
-    assert!(
-        state.contains(
-            "in ensemble e, ensemble tensor A: inconsistent shape: [4] is inferred from model e \
-             while [5] is inferred from model a"
-        ),
-        "{state}"
-    );
+    let text = "in ensemble e, ensemble tensor A: inconsistent shape: [4] is inferred from model e \
+                while [5] is inferred from model a";
+    let refused = server.load("a");
+    refused.refuses(400, text);
+    refused.refuses(400, "What was loaded before serves on");
+    let told = "READY: the last load failed, what was loaded before serves on: ensemble 'e'";
+    assert!(server.state("a").starts_with(told), "{}", server.state("a"));
+    assert_eq!(server.state("e"), "READY");
+    assert_eq!(server.infer("e", &floats(&[("A", &[1.0; 4])])).numbers("Z"), [1.0; 4]);
+    assert_eq!(server.metric("troupe_model_reload_failed", &["model=\"a\""]), Some(1.0));
     server.repository.write("a", &native("identity", "x:FP32[-1] -> y:FP32[-1]"));
     server.load("a").ok();
     assert_eq!(server.state("e"), "READY");

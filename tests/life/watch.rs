@@ -1,5 +1,7 @@
 //! `--watch`: models are loaded again as their files are saved; and `troupe models`, `troupe reload`.
 
+use serde_json::json;
+
 use crate::support::{
     Model, Repository, Server, ensemble, eventually,
     http::floats,
@@ -137,4 +139,32 @@ fn workers_carry_the_names_of_their_instances() {
     });
     let is_parent = |it: &(String, String)| it.0.trim_end_matches('\0') == "troupe: fork server";
     assert!(titles().iter().any(is_parent), "{:?}", titles());
+}
+
+#[test]
+fn models_and_ensembles_that_fit_only_together_are_replaced_once_all_are_saved() {
+    let step = |types: &str| {
+        python(
+            types,
+            "class TritonPythonModel:\n    def execute(self, requests):\n        return []",
+        )
+    };
+    let chain = || ensemble("x:FP32[1] -> y:FP32[1]", &["a: x=x -> y=t", "b: x=t -> y=y"]);
+    let (old, new) = ("x:FP32[1] -> y:FP32[1]", "x:FP32[1] -> y:FP32[2]");
+    let repository = Repository::new().with("a", step(old)).with("b", step(old));
+    let mut server = Server::with(repository.with("e", chain()), &["--watch"]);
+    server.repository.write("a", &step(new));
+    server.logged("`a` goes on as it was loaded before");
+    assert!(
+        server.log().contains("ensemble 'e', which serves, would not work"),
+        "{}",
+        server.log()
+    );
+    // This one alone would not fit either.
+    server.repository.write("b", &step("x:FP32[2] -> y:FP32[1]"));
+    until("all to be replaced", || server.state("a") == "READY");
+    assert_eq!((&*server.state("b"), &*server.state("e")), ("READY", "READY"));
+    let dims = |model: &str| server.http.get(&format!("/v2/models/{model}")).ok().json();
+    assert_eq!(dims("a")["outputs"][0]["shape"], json!([2]));
+    assert_eq!(dims("b")["inputs"][0]["shape"], json!([2]));
 }

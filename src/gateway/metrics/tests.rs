@@ -63,7 +63,7 @@ fn catalog(model: &Arc<Model>) -> Catalog {
         state: VersionState::Ready,
         reason: String::new(),
     };
-    let entry = ModelEntry { versions: BTreeMap::from([(2, version)]), reason: String::new() };
+    let entry = ModelEntry { versions: BTreeMap::from([(2, version)]), ..ModelEntry::default() };
     Catalog { entries: BTreeMap::from([("m".into(), entry)]) }
 }
 

@@ -1,7 +1,7 @@
 //! The definition of a model as it is on disk: its config, and the versions its policy picks.
 
 use std::{
-    collections::{BTreeMap, hash_map::DefaultHasher},
+    collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
     fs,
     hash::{Hash, Hasher},
     path::{Component, Path, PathBuf},
@@ -40,6 +40,8 @@ pub(crate) struct Definition {
     pub(crate) is_override: bool,
     /// Of everything but the versions.
     pub(crate) stamp: Stamp,
+    /// All versions with a folder.
+    pub(crate) present: BTreeSet<i64>,
     /// The versions its policy picks.
     pub(crate) versions: BTreeMap<i64, Stamp>,
     /// Its config.
@@ -134,6 +136,7 @@ pub(crate) fn read(
             present.insert(pipeline::ONLY_VERSION, Stamp::default());
         }
     }
+    let numbers = present.keys().copied().collect();
     let versions = choose(name, draft.proto.version_policy.as_ref(), present);
     let latest = versions.keys().next_back();
     let files = latest.map(|version| files_of(&model_dir.join(version.to_string())));
@@ -151,6 +154,7 @@ pub(crate) fn read(
         model_dir,
         is_override: overrides.config.is_some(),
         stamp,
+        present: numbers,
         versions,
         content: content(settings, draft)?,
         pipeline,

@@ -239,6 +239,42 @@ fn is_passing(name: &OsStr) -> bool {
         || name.starts_with(".#")
         || name.starts_with(".goutputstream-")
         || (name.starts_with('#') && name.ends_with('#'))
+        || is_unfinished(name)
+}
+
+/// What `sed -i` (`sedQ1w2E3`) and `rsync` (`.model.py.Q1w2E3`) write before they put it in place.
+fn is_unfinished(name: &str) -> bool {
+    let letters = match name.strip_prefix('.') {
+        Some(hidden) => hidden.rsplit_once('.').map(|it| it.1),
+        None => name.strip_prefix("sed"),
+    };
+    let is_random = |letters: &str| {
+        letters.len() == 6
+            && letters.bytes().all(|it| it.is_ascii_alphanumeric())
+            && !letters.bytes().all(|it| it.is_ascii_lowercase())
+    };
+    letters.is_some_and(is_random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tools_write_beside_a_file_is_no_change() {
+        for (name, expected) in [
+            ("sedQ1w2E3", true),
+            (".model.py.Q1w2E3", true),
+            ("model.py~", true),
+            (".model.py.swp", true),
+            ("sediments", false),
+            ("sedQ1w2E3.py", false),
+            (".model.py.backup", false),
+            ("model.py", false),
+        ] {
+            assert_eq!(is_passing(OsStr::new(name)), expected, "{name}");
+        }
+    }
 }
 
 fn written(metadata: &Metadata) -> Written {

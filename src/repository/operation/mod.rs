@@ -2,6 +2,7 @@
 //! order models load, and what becomes of each.
 
 mod demand;
+mod dependents;
 pub(super) mod open;
 pub(super) mod publish;
 mod reconcile;

@@ -104,7 +104,8 @@ impl OpenModel for ModelOpener {
         let metrics = self.metrics.clone();
         Box::pin(async move {
             if let Some(file) = definition.pipeline.clone() {
-                parts.config = typed_pipeline(settings, file, &parts).await?;
+                let steps = parts.steps.iter().map(|step| step.config.clone()).collect();
+                parts.config = typed_pipeline(settings, file, parts.config, steps).await?;
             }
             parts.config =
                 ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
@@ -131,13 +132,12 @@ impl OpenModel for ModelOpener {
 }
 
 /// The config of a pipeline, with the types of the models it runs.
-async fn typed_pipeline(
+pub(super) async fn typed_pipeline(
     settings: Arc<Settings>,
     file: PathBuf,
-    parts: &ModelParts,
+    untyped: Arc<ModelConfig>,
+    steps: Vec<Arc<ModelConfig>>,
 ) -> Result<Arc<ModelConfig>, Vec<String>> {
-    let untyped = parts.config.clone();
-    let steps: Vec<_> = parts.steps.iter().map(|step| step.config.clone()).collect();
     let steps = move || {
         let configs = steps.iter().map(|config| &**config);
         disk::pipeline::typed(&settings, &untyped, &file, configs)

@@ -62,22 +62,19 @@ impl Publisher {
         let (publisher, name) = (self.clone(), name.clone());
         tokio::spawn(async move {
             drained(model).await;
-            publisher.replace_state(
-                &name,
-                number,
-                VersionState::Unloading,
-                VersionState::Unavailable,
-            );
+            let (unloading, unavailable) = (VersionState::Unloading, VersionState::Unavailable);
+            publisher.replace_state(&name, number, unloading, unavailable);
+            publisher.update(|catalog| catalog.entries.retain(|_, entry| entry.is_there()));
         });
     }
 
-    /// Every folder has an entry, and entries without a folder or a history go.
+    /// Every folder has an entry, and entries without one go once nothing of them serves.
     pub(crate) fn show_folders(&self, folders: &Folders) {
-        let is_known = |name: &Arc<str>, entry: &ModelEntry| {
-            folders.contains_key(name) || !entry.versions.is_empty()
-        };
         self.update(|catalog| {
-            catalog.entries.retain(|name, entry| is_known(name, entry));
+            for (name, entry) in &mut catalog.entries {
+                entry.is_gone = !folders.contains_key(name);
+            }
+            catalog.entries.retain(|_, entry| entry.is_there());
             for name in folders.keys() {
                 catalog.entries.entry(name.clone()).or_default();
             }

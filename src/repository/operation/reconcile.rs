@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    record::{LoadedVersion, ModelRecord},
-    versions::{self, LoadContext, OpenFailure, OpenedVersions, StepsByName},
+    record::{ModelRecord, OpenedVersions},
+    versions::{self, LoadContext, OpenFailure, StepModels, StepsByName},
 };
 use crate::{
     disk::definition::{Content, Definition, no_version},
@@ -26,6 +26,15 @@ pub(super) struct ReconcileInput {
     pub(super) cycle: Option<String>,
     /// The models it runs, now or next.
     pub(super) steps: StepsByName,
+    /// Ensembles that serve run it: it is not replaced before they were asked.
+    pub(super) is_guarded: bool,
+}
+
+/// What one model's turn came to.
+pub(super) enum Turn {
+    Done(ReconcileOutcome),
+    /// It is open, and not in place yet.
+    Opened(Box<Replacement>),
 }
 
 /// What became of a model.
@@ -44,32 +53,142 @@ pub(super) struct ReconcileOutcome {
     pub(super) begun: Instant,
 }
 
+/// A model before its turn.
+struct Before {
+    begun: Instant,
+    failure: Option<LoadFailure>,
+    loaded: Vec<(i64, Weak<Model>)>,
+}
+
+impl Before {
+    fn of(record: &ModelRecord) -> Before {
+        let models = record.loaded.iter();
+        let loaded = models.map(|(number, loaded)| (*number, Arc::downgrade(&loaded.model)));
+        Before { begun: Instant::now(), failure: record.failure.clone(), loaded: loaded.collect() }
+    }
+
+    fn outcome(
+        self,
+        input: &ReconcileInput,
+        record: &ModelRecord,
+        attempt: Result<Vec<i64>, LoadFailure>,
+    ) -> ReconcileOutcome {
+        let Before { begun, failure, loaded: mut unloaded } = self;
+        unloaded.retain(|(number, _)| !record.loaded.contains_key(number));
+        let loaded = attempt.as_ref().map_or(Vec::new(), Clone::clone);
+        let result = attempt.map(|_| ());
+        let is_read = input.found.is_some();
+        let is_notable = is_read || !loaded.is_empty() || result.as_ref().err() != failure.as_ref();
+        ReconcileOutcome { result, loaded, is_read, is_notable, unloaded, begun }
+    }
+}
+
+/// Opened versions that ensembles which serve would run in place of others.
+pub(super) struct Replacement {
+    before: Before,
+    input: ReconcileInput,
+    opened: OpenedDefinition,
+}
+
+impl Replacement {
+    /// What the ensembles would see.
+    pub(super) fn preview(&self, record: &ModelRecord) -> StepModels {
+        let mut record = record.clone();
+        record.replace(&self.opened.definition, self.opened.versions.clone());
+        StepModels::of(&record)
+    }
+
+    /// Puts it in place.
+    pub(super) fn commit(
+        self,
+        context: &LoadContext,
+        record: &mut ModelRecord,
+    ) -> ReconcileOutcome {
+        let Replacement { before, input, opened } = self;
+        let numbers = succeed(context, record, opened);
+        before.outcome(&input, record, Ok(numbers))
+    }
+
+    /// Leaves what serves as it is, for this reason.
+    pub(super) fn refuse(
+        self,
+        context: &LoadContext,
+        record: &mut ModelRecord,
+        reason: String,
+    ) -> ReconcileOutcome {
+        let Replacement { before, input, opened } = self;
+        let failed = LoadFailure::Unfit(reason).into();
+        let failure = opened.fail(context, &input, record, failed);
+        before.outcome(&input, record, Err(failure))
+    }
+}
+
+/// A definition whose changed versions are open.
+struct OpenedDefinition {
+    definition: Arc<Definition>,
+    /// The one before it.
+    before: Option<Arc<Definition>>,
+    versions: OpenedVersions,
+}
+
+impl OpenedDefinition {
+    fn fail(
+        self,
+        context: &LoadContext,
+        input: &ReconcileInput,
+        record: &mut ModelRecord,
+        failed: OpenFailure,
+    ) -> LoadFailure {
+        let failure = fail(context, input, record, failed);
+        // What a client brought and failed is not tried again by itself.
+        if self.definition.is_override {
+            record.definition = self.before;
+        }
+        failure
+    }
+}
+
 /// Loads, reloads, unloads, or leaves a model as it is.
 pub(super) async fn reconcile(
     context: &LoadContext,
     input: ReconcileInput,
     record: &mut ModelRecord,
-) -> ReconcileOutcome {
-    let (begun, failure_before) = (Instant::now(), record.failure.clone());
-    let models = record.loaded.iter();
-    let mut unloaded: Vec<_> =
-        models.map(|(number, loaded)| (*number, Arc::downgrade(&loaded.model))).collect();
-    let attempt = apply(context, &input, record).await;
-    unloaded.retain(|(number, _)| !record.loaded.contains_key(number));
-    let loaded = attempt.as_ref().map_or(Vec::new(), Clone::clone);
-    let result = attempt.map(|_| ());
-    let is_read = input.found.is_some();
-    let is_notable =
-        is_read || !loaded.is_empty() || result.as_ref().err() != failure_before.as_ref();
-    ReconcileOutcome { result, loaded, is_read, is_notable, unloaded, begun }
+) -> Turn {
+    let before = Before::of(record);
+    let attempt = match apply(context, &input, record).await {
+        Ok(Applied::Opened(opened)) if input.is_guarded && is_replaced(record, &opened) => {
+            return Turn::Opened(Box::new(Replacement { before, input, opened }));
+        }
+        Ok(Applied::Opened(opened)) => Ok(succeed(context, record, opened)),
+        Ok(Applied::Left) => Ok(Vec::new()),
+        Err(failure) => Err(failure),
+    };
+    Turn::Done(before.outcome(&input, record, attempt))
 }
 
-/// The versions that were loaded.
+/// Whether versions that serve would be other ones, or none.
+fn is_replaced(record: &ModelRecord, opened: &OpenedDefinition) -> bool {
+    let is_opened = |number: &i64| opened.versions.iter().any(|(it, _)| it == number);
+    let is_picked = |number: &i64| opened.definition.versions.contains_key(number);
+    !record.loaded.is_empty()
+        && (!opened.versions.is_empty()
+            || record.loaded.keys().any(|it| is_opened(it) || !is_picked(it)))
+}
+
+/// What was done about a model.
+enum Applied {
+    /// Nothing, or it was unloaded.
+    Left,
+    /// All that changed is open.
+    Opened(OpenedDefinition),
+}
+
+/// Opens what is wanted and has changed.
 async fn apply(
     context: &LoadContext,
     input: &ReconcileInput,
     record: &mut ModelRecord,
-) -> Result<Vec<i64>, LoadFailure> {
+) -> Result<Applied, LoadFailure> {
     let definition = match (&input.found, &record.definition) {
         // A mistake in one client's request changes nothing for others.
         (Some(Err(failure @ LoadFailure::Refused(_))), _) => return Err(failure.clone()),
@@ -80,20 +199,20 @@ async fn apply(
         }
         _ if !record.is_wanted() => {
             unload(context, input, record);
-            return Ok(Vec::new());
+            return Ok(Applied::Left);
         }
         (Some(Err(failure)), _) => {
             return Err(fail(context, input, record, failure.clone().into()));
         }
         (Some(Ok(definition)), _) => definition.clone(),
         (None, Some(definition)) => definition.clone(),
-        (None, None) => return record.failure.clone().map_or(Ok(Vec::new()), Err),
+        (None, None) => return record.failure.clone().map_or(Ok(Applied::Left), Err),
     };
     let before = record.definition.replace(definition.clone());
     let attempt = match &definition.content {
         // Only its own files can change what became of it.
         Content::Single(_) if input.found.is_none() => {
-            return record.failure.clone().map_or(Ok(Vec::new()), Err);
+            return record.failure.clone().map_or(Ok(Applied::Left), Err);
         }
         _ if definition.versions.is_empty() => {
             Err(LoadFailure::NotLoaded(no_version(&definition)).into())
@@ -106,39 +225,18 @@ async fn apply(
                 .map_err(|problems| LoadFailure::Invalid(join_texts(problems.into_iter())).into())
         }
     };
+    let opened = OpenedDefinition { definition, before, versions: Vec::new() };
     match attempt {
-        Ok(opened) => Ok(succeed(context, record, &definition, opened)),
-        Err(failed) => {
-            let failure = fail(context, input, record, failed);
-            // What a client brought and failed is not tried again by itself.
-            if definition.is_override {
-                record.definition = before;
-            }
-            Err(failure)
-        }
+        Ok(versions) => Ok(Applied::Opened(OpenedDefinition { versions, ..opened })),
+        Err(failed) => Err(opened.fail(context, input, record, failed)),
     }
 }
 
-/// The opened versions serve; those that the definition no longer picks end.
-fn succeed(
-    context: &LoadContext,
-    record: &mut ModelRecord,
-    definition: &Definition,
-    opened: OpenedVersions,
-) -> Vec<i64> {
-    let numbers = opened.iter().map(|(number, _)| *number).collect();
-    record.failure = None;
-    for (number, model) in opened {
-        if let Some(stamp) = definition.stamp_of(number) {
-            record.loaded.insert(number, LoadedVersion { stamp, model });
-        }
-    }
-    let is_picked = |number: &i64| definition.versions.contains_key(number);
-    let numbers_of_loaded = record.loaded.keys().copied();
-    let dropped: Vec<i64> = numbers_of_loaded.filter(|number| !is_picked(number)).collect();
-    record.loaded.retain(|number, _| is_picked(number));
-    record.unavailable.retain(|number, reason| reason == UNLOADED && !is_picked(number));
-    record.unavailable.extend(dropped.iter().map(|number| (*number, UNLOADED.to_owned())));
+/// The opened versions serve; which they are.
+fn succeed(context: &LoadContext, record: &mut ModelRecord, opened: OpenedDefinition) -> Vec<i64> {
+    let OpenedDefinition { definition, versions, .. } = opened;
+    let numbers = versions.iter().map(|(number, _)| *number).collect();
+    record.replace(&definition, versions);
     context.publisher.show(&definition.name, record.entry());
     numbers
 }

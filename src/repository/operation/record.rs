@@ -6,7 +6,7 @@ use super::requirements::StepStatus;
 use crate::{
     catalog::{ModelEntry, VersionEntry, VersionState},
     disk::definition::{Definition, RequiredModel, VersionStamp},
-    failure::LoadFailure,
+    failure::{LoadFailure, UNLOADED},
 };
 use troupe_base::{config::join_messages, model::Model};
 
@@ -33,6 +33,9 @@ pub(crate) struct LoadedVersion {
     /// Answers requests.
     pub(crate) model: Arc<Model>,
 }
+
+/// Versions that were opened.
+pub(crate) type OpenedVersions = Vec<(i64, Arc<Model>)>;
 
 /// Records of models by name.
 pub(crate) type Records = BTreeMap<Arc<str>, ModelRecord>;
@@ -110,11 +113,31 @@ impl ModelRecord {
             Some(LoadFailure::Missing | LoadFailure::Duplicate) => StepStatus::Missing,
             Some(LoadFailure::Unreadable(problems)) => StepStatus::Invalid(join_messages(problems)),
             Some(LoadFailure::Invalid(text)) => StepStatus::Invalid(text.clone()),
-            Some(LoadFailure::Refused(text) | LoadFailure::NotLoaded(text)) => {
-                StepStatus::NotLoaded(Some(text.clone()))
-            }
+            Some(
+                LoadFailure::Refused(text)
+                | LoadFailure::Unfit(text)
+                | LoadFailure::NotLoaded(text),
+            ) => StepStatus::NotLoaded(Some(text.clone())),
             None => StepStatus::NotLoaded(None),
         }
+    }
+
+    /// Puts opened versions in place; those that the definition no longer picks end.
+    pub(crate) fn replace(&mut self, definition: &Definition, opened: OpenedVersions) {
+        self.failure = None;
+        for (number, model) in opened {
+            if let Some(stamp) = definition.stamp_of(number) {
+                self.loaded.insert(number, LoadedVersion { stamp, model });
+            }
+        }
+        let is_picked = |number: &i64| definition.versions.contains_key(number);
+        let loaded = self.loaded.keys().copied();
+        let dropped: Vec<i64> = loaded.filter(|number| !is_picked(number)).collect();
+        self.loaded.retain(|number, _| is_picked(number));
+        self.unavailable.retain(|number, reason| reason == UNLOADED && !is_picked(number));
+        self.unavailable.extend(dropped.iter().map(|number| (*number, UNLOADED.to_owned())));
+        self.unavailable
+            .retain(|number, _| definition.is_override || definition.present.contains(number));
     }
 
     /// Takes all versions out, for `reason`.

@@ -9,7 +9,8 @@ use futures_util::{StreamExt, future::LocalBoxFuture, stream::FuturesUnordered};
 
 use super::{
     demand,
-    reconcile::{ReconcileInput, ReconcileOutcome, reconcile},
+    dependents::{self, Dependents, Judgement},
+    reconcile::{ReconcileInput, ReconcileOutcome, Replacement, Turn, reconcile},
     record::{ModelRecord, Records},
     versions::{LoadContext, StepModels},
 };
@@ -56,8 +57,11 @@ pub(crate) async fn run(
     }
     let graph = graph(&records, &snapshot);
     demand::update(&mut records, &graph, &snapshot, action);
+    show_loading(context, &records, &snapshot);
     let mut operation = Operation {
         cycles: graph.cycles(),
+        guarded: dependents::guarded(&records, &graph),
+        opened: BTreeMap::new(),
         served: records
             .iter()
             .map(|(name, record)| (name.clone(), StepModels::of(record)))
@@ -76,17 +80,39 @@ pub(crate) async fn run(
             let found = snapshot.definitions.remove(&name);
             working.push(operation.reconcile(context, name, record, found));
         }
-        let Some((name, record, outcome)) = working.next().await else { break };
-        operation.served.insert(name.clone(), StepModels::of(&record));
-        records.insert(name.clone(), record);
-        ready = operation.reconciled(&name, outcome);
+        match working.next().await {
+            Some((name, record, Turn::Done(outcome))) => {
+                ready = operation.reconciled(&name, &record, outcome);
+                records.insert(name, record);
+            }
+            Some((name, record, Turn::Opened(replacement))) => {
+                records.insert(name.clone(), record);
+                operation.opened.insert(name, *replacement);
+            }
+            None if operation.opened.is_empty() => break,
+            None => ready = operation.decide(context, &mut records, &mut snapshot).await,
+        }
     }
-    context.publisher.show_folders(&snapshot.folders);
     let Operation { results, unloaded, .. } = operation;
     for (name, number, model) in unloaded {
         context.publisher.show_unloading(&name, number, model);
     }
+    // What cannot be read right now is not gone.
+    if snapshot.problems.is_empty() {
+        context.publisher.show_folders(&snapshot.folders);
+    }
     (records, results)
+}
+
+/// Shows what will be loaded, also ensembles whose turn is late.
+fn show_loading(context: &LoadContext, records: &Records, snapshot: &DiskSnapshot) {
+    for (name, found) in &snapshot.definitions {
+        let is_wanted = records.get(name).is_some_and(ModelRecord::is_wanted);
+        if let (true, Ok(definition)) = (is_wanted, found) {
+            let versions: Vec<i64> = definition.versions.keys().copied().collect();
+            context.publisher.show_loading(name, &versions);
+        }
+    }
 }
 
 /// Steps that a load request brought since the disk was read stay as they are, too.
@@ -110,12 +136,16 @@ fn graph(records: &Records, snapshot: &DiskSnapshot) -> DependencyGraph {
     DependencyGraph::new(records.iter().map(|(name, record)| (name.clone(), steps(name, record))))
 }
 
-type Reconciling<'a> = LocalBoxFuture<'a, (Arc<str>, ModelRecord, ReconcileOutcome)>;
+type Reconciling<'a> = LocalBoxFuture<'a, (Arc<str>, ModelRecord, Turn)>;
 
 /// An operation under way.
 struct Operation {
     graph: DependencyGraph,
     cycles: BTreeMap<Arc<str>, String>,
+    /// Models that ensembles run which served when it began.
+    guarded: BTreeSet<Arc<str>>,
+    /// Those of them that are open, and wait for the others to be decided upon together.
+    opened: BTreeMap<Arc<str>, Replacement>,
     /// What ensembles see, also of models whose records are being worked on.
     served: BTreeMap<Arc<str>, StepModels>,
     /// Steps each ensemble still waits for.
@@ -160,15 +190,56 @@ impl Operation {
             found,
             cycle: self.cycles.get(&name).cloned(),
             steps: steps.into_iter().filter_map(served).collect(),
+            is_guarded: self.guarded.contains(&name),
         };
         Box::pin(async move {
-            let outcome = reconcile(context, input, &mut record).await;
-            (name, record, outcome)
+            let turn = reconcile(context, input, &mut record).await;
+            (name, record, turn)
         })
     }
 
+    /// Puts in place what leaves all ensembles that serve whole, and drops the rest. The ensembles
+    /// that waited for the last of these.
+    async fn decide(
+        &mut self,
+        context: &LoadContext,
+        records: &mut Records,
+        snapshot: &mut DiskSnapshot,
+    ) -> Vec<Arc<str>> {
+        let opened = std::mem::take(&mut self.opened);
+        let previews = opened.iter().filter_map(|(name, replacement)| {
+            let preview = replacement.preview(records.get(name)?);
+            Some((name.clone(), preview))
+        });
+        let previews = previews.collect();
+        let (graph, served) = (&self.graph, &self.served);
+        let dependents = Dependents { context, records, snapshot, graph, served };
+        let Judgement { mut refused, pulled } = dependents.judge(previews).await;
+        self.progress.total += pulled.len();
+        for (name, definition) in pulled {
+            tracing::info!("`{name}` has changed, too, and is loaded with the models it runs");
+            snapshot.definitions.insert(name, Ok(definition));
+        }
+        let mut ready = Vec::new();
+        for (name, replacement) in opened {
+            let Some(record) = records.get_mut(&name) else { continue };
+            let outcome = match refused.remove(&name) {
+                Some(reason) => replacement.refuse(context, record, reason),
+                None => replacement.commit(context, record),
+            };
+            ready.extend(self.reconciled(&name, record, outcome));
+        }
+        ready
+    }
+
     /// The ensembles that waited for `name` last.
-    fn reconciled(&mut self, name: &Arc<str>, outcome: ReconcileOutcome) -> Vec<Arc<str>> {
+    fn reconciled(
+        &mut self,
+        name: &Arc<str>,
+        record: &ModelRecord,
+        outcome: ReconcileOutcome,
+    ) -> Vec<Arc<str>> {
+        self.served.insert(name.clone(), StepModels::of(record));
         self.progress.log(name, &outcome);
         let unloaded = outcome.unloaded.into_iter();
         self.unloaded.extend(unloaded.map(|(number, model)| (name.clone(), number, model)));

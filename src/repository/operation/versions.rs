@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::{
     open::{OpenModel, parts},
     publish::Publisher,
-    record::{LoadedVersion, ModelRecord},
+    record::{LoadedVersion, ModelRecord, OpenedVersions},
     requirements::{StepStatus, unmet},
 };
 use crate::{
@@ -68,9 +68,6 @@ impl StepModels {
 /// The models an ensemble runs, now or next, by name.
 pub(super) type StepsByName = BTreeMap<Arc<str>, StepModels>;
 
-/// Versions that were opened.
-pub(super) type OpenedVersions = Vec<(i64, Arc<Model>)>;
-
 /// Why nothing was opened; where the versions had different reasons, these too.
 pub(super) struct OpenFailure {
     pub(super) failure: LoadFailure,
@@ -114,11 +111,7 @@ pub(super) async fn open_ensemble(
     let required = definition.required();
     let status_of =
         |name: &str| steps.get(name).map_or(StepStatus::Missing, |step| step.status.clone());
-    let known: Vec<Arc<str>> = context.publisher.catalog.load().entries.keys().cloned().collect();
-    let problems = unmet(&definition.name, required, &known, &status_of);
-    if !problems.is_empty() {
-        return Err(problems.iter().map(|unmet| unmet.problem(config).message()).collect());
-    }
+    unmet_steps(context, definition, config, &status_of)?;
     let models = required.iter().filter_map(|step| steps.get(&step.model)?.version(step.version));
     let models: Vec<_> = models.cloned().collect();
     let runs_others = |loaded: &LoadedVersion| !are_same(&loaded.model.steps, &models);
@@ -129,6 +122,21 @@ pub(super) async fn open_ensemble(
         opened.push((number, context.opener.ensemble(definition.clone(), parts).await?));
     }
     Ok(opened)
+}
+
+/// Fails with everything that an ensemble lacks of its steps.
+pub(super) fn unmet_steps(
+    context: &LoadContext,
+    definition: &Definition,
+    config: &ModelConfig,
+    status_of: &dyn Fn(&str) -> StepStatus,
+) -> Result<(), Vec<String>> {
+    let known: Vec<Arc<str>> = context.publisher.catalog.load().entries.keys().cloned().collect();
+    let problems = unmet(&definition.name, definition.required(), &known, status_of);
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.iter().map(|unmet| unmet.problem(config).message()).collect()),
+    }
 }
 
 /// The versions of the definition that are not loaded, or whose files differ, or that are outdated.

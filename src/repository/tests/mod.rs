@@ -131,7 +131,8 @@ impl Fixture {
         self.folder.join("models")
     }
 
-    /// `m`, `m fail` (parameters), `m dims=2`, `e: a b/2` (a chain), `m /2` (has that version).
+    /// `m`, `m fail` (parameters), `m dims=2`, `e: a b/2` (a chain), `e dims=2: a`, `m /2` (has that
+    /// version).
     fn write(&self, line: &str) {
         let (name, text) = config(line);
         let folder = self.models().join(name);
@@ -204,7 +205,8 @@ fn config(line: &str) -> (&str, String) {
         one("input", "X") + &one("output", "Y")
     };
     if let Some((name, steps)) = line.split_once(':') {
-        let mut text = tensors("4") + "platform: \"ensemble\"\nensemble_scheduling {\n";
+        let (name, dims) = name.split_once(" dims=").unwrap_or((name, "4"));
+        let mut text = tensors(dims) + "platform: \"ensemble\"\nensemble_scheduling {\n";
         let steps: Vec<_> = steps.split_whitespace().collect();
         for (index, step) in steps.iter().enumerate() {
             let (model, version) = step.split_once('/').unwrap_or((step, "-1"));

@@ -88,17 +88,84 @@ async fn a_failed_reload_keeps_the_old_one_serving() {
     .await;
 }
 
+/// The answer to a load of `model` that `ensemble`, which runs it, forbids.
+fn unfit(model: &str, ensemble: &str, why: &str) -> String {
+    format!(
+        "load failed for model '{model}': ensemble '{ensemble}', which serves, would not work with \
+         it: {why}. Change '{ensemble}', too, and load '{ensemble}', which also loads the models it \
+         runs; or unload it first. What was loaded before serves on\n"
+    )
+}
+
 #[actix::test]
-async fn a_step_that_changed_is_checked_against_its_ensembles_again() {
+async fn a_step_is_not_replaced_by_one_that_its_ensembles_could_not_run() {
+    let why = "in ensemble e, ensemble tensor X: inconsistent shape: [4] is inferred from model e \
+               while [2,2] is inferred from model a (/models/e/config.pbtxt:5:42); in ensemble e, ensemble \
+               tensor t1: inconsistent shape: [2,2] is inferred from model a while [4] is inferred from \
+               model b (/models/e/config.pbtxt:6:42)";
+    let ready = "+a +b +e +outer";
     check(
         "recheck",
-        MODELS,
+        &["a", "b", "e: a b", "outer: e"],
+        &[
+            ("load outer", "ok", ready),
+            ("write a dims=2,2", "ok", ready),
+            ("load a", &unfit("a", "e", why), ready),
+            ("load e", "ok", ready),
+            ("write a", "ok", ready),
+            ("load a", "ok", ready),
+            // Taken out, it takes its ensembles along, and then it may be any.
+            ("unload a", "ok", "-a +b !e !outer"),
+            ("write a dims=2,2", "ok", "-a +b !e !outer"),
+            ("load a", "ok", "+a +b !e !outer"),
+            ("write a", "ok", "+a +b !e !outer"),
+            ("load a", "ok", ready),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn steps_and_ensembles_that_changed_together_are_replaced_together() {
+    let ready = "+a +b +e +f";
+    check(
+        "together",
+        &["a", "b", "e: a b", "f: b"],
         &[
             ("load e", "ok", "+a +b +e"),
-            ("write a dims=2,2", "ok", "+a +b +e"),
-            ("load a", "ok", "+a +b !e"),
-            ("write a", "ok", "+a +b !e"),
-            ("load a", "ok", "+a +b +e"),
+            ("load f", "ok", ready),
+            // Whichever is asked for first.
+            ("write f dims=2: b", "ok", ready),
+            ("write e: a", "ok", ready),
+            ("write b dims=2", "ok", ready),
+            ("load b", "ok", ready),
+            ("load f", "ok", ready),
+            ("write a dims=3", "ok", ready),
+            ("write e dims=3: a", "ok", ready),
+            ("load e", "ok", ready),
+            ("load a", "ok", ready),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
+async fn an_ensemble_is_not_replaced_by_one_that_its_ensembles_could_not_run() {
+    let why = "in ensemble outer, ensemble tensor X: inconsistent shape: [4] is inferred from model \
+               outer while [2] is inferred from model e (/models/outer/config.pbtxt:5:42); in ensemble \
+               outer, ensemble tensor t1: inconsistent shape: [2] is inferred from model e while [4] is \
+               inferred from model b (/models/outer/config.pbtxt:6:42)";
+    let ready = "+a +b +e +outer";
+    check(
+        "nested",
+        &["a dims=-1", "b", "e: a", "outer: e b"],
+        &[
+            ("load outer", "ok", ready),
+            ("write e dims=2: a", "ok", ready),
+            ("load e", &unfit("e", "outer", why), ready),
+            ("write b dims=2", "ok", ready),
+            ("write outer dims=2: e b", "ok", ready),
+            ("load outer", "ok", ready),
         ],
     )
     .await;
@@ -120,15 +187,26 @@ async fn versions_come_and_go_by_policy() {
         ("write m /2", "ok", "+e !f +m +m/3"),
         ("load m", "ok", "+e +f +m +m/2 +m/3"),
         ("remove m/1", "ok", "+e +f +m +m/2 +m/3"),
-        ("load m", "ok", "!e +f -m +m/2 +m/3"),
-        ("write n specific=1", "ok", "!e +f -m +m/2 +m/3"),
-        ("remove n/1", "ok", "!e +f -m +m/2 +m/3"),
+        (
+            "load m",
+            &unfit(
+                "m",
+                "e",
+                "ensemble 'e' depends on 'm' whose required version 1 is not loaded. \
+                 (/models/e/config.pbtxt:5:8)",
+            ),
+            "+e +f +m +m/2 +m/3",
+        ),
+        ("unload e", "ok", "-e +f +m +m/2 +m/3"),
+        ("load m", "ok", "-e +f +m/2 +m/3"),
+        ("write n specific=1", "ok", "-e +f +m/2 +m/3"),
+        ("remove n/1", "ok", "-e +f +m/2 +m/3"),
         (
             "load n",
             &format!("load failed for model 'n': {none}\n"),
-            "!e +f -m +m/2 +m/3 !n",
+            "-e +f +m/2 +m/3 !n",
         ),
-        ("unload n", "ok", "!e +f -m +m/2 +m/3"),
+        ("unload n", "ok", "-e +f +m/2 +m/3"),
     ])
     .await;
 }
@@ -144,11 +222,11 @@ async fn names_and_missing_models_are_refused() {
             ("load  ", empty, ""),
             ("load ../a", dots, ""),
             ("unload ../a", dots, ""),
-            ("load nope", "failed to load 'nope', failed to poll from model repository", ""),
+            ("load nope", "failed to load 'nope', failed to poll from model repository: there is no such folder", ""),
             ("load a", "ok", "+a"),
             ("remove a", "ok", "+a"),
-            ("load a", "failed to load 'a', failed to poll from model repository", "+a"),
-            ("unload a", "ok", "-a"),
+            ("load a", "failed to load 'a', failed to poll from model repository: there is no such folder", "+a"),
+            ("unload a", "ok", ""),
         ],
     )
     .await;

@@ -167,7 +167,7 @@ fn catalog(hold: mpsc::UnboundedSender<Pending>) -> Catalog {
         let model = Some(Arc::new(Model::new(parts, answers)));
         let version = VersionEntry { model, state: VersionState::Ready, reason: String::new() };
         let versions = BTreeMap::from([(3, version)]);
-        catalog.entries.insert(name.into(), ModelEntry { versions, reason: String::new() });
+        catalog.entries.insert(name.into(), ModelEntry { versions, ..ModelEntry::default() });
     }
     catalog.entries.insert("off".into(), ModelEntry::default());
     catalog

@@ -91,7 +91,7 @@ async fn readiness_is_strict_or_not() {
         state: VersionState::Unavailable,
         reason: "no file".to_owned(),
     };
-    let entry = ModelEntry { versions: BTreeMap::from([(1, failed)]), reason: String::new() };
+    let entry = ModelEntry { versions: BTreeMap::from([(1, failed)]), ..ModelEntry::default() };
     catalog.entries.insert("failed".into(), entry);
     for (is_strict, status) in [(true, 400), (false, 200)] {
         let bench = Bench::start().await;

@@ -146,7 +146,8 @@ fn catalog(models: Vec<Arc<Model>>) -> Catalog {
         let name = model.name().clone();
         let version =
             VersionEntry { model: Some(model), state: VersionState::Ready, reason: String::new() };
-        let entry = ModelEntry { versions: BTreeMap::from([(1, version)]), reason: String::new() };
+        let entry =
+            ModelEntry { versions: BTreeMap::from([(1, version)]), ..ModelEntry::default() };
         catalog.entries.insert(name, entry);
     }
     let gone = VersionEntry {
@@ -154,7 +155,7 @@ fn catalog(models: Vec<Arc<Model>>) -> Catalog {
         state: VersionState::Unavailable,
         reason: "unloaded".to_owned(),
     };
-    let entry = ModelEntry { versions: BTreeMap::from([(3, gone)]), reason: String::new() };
+    let entry = ModelEntry { versions: BTreeMap::from([(3, gone)]), ..ModelEntry::default() };
     catalog.entries.insert("gone".into(), entry);
     catalog.entries.insert("untried".into(), ModelEntry::default());
     catalog

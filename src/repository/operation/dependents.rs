@@ -1,0 +1,232 @@
+//! The ensembles that serve, and whether they could still be made once models they run are replaced:
+//! it is decided before anything is replaced.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use tokio::task::spawn_blocking;
+
+use super::{
+    open::typed_pipeline,
+    record::{ModelRecord, Records},
+    requirements::StepStatus,
+    versions::{LoadContext, StepModels, StepsByName, unmet_steps},
+};
+use crate::{
+    Overrides,
+    disk::{
+        definition::{self, Content, Definition, no_version},
+        snapshot::DiskSnapshot,
+    },
+    failure::LoadFailure,
+    graph::DependencyGraph,
+};
+use troupe_base::config::{ModelConfig, Problem, join_texts};
+use troupe_engine::ensemble;
+
+/// What has been decided of models that are open and not in place yet.
+#[derive(Default)]
+pub(super) struct Judgement {
+    /// Those that stay as they were, and which ensemble forbids what.
+    pub(super) refused: BTreeMap<Arc<str>, String>,
+    /// Ensembles that fit once they are read again, too.
+    pub(super) pulled: BTreeMap<Arc<str>, Arc<Definition>>,
+}
+
+/// Models that ensembles run which serve right now, over any number of ensembles.
+pub(super) fn guarded(records: &Records, graph: &DependencyGraph) -> BTreeSet<Arc<str>> {
+    let mut found = BTreeSet::new();
+    let serving = records.iter().filter(|(_, record)| record.running().next().is_some());
+    let mut next: Vec<Arc<str>> = serving.map(|(name, _)| name.clone()).collect();
+    while let Some(name) = next.pop() {
+        for step in runs(&name, records, graph) {
+            if found.insert(step.clone()) {
+                next.push(step);
+            }
+        }
+    }
+    found
+}
+
+/// The models that an ensemble runs, now or next.
+fn runs(name: &Arc<str>, records: &Records, graph: &DependencyGraph) -> BTreeSet<Arc<str>> {
+    let running = records.get(name).into_iter().flat_map(ModelRecord::running);
+    graph.steps(name).into_iter().chain(running).collect()
+}
+
+/// What dependents are judged by.
+pub(super) struct Dependents<'a> {
+    pub(super) context: &'a LoadContext,
+    pub(super) records: &'a Records,
+    pub(super) snapshot: &'a DiskSnapshot,
+    pub(super) graph: &'a DependencyGraph,
+    /// All models as they serve.
+    pub(super) served: &'a StepsByName,
+}
+
+/// A model as its ensembles would see it.
+#[derive(Clone)]
+struct Expected {
+    status: StepStatus,
+    configs: BTreeMap<i64, Arc<ModelConfig>>,
+}
+
+impl From<&StepModels> for Expected {
+    fn from(step: &StepModels) -> Expected {
+        let configs = step.models.iter().map(|(number, it)| (*number, it.config.clone()));
+        Expected { status: step.status.clone(), configs: configs.collect() }
+    }
+}
+
+impl Dependents<'_> {
+    /// Decides which of the models that are to be replaced may be, given what they would be.
+    pub(super) async fn judge(&self, mut replaced: StepsByName) -> Judgement {
+        let mut refused = BTreeMap::<Arc<str>, String>::new();
+        loop {
+            let (broken, pulled) = self.broken(&replaced).await;
+            let mut culprits = BTreeMap::new();
+            for (ensemble, why) in &broken {
+                for name in self.upstream(ensemble).filter(|it| replaced.contains_key(it)) {
+                    let told = culprits.entry(name.clone()).or_insert_with(Vec::new);
+                    told.push(format!(
+                        "ensemble '{ensemble}', which serves, would not work with it: {why}. \
+                         Change '{ensemble}', too, and load '{ensemble}', which also loads the \
+                         models it runs; or unload it first"
+                    ));
+                }
+            }
+            if culprits.is_empty() {
+                return Judgement { refused, pulled };
+            }
+            for (name, told) in culprits {
+                replaced.remove(&name);
+                refused.insert(name, told.join("; "));
+            }
+        }
+    }
+
+    /// Ensembles that serve and could not be made, with the reason, and those that could be as they
+    /// are on disk now.
+    async fn broken(
+        &self,
+        replaced: &StepsByName,
+    ) -> (BTreeMap<Arc<str>, String>, BTreeMap<Arc<str>, Arc<Definition>>) {
+        let expected = self.served.iter().chain(replaced);
+        let mut expected: BTreeMap<Arc<str>, Expected> =
+            expected.map(|(name, step)| (name.clone(), step.into())).collect();
+        let (mut broken, mut pulled) = (BTreeMap::new(), BTreeMap::new());
+        for name in self.graph.order() {
+            let serving = self
+                .records
+                .get(&name)
+                .filter(|it| it.is_wanted() && it.running().next().is_some());
+            let Some(record) = serving.filter(|_| !replaced.contains_key(&name)) else { continue };
+            if !self.upstream(&name).any(|it| replaced.contains_key(&it)) {
+                continue;
+            }
+            let (definition, is_read) = match self.snapshot.definitions.get(&name) {
+                Some(Ok(definition)) => (definition.clone(), true),
+                // Nothing is done about an ensemble without a folder.
+                Some(Err(LoadFailure::Missing)) => continue,
+                Some(Err(failure)) => {
+                    broken.insert(name, failure.reason());
+                    continue;
+                }
+                None => match &record.definition {
+                    Some(definition) => (definition.clone(), false),
+                    None => continue,
+                },
+            };
+            let mut made = self.made(&definition, &expected).await;
+            if made.is_err()
+                && !is_read
+                && let Some(found) = self.changed(&name, &definition).await
+                && let Ok(fits) = self.made(&found, &expected).await
+            {
+                made = Ok(fits);
+                pulled.insert(name.clone(), found);
+            }
+            match made {
+                Ok(made) => drop(expected.insert(name, made)),
+                Err(problems) => drop(broken.insert(name, join_texts(problems.into_iter()))),
+            }
+        }
+        (broken, pulled)
+    }
+
+    /// What an ensemble would be, or why it would not.
+    async fn made(
+        &self,
+        definition: &Definition,
+        steps: &BTreeMap<Arc<str>, Expected>,
+    ) -> Result<Expected, Vec<String>> {
+        let Content::Ensemble(config, required) = &definition.content else {
+            return Err(vec!["it is no ensemble any more".to_owned()]);
+        };
+        if definition.versions.is_empty() {
+            return Err(vec![no_version(definition)]);
+        }
+        let status_of =
+            |name: &str| steps.get(name).map_or(StepStatus::Missing, |it| it.status.clone());
+        unmet_steps(self.context, definition, config, &status_of)?;
+        let config_of = |name: &str, version: i64| {
+            let configs = &steps.get(name)?.configs;
+            match version {
+                -1 => configs.values().next_back(),
+                number => configs.get(&number),
+            }
+        };
+        let models = required.iter().filter_map(|it| config_of(&it.model, it.version));
+        let models: Vec<Arc<ModelConfig>> = models.cloned().collect();
+        let mut config = config.clone();
+        if let Some(file) = definition.pipeline.clone() {
+            let settings = self.context.settings.clone();
+            config = typed_pipeline(settings, file, config, models.clone()).await?;
+        }
+        let config = ensemble::completed(&config, models.iter().map(|it| &**it));
+        let models: Vec<_> = models.iter().map(|it| Some(&**it)).collect();
+        let problems: Vec<Problem> = match &config.ensemble {
+            Some(steps) => ensemble::check(&config, steps, &models),
+            None => Vec::new(),
+        };
+        if !problems.is_empty() {
+            return Err(problems.iter().map(Problem::message).collect());
+        }
+        let versions = definition.versions.keys();
+        let configs: BTreeMap<_, _> = versions.map(|it| (*it, config.clone())).collect();
+        Ok(Expected { status: StepStatus::Loaded(configs.keys().copied().collect()), configs })
+    }
+
+    /// The ensemble as it is on disk, if it was changed since it was read and runs nothing that
+    /// this operation has not been through.
+    async fn changed(&self, name: &Arc<str>, known: &Definition) -> Option<Arc<Definition>> {
+        if known.is_override {
+            return None;
+        }
+        let (settings, folders) = (self.context.settings.clone(), self.snapshot.folders.clone());
+        let (name, asked) = (name.clone(), name.clone());
+        let read = move || definition::read(&settings, &folders, &asked, &Overrides::default());
+        let found = spawn_blocking(read).await.ok()?.ok()?;
+        let is_changed = found.stamp != known.stamp || found.versions != known.versions;
+        let steps = self.graph.steps(&name);
+        let is_through = |step: &Arc<str>| {
+            let record = self.records.get(step);
+            steps.contains(step) || record.is_some_and(|it| it.required().is_empty())
+        };
+        let is_in_reach = found.required().iter().all(|it| is_through(&it.model));
+        (is_changed && is_in_reach).then(|| Arc::new(found))
+    }
+
+    /// What a model runs, over any number of ensembles.
+    fn upstream(&self, name: &Arc<str>) -> impl Iterator<Item = Arc<str>> + use<> {
+        let mut found = BTreeSet::new();
+        let mut next = vec![name.clone()];
+        while let Some(name) = next.pop() {
+            let steps = runs(&name, self.records, self.graph);
+            next.extend(steps.into_iter().filter(|step| found.insert(step.clone())));
+        }
+        found.into_iter()
+    }
+}
