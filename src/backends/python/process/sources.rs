@@ -6,7 +6,7 @@ use flate2::{Compression, write::ZlibEncoder};
 
 /// Each by the name the others import it under; those of the package `troupe` are also what
 /// people install to test their models.
-pub(crate) const SOURCES: [(&str, &str); 40] = [
+pub(crate) const SOURCES: [(&str, &str); 41] = [
     ("troupe_fork_server", include_str!("../py/fork_server.py")),
     ("troupe_children", include_str!("../py/children.py")),
     ("troupe_forked", include_str!("../py/forked.py")),
