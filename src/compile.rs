@@ -6,12 +6,9 @@ use troupe_backends::gpus;
 use troupe_base::config;
 use troupe_repository as repository;
 
-/// The file of a pipeline, in its model's folder.
-pub(crate) const PIPELINE_FILE: &str = "pipeline.py";
-
 /// Where the pipeline of a model's folder is, if it is one.
 pub(crate) fn file_of(folder: &Path) -> PathBuf {
-    folder.join(PIPELINE_FILE)
+    folder.join(repository::PIPELINE_FILE)
 }
 
 /// The config.pbtxt of a pipeline, given its file or its folder; the models it calls are in

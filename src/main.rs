@@ -67,7 +67,9 @@ fn main() -> ExitCode {
             }
         }
         Some(Command::New(asked)) => ended(repository::create(&asked).and_then(|it| print(&it))),
-        Some(Command::Check { repositories, load }) => check(repositories, load),
+        Some(Command::Check { repositories, load, backend_config }) => {
+            check(repositories, backend_config, load)
+        }
         Some(Command::Compile { pipeline, model_repository, backend_config }) => {
             let compiled = compile::compile(&pipeline, model_repository, backend_config);
             ended(compiled.and_then(|it| print(&it)))
@@ -158,44 +160,55 @@ fn log(options: &options::LogArguments) -> Result<log::Log, String> {
     log::start(options, to).map_err(|error| format!("cannot start to log: {error}"))
 }
 
+/// Settings of backends: backend and key, value.
+type BackendConfig = Vec<((String, String), String)>;
+
 /// Prints every problem; fails if there is one. Loads the models too if it is to.
-fn check(repositories: Vec<PathBuf>, is_loading: bool) -> ExitCode {
+fn check(repositories: Vec<PathBuf>, backend_config: BackendConfig, is_loading: bool) -> ExitCode {
     let config = config::ServerFeatures { gpus: gpus::usable };
-    let arguments = repositories.iter().map(|it| format!("--model-repository={}", it.display()));
-    let listening = ["http", "grpc", "metrics"].map(|it| format!("--allow-{it}=false"));
-    let arguments: Vec<String> =
-        arguments.chain(listening).chain(["--log-info=false".to_owned()]).collect();
-    let mut settings =
-        repository::Settings { repositories, config, ..repository::Settings::default() };
+    let mut settings = repository::Settings {
+        repositories: repositories.clone(),
+        config,
+        ..repository::Settings::default()
+    };
+    settings.backend.options = backend_config.iter().cloned().collect();
     // A pipeline is run once to see its graph, and its interpreter may need numpy.
     settings.backend.provision = true;
     let repository::CheckReport { mut problems, warnings } = repository::check(&settings);
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     if is_loading && problems.is_empty() {
-        match load_once(&arguments) {
+        match load_once(repositories, backend_config) {
             Ok(failures) => problems.extend(failures),
             Err(text) => problems.push(text),
         }
         problems.iter().for_each(|problem| eprintln!("{problem}"));
     }
-    match problems.len() {
-        0 if is_loading => {
-            eprintln!("no problems, and all models load");
-            ExitCode::SUCCESS
-        }
-        0 => {
-            eprintln!("no problems");
-            ExitCode::SUCCESS
-        }
-        1 => fail("1 problem"),
-        count => fail(&format!("{count} problems")),
+    let count = |number: usize, what: &str| match number {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        number => format!("{number} {what}s"),
+    };
+    let mut result = count(problems.len(), "problem");
+    if !warnings.is_empty() {
+        result += &format!(", {}", count(warnings.len(), "warning"));
     }
+    if is_loading && problems.is_empty() {
+        result += ", and all models load";
+    }
+    eprintln!("{result}");
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Loads all models of a server that listens nowhere, and says which did not load.
-fn load_once(arguments: &[String]) -> Result<Vec<String>, String> {
-    let options = options::parse(arguments).map_err(|none| none.text)?.serve;
+fn load_once(
+    model_repository: Vec<PathBuf>,
+    backend_config: BackendConfig,
+) -> Result<Vec<String>, String> {
+    let quiet = ["allow-http", "allow-grpc", "allow-metrics", "log-info"];
+    let quiet = quiet.map(|flag| format!("--{flag}=false"));
+    let options = options::parse(&quiet).map_err(|none| none.text)?.serve;
+    let options = options::Serve { model_repository, backend_config, ..options };
     let log = log(&options.log)?;
     let _written = log.flush_on_drop();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -212,7 +225,7 @@ fn graph(folder: &Path, format: GraphFormat, output: Option<&Path>) -> Result<()
     let pipeline = compile::file_of(folder);
     let file = if pipeline.is_file() { pipeline } else { folder.join("config.pbtxt") };
     let label = file.display().to_string();
-    let text = match file.ends_with(compile::PIPELINE_FILE) {
+    let text = match file.ends_with(repository::PIPELINE_FILE) {
         true => compile::compile(folder, None, Vec::new())?,
         false => fs::read_to_string(&file).map_err(|error| format!("{label}: {error}"))?,
     };

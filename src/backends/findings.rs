@@ -11,4 +11,6 @@ pub struct ModelFindings {
     pub warnings: Vec<String>,
     /// Its code may say what its inputs and outputs are.
     pub completes_itself: bool,
+    /// Its files cannot be read: what else is wrong with them would follow from that.
+    pub is_broken: bool,
 }

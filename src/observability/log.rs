@@ -102,11 +102,12 @@ impl Log {
         self.writer.push(line::write(&record, &self.switches, Timestamp::now()));
     }
 
-    /// Writes a table as it is, or as the message of an event where lines are JSON.
+    /// Writes a table as it is, or as the message of an event where lines are JSON; nothing where
+    /// information is not logged.
     pub fn table(&self, table: &str) {
         if self.switches.format() == LogFormat::Json {
             tracing::info!("{table}");
-        } else {
+        } else if self.settings().info {
             self.writer.push(format!("\n{}\n", table.trim_end()));
         }
     }

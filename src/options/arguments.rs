@@ -109,6 +109,14 @@ fn describe(error: &clap::Error) -> String {
     {
         return format!("troupe: unexpected argument '{word}' behind the flags\n{help}");
     }
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && error.get(ContextKind::SuggestedSubcommand).is_none()
+    {
+        let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+        return format!(
+            "troupe: there is no command '{word}'; to serve: `troupe --model-repository=DIR`\n{help}"
+        );
+    }
     match (error.kind(), text(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(flag)) if flag.starts_with("--") => {
             let meant = text(ContextKind::SuggestedArg);
@@ -196,6 +204,9 @@ mod tests {
                 "--http-use-sll=true",
                 "unrecognized option '--http-use-sll'; did you mean '--http-use-ssl'?",
             ),
+            ("serve", "there is no command 'serve'; to serve: `troupe --model-repository=DIR`"),
+            ("benhc m", "a similar subcommand exists: 'bench'"),
+            ("--model-control-mode=explict", "expected `none` or `explicit`, got `explict`"),
             ("--model-repository a stray", "troupe: unexpected argument 'stray' behind the flags"),
             ("--http-port=7 infer m", "the subcommand 'infer' cannot be used with"),
             ("--http-port=x", "Bad option: \"--http-port\".\nInvalid option value. Got x"),

@@ -73,7 +73,7 @@ pub struct Options {
 /// What the binary does other than serve.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write a new model or ensemble that works at once, and say what to run next
+    /// Write a new model, ensemble or pipeline that works at once, and say what to run next
     #[command(subcommand)]
     New(NewCommand),
     /// Check the configs and files of a repository and print every problem, without loading anything
@@ -81,6 +81,9 @@ pub enum Command {
         /// Then load everything once, listen nowhere, and end
         #[arg(long)]
         load: bool,
+        /// A setting of a backend, as of the server: `python,python=PATH` names the interpreter
+        #[arg(long, value_parser = backend_setting)]
+        backend_config: Vec<((String, String), String)>,
         /// Folders of models
         #[arg(required = true)]
         repositories: Vec<PathBuf>,
@@ -282,7 +285,7 @@ fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(format!("invalid value for bool option: {text}")),
+        _ => Err(format!("invalid value for bool option: {text} (expected true or false)")),
     }
 }
 
@@ -309,7 +312,9 @@ fn control_mode(text: &str) -> Result<ControlMode, String> {
         "none" => Ok(ControlMode::None),
         "explicit" => Ok(ControlMode::Explicit),
         "poll" => Err("`poll` is not supported yet; use `none` or `explicit`".to_owned()),
-        _ => Err("invalid argument for --model-control-mode".to_owned()),
+        _ => Err(format!(
+            "invalid argument for --model-control-mode: expected `none` or `explicit`, got `{text}`"
+        )),
     }
 }
 

@@ -32,9 +32,12 @@ pub struct ReloadArguments {
 pub struct LogsArguments {
     /// Model whose loads, failures, and printed and logged lines to show
     pub model: String,
-    /// Go on: print lines as they are logged
+    /// Go on: print lines as they are logged, also when the server ends and comes back
     #[arg(long, short)]
     pub follow: bool,
+    /// Print only the last lines, so many of them, of what is there
+    #[arg(long, short = 'n', value_name = "LINES")]
+    pub tail: Option<usize>,
     /// How the server is reached, over HTTP.
     #[command(flatten)]
     pub connection: ConnectionArguments,

@@ -12,6 +12,8 @@ pub enum NewCommand {
     /// Write an ensemble: the outputs of its steps are wired to inputs of later ones by name and
     /// type
     Ensemble(NewEnsembleArguments),
+    /// Write an ensemble as a function in Python that calls its models, wired in the same way
+    Pipeline(NewEnsembleArguments),
 }
 
 /// A model to write.

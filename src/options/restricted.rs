@@ -167,7 +167,8 @@ fn group(text: &str, flag: &str, kind: &str, prefix: &str) -> Result<RestrictedG
     }
     let api = |name: &str| {
         let found = Api::ALL.into_iter().find(|it| it.name() == name);
-        found.ok_or_else(|| format!("unknown restricted {kind} '{name}' "))
+        let known = Api::ALL.map(Api::name).join(", ");
+        found.ok_or_else(|| format!("unknown restricted {kind} '{name}' (there are: {known})"))
     };
     let written_header = format!("{prefix}{header}");
     Ok(RestrictedGroup {
@@ -181,6 +182,9 @@ fn group(text: &str, flag: &str, kind: &str, prefix: &str) -> Result<RestrictedG
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KNOWN: &str = "there are: health, metadata, inference, shared-memory, model-config, \
+                         model-repository, statistics, trace, logging, troupe";
 
     #[test]
     fn groups_are_read_as_triton_reads_them() {
@@ -205,12 +209,13 @@ mod tests {
                 "health:a b=v",
                 "--http-restricted-api option format is '<config name>:<setting>=<value>'. Got health:a b=…",
             ),
-            ("halth:k=v", "unknown restricted api 'halth' "),
-            ("health,:k=v", "unknown restricted api '' "),
+            ("halth:k=v", &*format!("unknown restricted api 'halth' ({KNOWN})")),
+            ("health,:k=v", &*format!("unknown restricted api '' ({KNOWN})")),
         ] {
             assert_eq!(of_http(text).unwrap_err(), expected);
         }
-        assert_eq!(of_grpc("x:k=v").unwrap_err(), "unknown restricted protocol 'x' ");
+        let unknown = format!("unknown restricted protocol 'x' ({KNOWN})");
+        assert_eq!(of_grpc("x:k=v").unwrap_err(), unknown);
     }
 
     #[test]

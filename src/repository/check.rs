@@ -69,7 +69,7 @@ pub fn check(settings: &Settings) -> CheckReport {
         }
     }
     CheckReport {
-        problems: unreadable.into_iter().chain(problems.iter().map(Problem::to_string)).collect(),
+        problems: unreadable.into_iter().chain(problems.into_iter().map(told)).collect(),
         warnings,
     }
 }
@@ -86,6 +86,8 @@ struct CheckedModel {
     is_broken: bool,
     /// Its code may say what its inputs and outputs are.
     completes_itself: bool,
+    /// Nothing completes its config: inputs and outputs that are not written are not there.
+    is_complete: bool,
     /// Of its files.
     warnings: Vec<String>,
 }
@@ -98,6 +100,7 @@ impl CheckedModel {
             file,
             is_broken: false,
             completes_itself: false,
+            is_complete: false,
             warnings: Vec::new(),
         }
     }
@@ -161,6 +164,8 @@ impl CheckedModel {
                 problems.extend(found.problems);
                 self.warnings = found.warnings;
                 self.completes_itself = found.completes_itself;
+                self.is_broken = found.is_broken;
+                self.is_complete = !found.completes_itself && !found.is_broken;
             }
             Err(error) => {
                 self.is_broken = true;
@@ -238,7 +243,7 @@ impl CheckedModel {
                 config.name,
                 Vec::from_iter(unknown).join(", ")
             );
-            warnings.push(self.problem("", text).to_string());
+            warnings.push(told(self.problem("", text)));
         }
         match &config.ensemble {
             // Its types, on which warnings depend, are made up before its models are known.
@@ -247,10 +252,10 @@ impl CheckedModel {
                 let written = |step: &RequiredModel| models.get(&step.model)?.written();
                 let steps: Vec<_> = required.iter().map(written).collect();
                 let found = ensemble::warnings(config, ensemble, &steps);
-                warnings.extend(found.iter().map(Problem::to_string));
+                warnings.extend(found.into_iter().map(told));
             }
             None if self.is_broken || self.completes_itself => (),
-            None => warnings.extend(nothing_to_ask(config).as_ref().map(Problem::to_string)),
+            None => warnings.extend(nothing_to_ask(config).map(told)),
         }
     }
 
@@ -271,10 +276,11 @@ impl CheckedModel {
         }
     }
 
-    /// Its config, if inputs and outputs are written: otherwise its backend completes them.
+    /// Its config, if that has all inputs and outputs: otherwise its backend completes them.
     fn written(&self) -> Option<&ModelConfig> {
         let config = self.config.as_deref().filter(|_| self.definition.pipeline.is_none())?;
-        (!config.inputs.is_empty() && !config.outputs.is_empty()).then_some(config)
+        let is_written = !config.inputs.is_empty() && !config.outputs.is_empty();
+        (is_written || self.is_complete).then_some(config)
     }
 }
 
@@ -303,6 +309,18 @@ fn complete(models: &mut CheckedModels) {
             models.entry(name).and_modify(|model| model.config = Some(config));
         }
     }
+}
+
+/// The problem as a line; of a model without a config, its place is the model's folder.
+fn told(mut problem: Problem) -> String {
+    let file = Path::new(&problem.position.file);
+    if problem.position.line == 0
+        && file.symlink_metadata().is_err()
+        && let Some(folder) = file.parent()
+    {
+        problem.position.file = folder.display().to_string();
+    }
+    problem.to_string()
 }
 
 fn whole_file(file: &Path, text: String) -> Problem {

@@ -48,6 +48,7 @@ pub use self::{
     check::{CheckReport, check},
     compile::compile,
     create::create,
+    disk::pipeline::PIPELINE_FILE,
     settings::Settings,
     stalled::watch_stalled,
     start::{StartedRepository, start},

@@ -56,7 +56,9 @@ async fn finish(state: &ServerState, deadline: Instant) {
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_secs();
         let count = state.lifecycle.in_flight();
-        tracing::info!("Timeout {left}: Found {count} inferences in flight");
+        if 0 < count {
+            tracing::info!("{count} requests in flight, which have {left} s (--exit-timeout-secs)");
+        }
         if timeout(Duration::from_secs(1), &mut idle).await.is_ok() {
             return;
         }

@@ -216,5 +216,15 @@ fn address(host: &str, port: u16) -> Result<ListenAddress> {
 }
 
 fn cannot_listen(service: &str, at: &ListenAddress, error: &io::Error) -> Error {
-    Error::unavailable(format!("failed to listen for {service} requests at {at}: {error}"))
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let flag = service.to_ascii_lowercase();
+            format!(
+                ": another program listens there, perhaps a troupe that was not stopped (another \
+                 address: --{flag}-port, --{flag}-address)"
+            )
+        }
+        _ => String::new(),
+    };
+    Error::unavailable(format!("failed to listen for {service} requests at {at}: {error}{hint}"))
 }

@@ -27,6 +27,25 @@ use troupe_options::{ConnectionArguments, UNIX_SOCKET};
 /// A server that does not take the connection, or does not answer, in this time counts as absent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Why there is no answer that could be used.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// Nobody listens.
+    Absent(String),
+    /// The connection did not bring one.
+    Broken(String),
+    /// The server refuses.
+    Refused(String),
+}
+
+impl From<NoAnswer> for String {
+    fn from(it: NoAnswer) -> String {
+        match it {
+            NoAnswer::Absent(text) | NoAnswer::Broken(text) | NoAnswer::Refused(text) => text,
+        }
+    }
+}
+
 /// Asks a server over HTTP.
 pub(crate) struct HttpClient<'a> {
     url: &'a str,
@@ -56,15 +75,16 @@ impl HttpClient<'_> {
     }
 
     /// The body of the answer; one that is no success is an error with the server's text.
-    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, String> {
-        let late = |_| format!("{} does not answer: not in {ANSWER_TIMEOUT:?}", self.url);
-        timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(late)?
+    pub(crate) async fn get(&self, path: &str) -> Result<Bytes, NoAnswer> {
+        let late = format!("{} does not answer: not in {ANSWER_TIMEOUT:?}", self.url);
+        timeout(ANSWER_TIMEOUT, self.answer(path)).await.map_err(|_| NoAnswer::Broken(late))?
     }
 
-    async fn answer(&self, path: &str) -> Result<Bytes, String> {
+    async fn answer(&self, path: &str) -> Result<Bytes, NoAnswer> {
         let failed = |error: hyper::Error| {
             let why = innermost(&error);
-            format!("no HTTP answer from {}: {why} (is it the HTTP port?)", self.url)
+            let url = self.url;
+            NoAnswer::Broken(format!("no HTTP answer from {url}: {why} (is it the HTTP port?)"))
         };
         let socket = self.connect().await.map_err(|error| self.unreachable(&error))?;
         let (mut sender, connection) =
@@ -72,13 +92,14 @@ impl HttpClient<'_> {
         // It ends with the answer, and says by the sender why if there is none.
         tokio::spawn(connection);
         let host = if self.url.starts_with(UNIX_SOCKET) { "localhost" } else { address(self.url) };
-        let uri: Uri = path.parse().map_err(|error| format!("{path}: {error}"))?;
+        let uri: Uri = path.parse().map_err(|it| NoAnswer::Refused(format!("{path}: {it}")))?;
         let mut request = Request::get(uri).header(HOST, host);
         for (name, value) in &self.headers {
             request = request.header(name.as_str(), value.as_encoded_bytes());
         }
         let request = request.body(Empty::<Bytes>::new());
-        let request = request.map_err(|error| format!("--url {}: {error}", self.url))?;
+        let request =
+            request.map_err(|error| NoAnswer::Refused(format!("--url {}: {error}", self.url)))?;
         let answer = sender.send_request(request).await.map_err(failed)?;
         let status = answer.status();
         let body = answer.into_body().collect().await.map_err(failed)?.to_bytes();
@@ -87,7 +108,8 @@ impl HttpClient<'_> {
         }
         let told: Option<Value> = serde_json::from_slice(&body).ok();
         let text = told.as_ref().and_then(|it| it["error"].as_str());
-        Err(text.map_or_else(|| format!("{} answers {status}", self.url), str::to_owned))
+        let text = text.map_or_else(|| format!("{} answers {status}", self.url), str::to_owned);
+        Err(NoAnswer::Refused(text))
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Socket>> {
@@ -103,15 +125,16 @@ impl HttpClient<'_> {
         Ok(Box::new(tls.connect(name, socket).await?))
     }
 
-    fn unreachable(&self, error: &io::Error) -> String {
+    fn unreachable(&self, error: &io::Error) -> NoAnswer {
         let url = self.url;
         let is_unix = url.starts_with(UNIX_SOCKET);
         match error.kind() {
-            io::ErrorKind::ConnectionRefused => nobody(url),
-            io::ErrorKind::NotFound if is_unix => nobody(url),
+            io::ErrorKind::ConnectionRefused => NoAnswer::Absent(nobody(url)),
+            io::ErrorKind::NotFound if is_unix => NoAnswer::Absent(nobody(url)),
             _ => {
                 let why = error.to_string();
-                format!("cannot connect to {url}: {why}{}", tls_hint(&why))
+                let hint = tls_hint(&why);
+                NoAnswer::Broken(format!("cannot connect to {url}: {why}{hint}"))
             }
         }
     }

@@ -4,8 +4,11 @@ use std::{fmt::Write, time::Duration};
 
 use serde::Deserialize;
 
-use super::{http, models::block_on};
-use troupe_options::LogsArguments;
+use super::{
+    http::{HttpClient, NoAnswer},
+    models::block_on,
+};
+use troupe_options::{ConnectionArguments, LogsArguments};
 
 /// Between two questions of `--follow`.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
@@ -13,7 +16,18 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Deserialize)]
 struct LogsAnswer {
     lines: Vec<LoggedText>,
-    next: u64,
+    /// What to ask for next; `None`: what was asked for before.
+    next: Option<u64>,
+}
+
+impl LogsAnswer {
+    fn text(&self) -> String {
+        self.lines.iter().fold(String::new(), |mut all, it| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(all, "{}", it.text);
+            all
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -21,32 +35,59 @@ struct LoggedText {
     text: String,
 }
 
-/// Prints what is logged about a model; goes on until the server ends if it is to follow.
+/// Prints what is logged about a model; goes on until it is interrupted if it is to follow.
 pub fn logs(
     arguments: &LogsArguments,
     print: &dyn Fn(&str) -> Result<(), String>,
 ) -> Result<(), String> {
     block_on(async {
         let to = &arguments.connection;
-        let client = http::HttpClient::new(to)?;
+        let client = HttpClient::new(to)?;
         let model = path_segment(&arguments.model);
-        let mut after = 0;
+        let mut lines = ask(&client, to, &model, 0).await?;
+        let most = arguments.tail.unwrap_or(usize::MAX);
+        lines.lines.drain(..lines.lines.len().saturating_sub(most));
+        let (mut is_there, mut after) = (true, 0);
         loop {
-            let body = client.get(&format!("/v2/models/{model}/logs?after={after}")).await?;
-            let body: LogsAnswer = serde_json::from_slice(&body)
-                .map_err(|error| format!("no answer of a troupe from {}: {error}", to.url))?;
-            let lines: String = body.lines.iter().fold(String::new(), |mut all, it| {
-                // Writing to a string cannot fail.
-                let _ = writeln!(all, "{}", it.text);
-                all
-            });
-            print(&lines)?;
+            print(&lines.text())?;
             if !arguments.follow {
                 return Ok(());
             }
-            after = body.next;
+            after = lines.next.unwrap_or(after);
             tokio::time::sleep(FOLLOW_PAUSE).await;
+            lines = match ask(&client, to, &model, after).await {
+                Ok(lines) => {
+                    if !is_there {
+                        eprintln!("{} answers again", to.url);
+                    }
+                    is_there = true;
+                    lines
+                }
+                Err(NoAnswer::Refused(text)) if is_there => return Err(text),
+                Err(why) => {
+                    if is_there {
+                        eprintln!("{} does not answer; waiting for it to come back", to.url);
+                    }
+                    is_there = false;
+                    // Another process counts its lines from 1.
+                    let next = matches!(why, NoAnswer::Absent(_)).then_some(0);
+                    LogsAnswer { lines: Vec::new(), next }
+                }
+            };
         }
+    })
+}
+
+/// The lines behind a number.
+async fn ask(
+    client: &HttpClient<'_>,
+    to: &ConnectionArguments,
+    model: &str,
+    after: u64,
+) -> Result<LogsAnswer, NoAnswer> {
+    let body = client.get(&format!("/v2/models/{model}/logs?after={after}")).await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        NoAnswer::Refused(format!("no answer of a troupe from {}: {error}", to.url))
     })
 }
 

@@ -97,7 +97,22 @@ fn lines_behind_a_number_are_asked_for() {
 }
 
 #[test]
-fn lines_are_followed_until_the_server_ends() {
+fn only_the_last_lines_are_printed_if_so_many_are_asked_for() {
+    let server = Server::explicit(Repository::new().with("m", id()));
+    for _ in 0..2 {
+        server.load("m").ok();
+        server.unload("m").ok();
+    }
+    let all = logs(&server, &["m"]).output;
+    assert!(2 < all.lines().count(), "{all}");
+    let last = logs(&server, &["m", "--tail", "2"]).output;
+    let expected: Vec<&str> = all.lines().skip(all.lines().count() - 2).collect();
+    assert_eq!(last.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(logs(&server, &["m", "-n", "0"]).output, "");
+}
+
+#[test]
+fn lines_are_followed_over_a_restart_of_the_server() {
     let mut server = Server::explicit(Repository::new().with("m", id()));
     let mut follower = Command::new(env!("CARGO_BIN_EXE_troupe"))
         .args(["logs", "-f", "m", "--url", &server.http.0.to_string()])
@@ -111,14 +126,19 @@ fn lines_are_followed_until_the_server_ends() {
         assert!(lines.any(|line| line.contains("loaded `m`")));
         server.repository.write("m", &native("identity", "x:FP32[2] -> y:FP32[2]"));
     }
+    let address = server.http.0;
     server.signal(Signal::TERM);
     server.end();
-    lines.for_each(drop);
-    let ended = follower.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    // It may have ended in the middle of an answer.
-    let is_told = ["nobody listens at", "no HTTP answer from"].iter().any(|it| told.contains(it));
-    assert!(!ended.status.success() && is_told, "{told}");
+    let mut told = BufReader::new(follower.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let waits = format!("{address} does not answer; waiting for it to come back");
+    assert_eq!(told.next(), Some(waits));
+    let repository = Repository::new().with("m", id());
+    let again = Server::with(repository, &[&format!("--http-port={}", address.port())]);
+    assert_eq!(told.next(), Some(format!("{address} answers again")));
+    assert!(lines.any(|line| line.contains("loaded `m`")));
+    drop(again);
+    follower.kill().unwrap();
+    follower.wait().unwrap();
 }
 
 #[test]

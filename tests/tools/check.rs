@@ -1,13 +1,13 @@
 //! `troupe check` and `troupe graph`: what can be said of a repository without loading anything.
 
-use std::os::unix::fs::symlink;
+use std::{collections::BTreeSet, os::unix::fs::symlink};
 
 use crate::support::{
-    Model, Repository, ensemble,
+    Model, Repository, Server, ensemble,
     models::{execute, python},
     native,
     server::Ended,
-    troupe,
+    troupe, venv,
 };
 
 fn check(repository: &Repository) -> Ended {
@@ -98,8 +98,12 @@ fn everything_wrong_in_every_model_is_said_with_its_line() {
 fn nothing_is_loaded() {
     let repository = Repository::new();
     let loaded = repository.beside("loaded");
-    let model =
-        python("x:FP32[1] -> y:FP32[1]", &format!("open('{}', 'w').close()\n", loaded.display()));
+    let source = format!(
+        "open('{}', 'w').close()\n\n\nclass TritonPythonModel:\n    def execute(self, requests):\n        \
+         return []\n",
+        loaded.display()
+    );
+    let model = python("x:FP32[1] -> y:FP32[1]", &source);
     let ended = check(&repository.with("m", model));
     assert_eq!(ended.code, Some(0), "{}", ended.output);
     assert!(!loaded.exists());
@@ -197,10 +201,8 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
         &[
             ("warning: ", "moved' is a link to 'elsewhere', which does not exist"),
             ("warning: ", "batchless/2' is a link to 'nothing', which does not exist"),
-            ("broken/config.pbtxt", "SyntaxError: expected ':' ("),
-            ("broken/config.pbtxt", "broken/1/model.py, line 10): def execute(self, requests)"),
-            ("warning: ", "absent/1/model.py:9: "),
-            ("warning: ", "does not find the module 'no_such_module_anywhere': list it in a"),
+            ("broken/1/model.py:10:1: ", "SyntaxError: expected ':': def execute(self, requests)"),
+            ("absent/1/model.py:9:1: ", "find the module 'no_such_module_anywhere': list it in a"),
             ("no_source/config.pbtxt", "no_source/1' has 'models.py', expected 'model.py'"),
             ("no_version/config.pbtxt", "no_version/1' and put model.py into it"),
             (
@@ -213,13 +215,13 @@ fn the_files_of_models_are_looked_at_as_a_load_would() {
             ("keys/config.pbtxt:8:", "non-existing input y in model batchless (its inputs: x)"),
             ("keys/config.pbtxt:9:", "non-existing output yy in model batchless"),
             ("values/config.pbtxt:1:", "Did you mean `TYPE_STRING`?"),
-            ("named_onnx/config.pbtxt", "has 'clf.onnx', expected 'model.onnx'."),
+            ("/named_onnx: ", "has 'clf.onnx', expected 'model.onnx'."),
             ("lots/config.pbtxt", "'MEMORY_LIMIT_BYTES' of model 'lots' is 'lots', expected a"),
             (
                 "warning: ",
                 "'EXECUTE_TIMOUT_MS' of model 'typo' has no effect, did you mean `EXECUTE",
             ),
-            ("misplaced/config.pbtxt", "misplaced/model.py' to '"),
+            ("/misplaced: ", "misplaced/model.py' to '"),
             ("warning: ", "ensemble unsure: inputs and outputs of 'plain' are known only once"),
         ],
     );
@@ -267,7 +269,104 @@ fn with_load_everything_is_loaded_once_and_the_code_says_how_that_went() {
     let ended = load(class);
     assert_eq!(ended.code, Some(0), "{}", ended.output);
     assert!(ended.output.contains("no problems, and all models load"), "{}", ended.output);
+    assert!(!ended.output.contains("+--"), "tables of a server's start: {}", ended.output);
     let ended = load(&format!("{class}\n    def initialize(self, args):\n        1 / 0\n"));
     assert_eq!(ended.code, Some(1), "{}", ended.output);
     says(&ended, &[("'m' did not load: ", "ZeroDivisionError: division by zero")]);
+}
+
+/// A Python model without a config.
+fn plain(source: &str) -> Model {
+    Model { source: Some(source.to_owned()), ..Model::of("") }
+}
+
+/// One model in a folder for each mistake, beside good ones that look alike.
+fn mistakes() -> Repository {
+    let same = "def predict(x: str) -> str:\n    return x\n";
+    let class = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n";
+    let tensors = "x:FP32[1] -> y:FP32[1]";
+    let with = |text: &str| plain(same).with(text);
+    let step = |model: &str| {
+        ensemble("A:FP32[1] -> Z:FP32[1]", &[format!("{model}: x=A -> y=Z").as_str()])
+    };
+    let repository = Repository::new()
+        .with("good", native("identity", tensors))
+        .with("good_class", plain(class))
+        .with("good_import", plain(&format!("import os, sys\nsys.path.append(os.path.dirname(__file__) + '/lib')\nimport moved\n{same}")))
+        .with("good_beside", plain(&format!("import beside\n{same}")))
+        .with("good_inherited", plain(&format!("import beside\nclass TritonPythonModel(beside.Base):\n    pass\n")))
+        .with("good_marked", plain("from troupe import model as the\n@the(max_batch_size=2)\ndef f(x: list[str]) -> list[str]:\n    return x\n"))
+        .with("no_module", plain(&format!("import no_such_module_anywhere\n{same}")))
+        .with("no_name", plain("class TritonPythonModle:\n    def execute(self, requests):\n        pass\n"))
+        .with("no_execute", plain("class TritonPythonModel:\n    pass\n"))
+        .with("no_hint", plain("def predict(x) -> str:\n    return x\n"))
+        .with("no_result", plain("class Model:\n    def predict(self, x: str):\n        return x\n"))
+        .with("no_colon", plain("def predict(x: str) -> str\n    return x\n"))
+        .with("two", plain("import troupe\n@troupe.model\ndef f(x: str) -> str:\n    pass\n@troupe.model\ndef g(x: str) -> str:\n    pass\n"))
+        .with("nothing", plain("\n"))
+        .with("no_environment", with("").parameter("EXECUTION_ENV_PATH", "/no/such/env.tar.gz"))
+        .with("no_number", with("").parameter("MAX_CONCURRENT_EXECUTIONS", "many"))
+        .with("no_version", Model { versions: Vec::new(), ..native("identity", tensors) })
+        .with("no_op", native("no_such_op", tensors))
+        .with("other_name", native("identity", tensors).with("name: \"another\""))
+        .with("no_step", step("no_such_model"))
+        .with("no_input", step("good_class"));
+    repository.write_file("good_beside/1/beside.py", "");
+    repository.write_file("good_import/1/lib/moved.py", "");
+    repository.write_file(
+        "good_inherited/beside.py",
+        "class Base:\n    def execute(self, requests):\n        return []\n",
+    );
+    repository
+}
+
+/// Models whose names are in lines like this.
+fn named(output: &str, name_of: impl Fn(&str) -> Option<&str>) -> BTreeSet<String> {
+    output.lines().filter_map(name_of).map(str::to_owned).collect()
+}
+
+#[test]
+fn check_finds_a_problem_in_the_models_that_do_not_load_and_in_no_other() {
+    let repository = mistakes();
+    let models = repository.models();
+    let folder = format!("{}/", models.display());
+    let python = format!("--backend-config=python,python={}", venv::python().display());
+    let checked = troupe(&["check", &python, models.to_str().unwrap()]);
+    let problems =
+        named(&checked.output, |line| line.strip_prefix(&folder)?.split(['/', ':']).next());
+    let started = Server::fails(&repository, &[]);
+    // Rows of the table at start: name, version, status.
+    let failed = named(&started.output, |line| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.split('|').map(str::trim).collect();
+        let [name, _, status, ""] = cells[..] else { return None };
+        (!name.is_empty() && status != "Status" && status != "READY").then_some(name)
+    });
+    let codes = (checked.code, started.code);
+    assert_eq!((problems, codes), (failed, (Some(1), Some(1))), "{}", checked.output);
+    for (place, text) in [
+        ("/no_module/1/model.py:1:", "does not find the module 'no_such_module_anywhere'"),
+        ("/no_name/1/model.py:1:", "`TritonPythonModle` has an `execute`: name it `TritonPython"),
+        ("/no_execute/1/model.py:1:", "does not implement `execute` method"),
+        ("/no_hint/1/model.py:1:", "parameter `x` of `predict` has no type hint"),
+        ("/no_result/1/model.py:2:", "`predict` has no type hint for its result"),
+        ("/no_colon/1/model.py:1:", "SyntaxError: expected ':'"),
+        ("/two/1/model.py:6:", "one model a file, but `f`, `g` are marked"),
+        ("/nothing/1/model.py: ", "nothing in this file is a model"),
+        ("/no_environment/config.pbtxt: ", "env.tar.gz' of model 'no_environment' does not exist"),
+        ("/no_number/config.pbtxt: ", "'many', expected a number from 1 to"),
+        ("/no_input/config.pbtxt:", "mapping to non-existing input x in model good_class"),
+    ] {
+        says(&checked, &[(place, text)]);
+    }
+}
+
+#[test]
+fn what_check_says_last_counts_problems_and_warnings() {
+    let class = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n";
+    let repository = Repository::new().with("silent", plain(class));
+    let ended = check(&repository);
+    assert_eq!(ended.code, Some(0), "{}", ended.output);
+    let last = ended.output.lines().last();
+    assert_eq!(last, Some("no problems, 1 warning"), "{}", ended.output);
+    says(&ended, &[("/silent: ", "model 'silent' has no inputs and no outputs")]);
 }

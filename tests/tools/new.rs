@@ -55,10 +55,16 @@ fn a_new_python_model_answers_at_once_and_an_ensemble_of_two_as_well() {
     repository.write_file("traced/pipeline.py", pipeline);
     let over = new(&repository, &["ensemble", "over", "traced", "echo"]);
     assert!(over.output.contains("traced.loud -> echo.text"), "{}", over.output);
+    let chain = new(&repository, &["pipeline", "chain", "over", "shout", "echo"]);
+    assert!(chain.output.contains("over.output -> shout.text"), "{}", chain.output);
+    assert!(!chain.output.contains("to mend"), "{}", chain.output);
+    assert!(repository.models().join("chain/pipeline.py").is_file());
     let server = Server::start(repository);
     let answer = run_infer_line(&server, &over.output);
     assert!(answer.contains("HELLO"), "{answer}");
     let answer = run_infer_line(&server, &shout.output);
+    assert!(answer.contains("HELLO"), "{answer}");
+    let answer = run_infer_line(&server, &chain.output);
     assert!(answer.contains("HELLO"), "{answer}");
     let answer = run_infer_line(&server, &both.output);
     assert!(answer.contains("HELLO"), "{answer}");

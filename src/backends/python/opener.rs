@@ -99,16 +99,8 @@ pub fn prepare(
     files: &ModelFiles,
     config: Arc<ModelConfig>,
 ) -> Result<Backend> {
-    if !config.batch_inputs.is_empty() || config.outputs.iter().any(|it| it.scatter.is_some()) {
-        return Err(Error::unsupported(format!(
-            "Python models see each request by itself, so '{}' can have no batch_input and no \
-             batch_output",
-            config.name
-        )));
-    }
-    let concurrency = wanted_concurrency(&config)?;
+    let (concurrency, limits) = checked(&config)?;
     let path = model_file(files, &config.default_model_filename)?;
-    let limits = WorkerLimits::of(&config)?;
     for text in limits::misspelled(&config) {
         tracing::warn!(model = &*config.name, "{text}");
     }
@@ -147,6 +139,18 @@ pub fn prepare(
         opener.preload = Some(Preload::new(spec));
     }
     Ok(Backend::Remote(Arc::new(opener)))
+}
+
+/// What the config wants of its workers; refuses what they cannot do.
+pub(super) fn checked(config: &ModelConfig) -> Result<(Option<NonZeroUsize>, WorkerLimits)> {
+    if !config.batch_inputs.is_empty() || config.outputs.iter().any(|it| it.scatter.is_some()) {
+        return Err(Error::unsupported(format!(
+            "Python models see each request by itself, so '{}' can have no batch_input and no \
+             batch_output",
+            config.name
+        )));
+    }
+    Ok((wanted_concurrency(config)?, WorkerLimits::of(config)?))
 }
 
 /// The parameter of the config, if it has it.

@@ -1,27 +1,35 @@
-//! Looks at a Python model without running its code: its file parses, and what it imports is there.
+//! Looks at a Python model without running its code: its file parses and holds a model, and what it
+//! imports is there.
 
 use std::{path::Path, process::Command};
 
 use serde::Deserialize;
 
 use super::{
-    limits::{self, WorkerLimits},
-    opener::{may_complete, model_file},
+    limits,
+    opener::{checked, may_complete, model_file},
+    process::environment,
 };
 use crate::{findings::ModelFindings, provision::base};
 use troupe_base::{
     backend::{ModelFiles, Settings},
-    config::ModelConfig,
+    config::{ModelConfig, Problem, SourcePosition},
     error::{Error, Result},
 };
 
 const SCRIPT: &str = include_str!("py/source_check.py");
 
+/// What the script prints.
 #[derive(Deserialize)]
 struct SourceReport {
-    problem: Option<String>,
+    /// Lines, 0 for the whole file, with what is wrong there.
+    problems: Vec<(u32, String)>,
     /// Modules that the interpreter does not find, with the lines that import them.
     missing: Vec<(String, u32)>,
+    /// The file does not parse.
+    is_broken: bool,
+    /// Nothing in the file changes where modules are looked for.
+    is_sure: bool,
 }
 
 /// What a load would find in the model's file before it runs it. Starts an interpreter; blocks.
@@ -31,40 +39,53 @@ pub fn check(
     config: &ModelConfig,
 ) -> Result<ModelFindings> {
     let path = model_file(files, &config.default_model_filename)?;
-    let python = base(settings);
     let version = files.model_dir.join(files.version.to_string());
-    let output = Command::new(&python)
-        .args(["-c", SCRIPT])
-        .args([&path, &version, &files.model_dir])
-        .output()
-        .map_err(|error| Error::internal(format!("cannot run {}: {error}", python.display())))?;
-    let report: SourceReport = serde_json::from_slice(&output.stdout).map_err(|error| {
+    let python = base(settings);
+    let report = look(&python, &path, [&version, &files.model_dir])?;
+    checked(config)?;
+    let execution_env = config.parameters.get(limits::ENVIRONMENT);
+    if let Some(written) = execution_env {
+        environment::named(files, written)?;
+    }
+    // As people wrote the folder, not as the server sees it.
+    let shown = path.file_name().map_or_else(|| path.clone(), |name| version.join(name));
+    let at = |line: u32, text: String| {
+        let file = shown.display().to_string();
+        Problem { position: SourcePosition { file, line, column: 1 }, text }
+    };
+    let mut found = ModelFindings {
+        problems: report.problems.into_iter().map(|(line, text)| at(line, text)).collect(),
+        warnings: limits::misspelled(config),
+        completes_itself: may_complete(&path),
+        is_broken: report.is_broken,
+    };
+    // Another environment, or one that is made at load, may have them.
+    let has_own = execution_env.is_some() || environment::requirements(files).is_some();
+    let missing = report.missing.into_iter().filter(|_| !has_own);
+    let missing = missing.map(|(name, line)| at(line, not_installed(&name, &python)));
+    match report.is_sure {
+        true => found.problems.extend(missing),
+        false => found.warnings.extend(missing.map(|it| it.to_string())),
+    }
+    Ok(found)
+}
+
+/// Has the script look at the file; `folders` are those that a worker imports from.
+fn look(python: &Path, path: &Path, folders: [&Path; 2]) -> Result<SourceReport> {
+    let output =
+        Command::new(python).args(["-c", SCRIPT]).arg(path).args(folders).output().map_err(
+            |error| Error::internal(format!("cannot run {}: {error}", python.display())),
+        )?;
+    serde_json::from_slice(&output.stdout).map_err(|error| {
         let said = String::from_utf8_lossy(&output.stderr);
         Error::internal(format!("{} cannot look at the file: {error}; {said}", python.display()))
-    })?;
-    if let Some(text) = report.problem {
-        return Err(Error::invalid(text));
-    }
-    // Another environment, or one that is made at load, may have them.
-    let has_own = config.parameters.contains_key(limits::ENVIRONMENT)
-        || [&version, &files.model_dir].iter().any(|it| it.join("requirements.txt").is_file());
-    WorkerLimits::of(config)?;
-    let missing = report.missing.into_iter().filter(|_| !has_own);
-    let mut warnings: Vec<_> =
-        missing.map(|(name, line)| not_installed(&path, line, &name, &python)).collect();
-    warnings.extend(limits::misspelled(config));
-    Ok(ModelFindings {
-        warnings,
-        completes_itself: may_complete(&path),
-        ..ModelFindings::default()
     })
 }
 
-fn not_installed(path: &Path, line: u32, name: &str, python: &Path) -> String {
+fn not_installed(name: &str, python: &Path) -> String {
     format!(
-        "{}:{line}: {} does not find the module '{name}': list it in a requirements.txt beside this \
-         file, or install it",
-        path.display(),
+        "{} does not find the module '{name}': list it in a requirements.txt beside this file, or \
+         install it",
         python.display()
     )
 }

@@ -13,26 +13,54 @@ use crate::check;
 use troupe_base::config::ModelConfig;
 use troupe_options::NewEnsembleArguments;
 
+/// The steps of an ensemble, and how they are wired.
+pub(super) struct WiredSteps {
+    configs: Vec<Arc<ModelConfig>>,
+    pub(super) steps: Vec<Step>,
+    pub(super) wiring: Wiring,
+}
+
+impl WiredSteps {
+    /// Reads the signatures of the steps.
+    pub(super) fn of(asked: &NewEnsembleArguments) -> Result<WiredSteps, String> {
+        let settings = signature::settings(&asked.target);
+        let configs = signature::read(&settings, &asked.steps);
+        settings.backends.wait_for_workers(Instant::now());
+        let configs = configs?;
+        let is_batched = configs.iter().all(|it| 0 < it.max_batch_size);
+        let steps: Vec<Step> = configs.iter().map(|it| signature::step(it, is_batched)).collect();
+        let wiring = wiring::wire(&steps);
+        Ok(WiredSteps { configs, steps, wiring })
+    }
+}
+
 /// Writes it; what was wired how, what was not, and what to run next.
 pub(super) fn create(asked: &NewEnsembleArguments) -> Result<String, String> {
-    let settings = signature::settings(&asked.target);
-    let configs = signature::read(&settings, &asked.steps);
-    settings.backends.wait_for_workers(Instant::now());
-    let configs = configs?;
-    let folder = NewFolder::make(&asked.target, &asked.name)?;
-    let is_batched = configs.iter().all(|it| 0 < it.max_batch_size);
-    let steps: Vec<Step> = configs.iter().map(|it| signature::step(it, is_batched)).collect();
-    let wiring = wiring::wire(&steps);
-    folder.write("config.pbtxt", &config(asked, &configs, &steps, &wiring))?;
+    let plan = WiredSteps::of(asked)?;
+    let config = config(asked, &plan);
     // Git keeps no empty folders.
-    folder.write("1/.gitkeep", "")?;
+    made(asked, &plan, &[("config.pbtxt", &config), ("1/.gitkeep", "")])
+}
+
+/// Writes these files; what was wired how, what was not, and what to run next.
+pub(super) fn made(
+    asked: &NewEnsembleArguments,
+    plan: &WiredSteps,
+    files: &[(&str, &str)],
+) -> Result<String, String> {
+    let WiredSteps { steps, wiring, .. } = plan;
+    let folder = NewFolder::make(&asked.target, &asked.name)?;
+    files.iter().try_for_each(|(file, text)| folder.write(file, text))?;
     let path = folder.path.display().to_string();
-    let mut text = format!("made {path}\n{}", wires(&steps, &wiring));
+    let mut text = format!("made {path}\n{}", wires(steps, wiring));
     for note in &wiring.notes {
         // Writing to a String does not fail.
         let _ = writeln!(text, "note: {note}");
     }
+    // Those that read the signatures have ended their interpreters.
+    let settings = signature::settings(&asked.target);
     let problems = check(&settings).problems;
+    settings.backends.wait_for_workers(Instant::now());
     for problem in problems.iter().filter(|it| it.starts_with(&path)) {
         let _ = writeln!(text, "to mend before it loads: {problem}");
     }
@@ -41,12 +69,8 @@ pub(super) fn create(asked: &NewEnsembleArguments) -> Result<String, String> {
     Ok(text + &next_steps(&asked.target, &infer))
 }
 
-fn config(
-    asked: &NewEnsembleArguments,
-    configs: &[Arc<ModelConfig>],
-    steps: &[Step],
-    wiring: &Wiring,
-) -> String {
+fn config(asked: &NewEnsembleArguments, plan: &WiredSteps) -> String {
+    let WiredSteps { configs, steps, wiring, .. } = plan;
     let mut text = String::from(
         "# An ensemble runs models one after the other, or side by side where none needs another.\n\
          # input_map: which tensor each input of the model reads; output_map: what the ensemble calls\n\

@@ -14,8 +14,7 @@ pub(super) struct NewFolder {
 }
 
 impl NewFolder {
-    /// Makes the folder of a model with its first version in it; refuses names that are taken or
-    /// would need quotes somewhere.
+    /// Makes the folder of a model; refuses names that are taken or would need quotes somewhere.
     pub(super) fn make(target: &NewTarget, name: &str) -> Result<NewFolder, String> {
         check_name(name)?;
         let repository = &target.model_repository;
@@ -31,15 +30,22 @@ impl NewFolder {
             ));
         }
         let folder = NewFolder { path, is_kept: false };
-        let version = folder.path.join("1");
-        fs::create_dir_all(&version).map_err(|error| told(&version, &error))?;
+        fs::create_dir_all(&folder.path).map_err(|error| told(&folder.path, &error))?;
         Ok(folder)
     }
 
     /// Writes a file; its path is relative to the folder.
     pub(super) fn write(&self, file: &str, text: &str) -> Result<(), String> {
-        let path = self.path.join(file);
+        let path = self.place(file)?;
         fs::write(&path, text).map_err(|error| told(&path, &error))
+    }
+
+    /// The path of a file to be made, in folders that are there.
+    pub(super) fn place(&self, file: &str) -> Result<PathBuf, String> {
+        let path = self.path.join(file);
+        let parent = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(parent).map_err(|error| told(parent, &error))?;
+        Ok(path)
     }
 
     /// It stays.

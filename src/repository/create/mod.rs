@@ -6,6 +6,7 @@ mod example;
 mod folder;
 mod model;
 mod ops;
+mod pipeline;
 mod signature;
 #[cfg(test)]
 mod testing;
@@ -19,5 +20,6 @@ pub fn create(asked: &NewCommand) -> Result<String, String> {
     match asked {
         NewCommand::Model(asked) => model::create(asked),
         NewCommand::Ensemble(asked) => ensemble::create(asked),
+        NewCommand::Pipeline(asked) => pipeline::create(asked),
     }
 }

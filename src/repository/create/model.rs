@@ -53,7 +53,7 @@ fn of_onnx(asked: &NewModelArguments, file: &Path) -> Result<String, String> {
         return Err(format!("--onnx {}: there is no such file", file.display()));
     }
     let folder = NewFolder::make(&asked.target, &asked.name)?;
-    let copy = folder.path.join("1/model.onnx");
+    let copy = folder.place("1/model.onnx")?;
     fs::copy(file, &copy).map_err(|error| told(file, &error))?;
     let config = completed(&asked.target, &asked.name).map_err(|error| {
         format!(

@@ -16,7 +16,7 @@ use troupe_base::{
 use troupe_proto::inference;
 
 /// The file of a pipeline, in the model's folder.
-const PIPELINE_FILE: &str = "pipeline.py";
+pub const PIPELINE_FILE: &str = "pipeline.py";
 /// Stands for the configs of the models while they are not known.
 pub(crate) const NOT_KNOWN: &str = "null";
 /// The version of a pipeline without a folder of one.

@@ -31,7 +31,7 @@ fn every_problem_of_a_repository_has_its_place() {
         .unwrap();
     let found = problems(&fixture);
     let expected = [
-        "/empty/config.pbtxt: Invalid model name: Could not determine backend for model 'empty'",
+        "/empty: Invalid model name: Could not determine backend for model 'empty'",
         "/ok/config.pbtxt: model 'ok' has backend 'native' but no parameter 'op', expected one of: ",
         "/strange/config.pbtxt:1:1: unable to find backend library for backend 'fake', try",
         "/typo/config.pbtxt:2:1: ",

@@ -4,9 +4,7 @@ mod findings;
 mod text;
 
 pub(super) use self::findings::{Bottleneck, ClientMachine, Suggestion};
-use self::findings::{
-    EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, can_batch_more, overlaps,
-};
+use self::findings::{EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, can_batch_more};
 use super::{
     level::{LoadLevel, StepLoad},
     members::Member,
@@ -73,7 +71,7 @@ pub(super) fn advise(
         level,
         growth: growth(levels, best),
         executing: level.executing(&all),
-        steps: all.iter().filter(|it| !overlaps(it)).collect(),
+        steps: all.iter().filter(|it| !it.overlaps()).collect(),
         machine,
         core_capacity: core_capacity(level, machine),
         target,
@@ -139,7 +137,8 @@ impl Findings<'_> {
             let now = step.member.instances;
             let then = (goal * TOLERATED_SHARE * step.demand_ns / 1e9).ceil() as u64;
             let key = step.member.key.clone();
-            (now < then).then_some(Suggestion { key, now, then })
+            let is_python = step.member.is_python;
+            (now < then).then_some(Suggestion { key, now, then, is_python })
         };
         (Some(goal), self.steps.iter().filter_map(more).collect())
     }

@@ -8,6 +8,9 @@ use super::counts::Batches;
 const MIN_EXECUTIONS: u64 = 3;
 /// Many rows that take this share of what they would take one by one are hardly worth joining.
 const UNSHARED_SHARE: f64 = 0.8;
+/// Many rows that seem to take less than this share of what few take were measured while something
+/// else kept the machine busy.
+const MIN_BELIEVED_RATIO: f64 = 0.9;
 
 /// Executions of two sizes of one model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +31,11 @@ impl BatchCost {
         Some(BatchCost { few: *few, many: *many, ratio: each(large) / each(small).max(1.0) })
     }
 
+    /// Is it no more than noise?
+    pub(super) fn is_noise(&self) -> bool {
+        self.ratio < MIN_BELIEVED_RATIO
+    }
+
     /// Is it quicker to execute rows together?
     pub(super) fn pays(&self) -> bool {
         self.ratio < UNSHARED_SHARE * self.many as f64 / self.few as f64
@@ -39,7 +47,10 @@ impl BatchCost {
             1 => "one".to_owned(),
             few => few.to_string(),
         };
-        format!("{} rows took {:.1} times as long as {few}", self.many, self.ratio)
+        match (self.is_noise(), self.ratio) {
+            (false, ratio) if ratio < 1.05 => format!("{} rows took as long as {few}", self.many),
+            (_, ratio) => format!("{} rows took {ratio:.1} times as long as {few}", self.many),
+        }
     }
 }
 
@@ -66,6 +77,7 @@ mod tests {
                 &[(2, 10, 1_000), (4, 10, 1_900)],
                 Some((false, "4 rows took 1.9 times as long as 2")),
             ),
+            (&[(1, 10, 1_000), (8, 10, 960)], Some((true, "8 rows took as long as one"))),
             // Too few of a size, or no other size.
             (&[(1, 10, 1_000), (8, 1, 1_300)], None),
             (&[(2, 10, 1_000), (3, 10, 1_300)], None),

@@ -23,7 +23,7 @@ const PROBE_WARMUP: Duration = Duration::from_millis(100);
 const MAX_PROBE_ROWS: u64 = 8;
 
 /// Notes what larger executions of each member cost: by what the levels showed of those that join
-/// requests, and by requests of many rows where there are some that could.
+/// requests, and, where they showed only one size, by requests of one row and of many.
 pub(super) async fn note(
     bench: &mut BenchRun,
     members: &mut [Member],
@@ -40,8 +40,8 @@ pub(super) async fn note(
         }
         member.batch_cost = BatchCost::of(&all);
     }
-    let could_join = |it: &Member| !it.has_batching && 1 < it.max_batch;
-    if !members.iter().any(could_join) {
+    let is_unknown = |it: &Member| it.batch_cost.is_none() && 1 < it.max_batch;
+    if !members.iter().any(is_unknown) {
         return;
     }
     let rows = (config.max_batch_size.max(0) as u64).min(MAX_PROBE_ROWS);
@@ -58,7 +58,7 @@ pub(super) async fn note(
     let of = |level: &LoadLevel, member: &Member| -> BTreeMap<u64, Batches> {
         level.counts.get(&member.key).map(|it: &Counts| it.batches.clone()).unwrap_or_default()
     };
-    for member in members.iter_mut().filter(|it| could_join(it)) {
+    for member in members.iter_mut().filter(|it| is_unknown(it)) {
         let mut all = of(&one, member);
         all.extend(of(&many, member));
         member.batch_cost = BatchCost::of(&all);

@@ -69,7 +69,7 @@ const LEVELS: &[ReportColumn<LoadLevel>] = &[
 const STEPS: &[ReportColumn<StepLoad>] = &[
     column("Step", |step| plain(&step.member.key.name), ColumnShown::Always),
     column("Instances", |step| step.member.instances.to_string(), ColumnShown::Always),
-    column("Busy", |step| percent(step.utilisation), ColumnShown::Always),
+    column("Busy", StepLoad::busy, ColumnShown::Always),
     column("At most", |step| format!("{}/s", digits(step.capacity)), ColumnShown::Always),
     column("Waiting", |step| digits(step.waiting), ColumnShown::Always),
     column("Executions", |step| step.counts.executions.to_string(), ColumnShown::InHtml),

@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 use super::{
     cores::CoresUsed,
     counts::{Counts, ModelKey},
+    format::{digits, percent},
     load::LoadTotals,
     members::Member,
 };
+
+/// An instance may take its next request while it ends the last one, and then counts as busy with
+/// both for a moment. One that is busy for more than this many works at several at once.
+const MAX_HANDOVER_RATIO: f64 = 1.5;
 
 /// One level of load.
 #[derive(Clone, Default)]
@@ -37,7 +42,8 @@ pub(super) struct LoadLevel {
 pub(super) struct StepLoad {
     pub(super) member: Member,
     pub(super) counts: Counts,
-    /// The share of time in which an instance was executing; above 1 if instances overlap work.
+    /// The share of time in which an instance was executing; above 1 only where an instance works at
+    /// several requests at once.
     pub(super) utilisation: f64,
     /// Requests that waited for an instance, on average.
     pub(super) waiting: f64,
@@ -45,6 +51,21 @@ pub(super) struct StepLoad {
     pub(super) demand_ns: f64,
     /// Inferences of the measured model in a second that its instances could do.
     pub(super) capacity: f64,
+}
+
+impl StepLoad {
+    /// Does an instance work at several requests at once? Then it is never simply busy.
+    pub(super) fn overlaps(&self) -> bool {
+        self.member.overlaps || 1.0 < self.utilisation
+    }
+
+    /// How busy its instances were: `97 %`, or `4.00 at once`.
+    pub(super) fn busy(&self) -> String {
+        match 1.0 < self.utilisation {
+            true => format!("{} at once", digits(self.utilisation)),
+            false => percent(self.utilisation),
+        }
+    }
 }
 
 impl LoadLevel {
@@ -81,17 +102,54 @@ impl LoadLevel {
 
     fn step(&self, member: &Member) -> Option<StepLoad> {
         let counts = self.counts.get(&member.key).filter(|_| 0 < member.instances)?.clone();
-        let (busy, seconds) = (counts.busy_ns(), self.server_seconds.max(1e-9));
+        let (counted, seconds) = (counts.busy_ns(), self.server_seconds.max(1e-9));
+        let whole = seconds * 1e9 * member.instances as f64;
+        let is_handover = !member.overlaps && counted <= whole * MAX_HANDOVER_RATIO;
+        let busy = if is_handover { counted.min(whole) } else { counted };
         let inferences = self.throughput() * seconds;
         let demand_ns = busy / inferences;
         let is_known = 0.0 < busy && 0.0 < inferences;
         is_known.then(|| StepLoad {
-            utilisation: busy / 1e9 / seconds / member.instances as f64,
+            utilisation: busy / whole,
             waiting: counts.queue_ns as f64 / 1e9 / seconds,
             demand_ns,
             capacity: member.instances as f64 * 1e9 / demand_ns,
             member: member.clone(),
             counts,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::counts::Batches, *};
+
+    #[test]
+    fn instances_are_busy_all_the_time_at_most_unless_they_work_at_several_requests() {
+        let member = Member { instances: 2, ..Member::default() };
+        let load = |busy_seconds: u64| {
+            let batches = Batches { count: 1000, ns: busy_seconds * 1_000_000_000 };
+            let counts = Counts { batches: [(1, batches)].into(), ..Counts::default() };
+            let mut level = LoadLevel {
+                batch: 1,
+                seconds: 10.0,
+                server_seconds: 10.0,
+                counts: [(ModelKey::default(), counts)].into(),
+                ..LoadLevel::default()
+            };
+            (0..1000).for_each(|_| level.seen.latency.add(std::time::Duration::from_millis(1)));
+            level.step(&member).unwrap()
+        };
+        for (busy_seconds, busy, capacity, overlaps) in [
+            (10, "50 %", 200.0, false),
+            (20, "100 %", 100.0, false),
+            // As much as was measured, and not less.
+            (22, "100 %", 100.0, false),
+            (40, "2.00 at once", 50.0, true),
+        ] {
+            let step = load(busy_seconds);
+            let found = (&*step.busy(), step.capacity.round(), step.overlaps());
+            assert_eq!(found, (busy, capacity, overlaps));
+        }
     }
 }

@@ -20,7 +20,12 @@ pub(super) fn text(report: &BenchReport<'_>) -> String {
     advice.reasons.iter().for_each(|it| text += &format!("{it}\n"));
     for it in &advice.suggestions {
         let (name, count) = (plain(&it.key.name), it.then);
-        text += &format!("In the config of `{name}`: instance_group [ {{ count: {count} }} ]\n");
+        let or = match it.is_python {
+            true => format!(" (of a plain function: @model(instances={count}))"),
+            false => String::new(),
+        };
+        text +=
+            &format!("In the config of `{name}`: instance_group [ {{ count: {count} }} ]{or}\n");
     }
     advice.doubts.iter().for_each(|it| text += &format!("Note: {it}\n"));
     text

@@ -120,7 +120,8 @@ fn no_fork_server(
     ))
 }
 
-fn requirements(files: &ModelFiles) -> Option<PathBuf> {
+/// The packages that the model lists, beside its file or in its folder.
+pub(crate) fn requirements(files: &ModelFiles) -> Option<PathBuf> {
     let version = files.model_dir.join(files.version.to_string());
     [version, files.model_dir.clone()]
         .map(|it| it.join("requirements.txt"))
@@ -130,9 +131,15 @@ fn requirements(files: &ModelFiles) -> Option<PathBuf> {
 
 /// The interpreter of a virtual environment, of a packed one, or the one named.
 fn execution_env(choice: &InterpreterChoice<'_>, path: &str) -> Result<PathBuf> {
-    let model_dir = std::path::absolute(&choice.files.model_dir)
-        .unwrap_or_else(|_| choice.files.model_dir.clone());
-    let text = path.replace("$$TRITON_MODEL_DIRECTORY", &model_dir.display().to_string());
+    let path = named(choice.files, path)?;
+    if is_packed(&path) { unpacked(choice, &path) } else { Ok(path) }
+}
+
+/// What `EXECUTION_ENV_PATH` names: an interpreter, also that of a folder, or an archive with one.
+pub(crate) fn named(files: &ModelFiles, written: &str) -> Result<PathBuf> {
+    let model_dir =
+        std::path::absolute(&files.model_dir).unwrap_or_else(|_| files.model_dir.clone());
+    let text = written.replace("$$TRITON_MODEL_DIRECTORY", &model_dir.display().to_string());
     let path = model_dir.join(&text);
     let path = if path.exists() { path } else { PathBuf::from(&text) };
     if path.is_dir() {
@@ -142,13 +149,15 @@ fn execution_env(choice: &InterpreterChoice<'_>, path: &str) -> Result<PathBuf> 
         return Err(Error::invalid(format!(
             "EXECUTION_ENV_PATH '{}' of model '{}' does not exist",
             path.display(),
-            choice.files.name
+            files.name
         )));
     }
-    if text.ends_with(".tar.gz") || text.ends_with(".tgz") {
-        return unpacked(choice, &path);
-    }
     Ok(path)
+}
+
+fn is_packed(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with(".tar.gz") || name.ends_with(".tgz")
 }
 
 fn interpreter_in(folder: &Path) -> Result<PathBuf> {

@@ -1,4 +1,4 @@
-"""Looks at a model's file without running it: it parses, and the modules it imports are there."""
+"""Looks at a model's file without running it: it parses, it holds a model, its imports are there."""
 import sys
 
 # Nothing is imported from the current folder, which may be the one that is checked.
@@ -6,40 +6,56 @@ sys.path = [it for it in sys.path if it]
 
 import ast
 import json
-import os
 from importlib.util import find_spec
 
 # What a worker has beside what is installed.
 OURS = {"numpy", "triton_python_backend_utils", "troupe"}
+# A file with one of these may find more modules than its first look tells.
+MOVES_IMPORTS = ("sys.path", "addsitedir", "sys.modules", "meta_path")
+# A file with one of these may have names that no statement binds.
+BINDS_NAMES = ("globals(", "exec(", "setattr(")
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def problem(path):
-    """Why the file cannot be imported, or None, and its tree."""
+def main(path, *folders):
+    sys.path += folders
+    report = {"problems": [], "missing": [], "is_broken": False, "is_sure": True}
     try:
         with open(path, "rb") as file:
-            return None, ast.parse(file.read(), path)
+            source = file.read()
+        tree = ast.parse(source, path)
     except SyntaxError as error:
         line = (error.text or "").strip()
-        text = f"{type(error).__name__}: {error.msg} ({path}, line {error.lineno})"
-        return text + (f": {line}" if line else ""), None
+        text = f"{type(error).__name__}: {error.msg}" + (f": {line}" if line else "")
+        report.update(is_broken=True, problems=[[error.lineno or 0, text]])
     except (OSError, ValueError) as error:
-        return f"{type(error).__name__}: {error}", None
+        report.update(is_broken=True, problems=[[0, f"{type(error).__name__}: {error}"]])
+    else:
+        text = source.decode(errors="replace")
+        report["missing"] = list(missing(tree))
+        report["is_sure"] = not any(it in text for it in MOVES_IMPORTS)
+        if not any(it in text for it in BINDS_NAMES):
+            report["problems"] = list(problems(tree, path))
+    print(json.dumps(report))
 
 
-def imports(tree):
-    """Modules that are imported whatever happens, with their lines."""
+def missing(tree):
+    """Modules that are imported whatever happens and are not there, with their first lines."""
+    known = {}
     for node in tree.body:
         if isinstance(node, ast.Import):
-            for name in node.names:
-                yield name.name.split(".")[0], node.lineno
+            names = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            yield node.module.split(".")[0], node.lineno
+            names = [node.module]
+        else:
+            continue
+        for name in names:
+            known.setdefault(name.split(".")[0], node.lineno)
+    return ([name, line] for name, line in known.items() if not is_there(name))
 
 
-def is_there(name, folders):
+def is_there(name):
     if name in OURS or name in sys.builtin_module_names:
-        return True
-    if any(os.path.exists(os.path.join(it, name + end)) for it in folders for end in ("", ".py")):
         return True
     try:
         return find_spec(name) is not None
@@ -47,17 +63,127 @@ def is_there(name, folders):
         return False
 
 
-def main(path, *folders):
-    text, tree = problem(path)
-    missing = []
-    if tree is not None:
-        known = {}
-        for name, line in imports(tree):
-            if name not in known:
-                known[name] = is_there(name, folders)
-                if not known[name]:
-                    missing.append([name, line])
-    print(json.dumps({"problem": text, "missing": missing}))
+# What a load would refuse before it calls the model. It says nothing where running the file could
+# tell more: of what is inherited, decorated by others, or imported with `*`.
+
+
+def problems(tree, path):
+    """Why the file holds no model, with lines."""
+    names = dict(bound(tree.body))
+    if "*" in names:
+        return
+    if "TritonPythonModel" in names:
+        model = names["TritonPythonModel"]
+        if is_whole(model) and "execute" not in dict(bound(model.body)):
+            yield model.lineno, f"Python model {path} does not implement `execute` method."
+        return
+    marks = set(mark_names(tree.body))
+    own = {name: it for name, it in names.items() if isinstance(it, (*FUNCTIONS, ast.ClassDef))}
+    marked = [it for it in own.values() if any(is_mark(by, marks) for by in it.decorator_list)]
+    if 1 < len(marked):
+        both = ", ".join(f"`{it.name}`" for it in marked)
+        yield marked[1].lineno, f"one model a file, but {both} are marked with @model"
+        return
+    model = marked[0] if marked else names.get("predict", names.get("Model"))
+    if model is None:
+        if not marks:
+            yield nothing(own)
+        return
+    if isinstance(model, FUNCTIONS):
+        yield from unhinted(model, marks, 0)
+    elif isinstance(model, ast.ClassDef) and is_whole(model, marks):
+        method = dict(bound(model.body)).get("predict")
+        if method is None:
+            yield model.lineno, (
+                f"class `{model.name}` is the model, and has no method `predict(self, …)`: it is "
+                "called for requests"
+            )
+        elif isinstance(method, FUNCTIONS):
+            yield from unhinted(method, (), 1)
+
+
+def nothing(own):
+    """What stands there instead of a model."""
+    runs = [
+        it
+        for it in own.values()
+        if isinstance(it, ast.ClassDef) and "execute" in dict(bound(it.body))
+    ]
+    hint, line = "", 0
+    if runs:
+        line = runs[0].lineno
+        hint = f"; class `{runs[0].name}` has an `execute`: name it `TritonPythonModel`"
+    elif own:
+        line = next(iter(own.values())).lineno
+        hint = "; mark one of " + ", ".join(f"`{it}`" for it in own)
+    return line, (
+        "nothing in this file is a model: expected a class `TritonPythonModel`, a function "
+        "`predict`, a class `Model` with a method `predict`, or one of them marked with @model"
+        + hint
+    )
+
+
+def unhinted(function, marks, skipped):
+    """Parameters and a result without the hints that say data types and dims."""
+    if not all(is_mark(it, marks) for it in function.decorator_list):
+        return
+    name, of = function.name, function.args
+    for stars, it in (("*", of.vararg), ("**", of.kwarg)):
+        if it:
+            yield it.lineno, (
+                f"parameter `{stars}{it.arg}` of `{name}` is no input: write one parameter by name "
+                "for each input of the model"
+            )
+    for it in (of.posonlyargs + of.args)[skipped:] + of.kwonlyargs:
+        if it.annotation is None:
+            yield it.lineno, (
+                f"parameter `{it.arg}` of `{name}` has no type hint, which says the data type and "
+                f'dims of the input: write `{it.arg}: str`, `{it.arg}: Array["FP32", 16]` or another'
+            )
+    if function.returns is None:
+        yield function.lineno, (
+            f"`{name}` has no type hint for its result, which says the model's outputs: write "
+            '`-> str:`, `-> Array["FP32", 2]:` or another'
+        )
+
+
+def is_whole(node, marks=()):
+    """Is it a class of which everything is written in it?"""
+    is_plain = isinstance(node, ast.ClassDef) and not node.bases and not node.keywords
+    return is_plain and all(is_mark(it, marks) for it in node.decorator_list)
+
+
+def mark_names(body):
+    """What `@model` is called in this file; empty where troupe is not imported for it."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from ("model" for it in node.names if it.name.split(".")[0] == "troupe")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "troupe":
+            yield from (it.asname or it.name for it in node.names if it.name == "model")
+
+
+def is_mark(decorator, marks):
+    """Is it `@model`, `@model(…)` or `@troupe.model`?"""
+    made = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return getattr(made, "attr", getattr(made, "id", None)) in marks
+
+
+def bound(body):
+    """Names that statements bind, with the statement; also below `if`, `try`, `with` and loops."""
+    for node in body:
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            yield node.name, node
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from ((it.asname or it.name.split(".")[0], node) for it in node.names)
+            continue
+        for it in ast.walk(node):
+            if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store):
+                yield it.id, it
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for inner in getattr(node, part, ()):
+                is_part = part in ("handlers", "cases")
+                yield from bound(inner.body if is_part else [inner])
 
 
 main(*sys.argv[1:])

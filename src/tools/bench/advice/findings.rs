@@ -58,6 +58,8 @@ pub(in super::super) struct Suggestion {
     pub(in super::super) key: ModelKey,
     pub(in super::super) now: u64,
     pub(in super::super) then: u64,
+    /// A plain function may say it instead of a config.
+    pub(in super::super) is_python: bool,
 }
 
 /// What the sentences are made of.
@@ -75,11 +77,6 @@ pub(super) struct Findings<'a> {
     /// Inferences in a second at which the cores would be exhausted, if that is known.
     pub(super) core_capacity: Option<f64>,
     pub(super) target: Option<f64>,
-}
-
-/// Does an instance work at several requests at once? Then it is never simply busy.
-pub(super) fn overlaps(step: &StepLoad) -> bool {
-    step.member.overlaps || 1.05 < step.utilisation
 }
 
 /// Would more in flight make larger executions rather than longer queues?

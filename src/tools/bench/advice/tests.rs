@@ -303,7 +303,7 @@ fn what_larger_executions_cost_decides_whether_they_are_advised() {
             8,
             cost(1_000, 7_900),
             "8 rows took 7.9 times as long as one: `execute` does not join",
-            "np.concatenate(parts)",
+            "A plain function under `@model(max_batch_size=…)` has all rows in one call",
         ),
         (
             false,
@@ -322,9 +322,21 @@ fn what_larger_executions_cost_decides_whether_they_are_advised() {
         let reason = &advice.reasons[1];
         assert!(reason.starts_with(begin) && reason.contains(part), "{advice:?}");
     }
+    // Eight rows that take less than one are noise, and no reason for anything.
+    let rows = &[("a", 1, 10.0, 0), ("b", 1, 0.5, 0)];
+    let mut members = self::members(rows);
+    (members[1].max_batch, members[1].batch_cost) = (8, cost(1_000, 600));
+    let advice = advise(&members, &[level(rows, 4, 99.0)], QUIET, None).unwrap();
+    let noise = "could not be measured, for 8 rows took 0.6 times as long as one: other programs";
+    assert!(advice.reasons[1].contains(noise), "{advice:?}");
+    // Of a Python model without batches, nothing was measured of them.
+    (members[1].max_batch, members[1].is_python, members[1].batch_cost) = (0, true, None);
+    let advice = advise(&members, &[level(rows, 4, 99.0)], QUIET, None).unwrap();
+    let begin = "It takes one request at a time. Whether batches pay can be measured once";
+    assert!(advice.reasons[1].starts_with(begin), "{advice:?}");
     // Small batches that would not get cheaper by growing are a limit.
     let rows = &[("a", 1, 20.0, 2), ("b", 1, 1.0, 0)];
-    let mut members = members(rows);
+    let mut members = self::members(rows);
     members[1].batch_cost = cost(1_000, 7_900);
     let advice =
         advise(&members, &[level(rows, 1, 60.0), level(rows, 4, 99.0)], QUIET, None).unwrap();

@@ -2,13 +2,13 @@
 
 use super::{
     super::{
-        format::{count, digits, percent, plain, time},
+        format::{count, digits, plain, time},
         level::StepLoad,
         members::Member,
     },
     findings::{
         Bottleneck, EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, Suggestion,
-        can_batch_more, overlaps,
+        can_batch_more,
     },
 };
 
@@ -32,7 +32,7 @@ fn step(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = format!(
         "{} is the bottleneck: its {instances} {were} busy {} of the time.",
         name(slowest),
-        percent(slowest.utilisation)
+        slowest.busy()
     );
     let mut reason = format!(
         "An inference takes {} of an instance, which allows {} inferences/s; {} were measured with \
@@ -45,11 +45,11 @@ fn step(found: &Findings<'_>) -> (String, Vec<String>) {
     );
     match rest.first() {
         Some(next) if next.capacity < slowest.capacity * NEAR_RATIO => {
-            let (name, busy) = (name(next), percent(next.utilisation));
+            let (name, busy) = (name(next), next.busy());
             reason += &format!("; {name} is loaded about as much ({busy} busy).");
         }
         Some(next) => {
-            let (name, busy) = (name(next), percent(next.utilisation));
+            let (name, busy) = (name(next), next.busy());
             reason += &format!("; the next slowest, {name}, was {busy} busy.");
         }
         None => reason += ".",
@@ -71,12 +71,20 @@ fn unbatched(step: &StepLoad) -> Option<String> {
             false => format!("{}: joining requests brings this model nothing.", cost.text()),
         });
     }
+    if member.is_python && member.max_batch < 2 {
+        return Some(ONE_AT_A_TIME.to_owned());
+    }
     if (member.max_batch as f64) < 2.0 * rows {
         return None;
     }
     let takes = format!("It takes {} rows at once but got {}", member.max_batch, digits(rows));
     let joins = "`dynamic_batching { }` in its config would join the requests that wait";
     Some(match cost {
+        Some(cost) if cost.is_noise() => format!(
+            "{takes}: {joins}. Whether that pays could not be measured, for {}: other programs seem \
+             to keep the machine busy.",
+            cost.text()
+        ),
         Some(cost) if !cost.pays() => {
             format!("{takes}; but {}: joining requests would bring nothing.", cost.text())
         }
@@ -91,6 +99,12 @@ fn unbatched(step: &StepLoad) -> Option<String> {
         ),
     })
 }
+
+/// Of a Python model without batches nothing can be measured of them.
+const ONE_AT_A_TIME: &str = "It takes one request at a time. Whether batches pay can be measured once \
+    it takes them: with `@model(max_batch_size=32)` a plain function gets the rows of all requests that \
+    wait; a `TritonPythonModel` joins them itself, with `max_batch_size: 32 dynamic_batching { }` in \
+    its config.";
 
 /// How `execute` runs all its requests as one batch; `x`, `y` and `compute` are the model's.
 const JOINING: &str = "    \
@@ -129,11 +143,13 @@ fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
             name(step),
             time(step.demand_ns),
             count(step.member.instances, "instance"),
-            percent(step.utilisation)
+            step.busy()
         ));
         // What rows share, cores need not do twice.
-        let is_worth =
-            step.member.batch_cost.is_some_and(|it| it.pays() != step.member.has_batching);
+        let is_worth = step
+            .member
+            .batch_cost
+            .is_some_and(|it| !it.is_noise() && it.pays() != step.member.has_batching);
         reasons.extend(unbatched(step).filter(|_| is_worth));
     }
     if server < used.client {
@@ -148,7 +164,7 @@ fn client(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = format!("This command is the limit: its {threads} used {used} cores.");
     let busiest = found.steps.iter().max_by(|a, b| a.utilisation.total_cmp(&b.utilisation));
     let busiest = busiest.map(|step| {
-        let busy = percent(step.utilisation);
+        let busy = step.busy();
         format!("The server could do more: its busiest step, {}, was {busy} busy.", name(step))
     });
     (headline, busiest.into_iter().collect())
@@ -157,15 +173,19 @@ fn client(found: &Findings<'_>) -> (String, Vec<String>) {
 fn load(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = "The load is too low to tell which step is the bottleneck.".to_owned();
     let Some(step) = found.steps.first() else { return (headline, Vec::new()) };
-    let busy = percent(step.utilisation);
+    let busy = step.busy();
     if SATURATED_SHARE <= step.utilisation && can_batch_more(step) {
         let headline = format!(
             "{} was busy {busy} of the time, but with more in flight its batches can still grow.",
             name(step)
         );
+        let pays = match step.member.batch_cost.filter(|it| !it.is_noise()) {
+            Some(cost) => format!(", and {}.", cost.text()),
+            None => "; whether larger ones pay could not be measured.".to_owned(),
+        };
         let reason = format!(
             "More in flight (--concurrency {}) may still pay: its executions had {} rows on average \
-             of at most {}.",
+             of at most {}{pays}",
             (2 * found.level.in_flight).min(MAX_IN_FLIGHT),
             digits(step.counts.mean_batch()),
             step.member.max_batch
@@ -196,7 +216,7 @@ fn elsewhere(found: &Findings<'_>) -> (String, Vec<String>) {
              on the way: between the steps, in the network, or at a limit on what is in flight.",
             found.level.in_flight,
             name(step),
-            percent(step.utilisation),
+            step.busy(),
             time(latency),
             time(latency * found.executing)
         ));
@@ -279,7 +299,7 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
             "{called} {is} no step of it: a Python model calls it, or somebody else does."
         ));
     }
-    for step in all.iter().filter(|it| overlaps(it)) {
+    for step in all.iter().filter(|it| it.overlaps()) {
         doubts.push(format!(
             "An instance of {} works at several requests at once ({} on average): how busy it is \
              says nothing about its limit.",

@@ -88,11 +88,7 @@ fn figures(report: &BenchReport<'_>) -> String {
     if let Some(step) = advice.steps.first() {
         let name = escape_markup(&plain(&step.member.key.name));
         let name = format!("{name}, {} an inference", time(step.demand_ns));
-        figures.push((
-            "Slowest step",
-            format!("{} <small>busy</small>", percent(step.utilisation)),
-            name,
-        ));
+        figures.push(("Slowest step", format!("{} <small>busy</small>", step.busy()), name));
     }
     let sent: u64 = report.levels.iter().map(|it| it.answered() + it.seen.failed).sum();
     figures.push(("Failed", failed.to_string(), format!("of {sent} requests")));
