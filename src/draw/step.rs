@@ -228,7 +228,8 @@ fn batch_sizes(stats: &Statistics) -> Vec<BatchSize> {
     sizes
 }
 
-fn cut(text: &str) -> String {
+/// An error's text, cut if it is very long.
+pub fn cut(text: &str) -> String {
     match text.char_indices().nth(MAX_ERROR_LETTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -29,9 +29,9 @@ pub(crate) fn data(config: &ModelConfig, input: &Input) -> Option<Vec<Value>> {
     Some((first..first + count).map(element).collect())
 }
 
-/// Bytes in a row are most likely those of a file.
-pub(crate) fn is_file(config: &ModelConfig, input: &Input) -> bool {
+/// Bytes in a row are most likely those of a file, whatever the size of the batch.
+pub(crate) fn is_file(input: &Input) -> bool {
     input.dtype == DataType::Uint8
-        && config.full_dims(input).iter().filter(|it| **it != 1).count() == 1
+        && input.dims.iter().filter(|it| **it != 1).count() == 1
         && input.dims.contains(&-1)
 }

@@ -159,7 +159,7 @@ pub(crate) fn generate_example(config: &ModelConfig) -> Option<Value> {
 }
 
 fn example(config: &ModelConfig, input: &Input) -> Option<Vec<Value>> {
-    examples::data(config, input).filter(|_| !examples::is_file(config, input))
+    examples::data(config, input).filter(|_| !examples::is_file(input))
 }
 
 fn required(config: &ModelConfig) -> impl Iterator<Item = &Input> {

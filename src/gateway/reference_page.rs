@@ -121,7 +121,7 @@ fn commands(model: &Model, api: &str) -> Vec<(&'static str, String)> {
 /// The file goes behind a line of JSON that says how long it is.
 fn of_file(config: &ModelConfig, url: &str) -> Option<String> {
     let [input] = &config.inputs[..] else { return None };
-    if !examples::is_file(config, input) {
+    if !examples::is_file(input) {
         return None;
     }
     let shape: Vec<_> = config.full_dims(input).iter().map(|it| it.to_string()).collect();

@@ -23,7 +23,7 @@ mod routes;
 mod shapes;
 mod shared_memory;
 mod slow_clients;
-mod tls;
+pub(crate) mod tls;
 mod tls_clients;
 mod unix_sockets;
 mod windows;

@@ -18,26 +18,26 @@ fn token(server: &Server) -> String {
 }
 
 /// Writes into a field of the form, in the place of what stands there.
-fn fill(browser: &Browser, selector: &str, text: &str) {
+pub(super) fn fill(browser: &Browser, selector: &str, text: &str) {
     let (selector, text) = (json!(selector), json!(text));
     browser.run(&format!("document.querySelector({selector}).value = {text}"));
 }
 
-fn send(browser: &Browser) {
+pub(super) fn send(browser: &Browser) {
     browser.run("delete document.getElementById('try-answer').dataset.state");
     browser.click("#try [type=submit]");
     browser.says_of("#try-answer", "it.dataset.state", &json!("done"));
 }
 
 /// The text of all cells of the answer's table.
-fn cells(browser: &Browser) -> Value {
+pub(super) fn cells(browser: &Browser) -> Value {
     browser.run(
         "return [...document.querySelectorAll('#try-answer .answer td')].map(it => it.textContent)",
     )
 }
 
 /// What a button that copies has written.
-fn copied(browser: &Browser, kind: &str) -> String {
+pub(super) fn copied(browser: &Browser, kind: &str) -> String {
     browser.click(&format!("#try [data-code={kind}]"));
     browser.says_of("#try-code", "it.dataset.kind", &json!(kind));
     browser.run("return document.getElementById('try-code').textContent").as_str().unwrap().into()

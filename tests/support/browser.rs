@@ -68,8 +68,11 @@ impl Browser {
             browser_options["prefs"] = json!({setting: 2});
         }
         let mut it = Browser { webdriver, session: String::new(), watchdog, driver, _turn: turn };
-        let wanted =
-            json!({"capabilities": {"alwaysMatch": {"goog:chromeOptions": browser_options}}});
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            // Of authorities that tests made.
+            "acceptInsecureCerts": true,
+            "goog:chromeOptions": browser_options,
+        }}});
         let started = it.ask("POST", "/session", Some(wanted));
         it.session = format!("/session/{}", started["sessionId"].as_str().unwrap());
         Some(it)
@@ -79,6 +82,29 @@ impl Browser {
     pub(crate) fn go(&self, server: &Http, path: &str) {
         let url = format!("http://{}{path}", server.0);
         self.ask("POST", &format!("{}/url", self.session), Some(json!({ "url": url })));
+    }
+
+    /// The same of a server whose ports encrypt.
+    pub(crate) fn go_encrypted(&self, server: &Http, path: &str) {
+        let url = format!("https://{}{path}", server.0);
+        self.ask("POST", &format!("{}/url", self.session), Some(json!({ "url": url })));
+    }
+
+    /// Shows pages as a screen of this size does, in dark colours or not. Windows have a least width,
+    /// screens have none.
+    pub(crate) fn screen(&self, size: (u32, u32), is_dark: bool) {
+        let scheme = if is_dark { "dark" } else { "light" };
+        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+        for (command, params) in [
+            (
+                "Emulation.setDeviceMetricsOverride",
+                json!({"width": size.0, "height": size.1, "deviceScaleFactor": 1, "mobile": true}),
+            ),
+            ("Emulation.setEmulatedMedia", json!({"features": [feature]})),
+        ] {
+            let body = json!({"cmd": command, "params": params});
+            self.ask("POST", &format!("{}/goog/cdp/execute", self.session), Some(body));
+        }
     }
 
     /// What a function's body returns in the page.

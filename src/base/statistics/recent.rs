@@ -1,6 +1,7 @@
 //! Statistics of the last minute: rates, quantiles of durations, and the last error.
 
 use std::{
+    collections::VecDeque,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant, SystemTime},
 };
@@ -17,8 +18,12 @@ use crate::error::Error;
 #[derive(Debug, Default)]
 pub struct RecentStatistics {
     window: SlidingWindow<SlotCounters>,
-    last_error: Mutex<Option<LastError>>,
+    /// From old to new.
+    failures: Mutex<VecDeque<LastError>>,
 }
+
+/// So many failures are remembered.
+const MAX_FAILURES: usize = 5;
 
 /// The counters of one slot of the sliding window.
 #[derive(Debug, Default)]
@@ -37,7 +42,7 @@ impl Clear for SlotCounters {
     }
 }
 
-/// The last failure that was not a cancellation.
+/// A failure that was not a cancellation.
 #[derive(Clone, Debug)]
 pub struct LastError {
     /// The error.
@@ -46,6 +51,8 @@ pub struct LastError {
     pub at: Instant,
     /// When, on the wall clock.
     pub time: SystemTime,
+    /// It is one of those that are counted: the model had the request.
+    pub is_counted: bool,
 }
 
 /// The last minute, summed up.
@@ -84,11 +91,26 @@ impl RecentStatistics {
             Some(error) if error.kind().is_abandoned() => return,
             Some(error) => {
                 work.errors.fetch_add(1, Relaxed);
-                let last = LastError { error: error.clone(), at: now, time: SystemTime::now() };
-                *self.last_error.lock() = Some(last);
+                self.remember(error, now, true);
             }
         }
         work.requests.fetch_add(1, Relaxed);
+    }
+
+    /// Remembers a request that could not even be handed to the model; it is not counted.
+    pub fn refused(&self, error: &Error, now: Instant) {
+        if !error.kind().is_abandoned() {
+            self.remember(error, now, false);
+        }
+    }
+
+    fn remember(&self, error: &Error, now: Instant, is_counted: bool) {
+        let it = LastError { error: error.clone(), at: now, time: SystemTime::now(), is_counted };
+        let mut failures = self.failures.lock();
+        if failures.len() == MAX_FAILURES {
+            failures.pop_front();
+        }
+        failures.push_back(it);
     }
 
     /// Adds time in which an instance was busy.
@@ -97,9 +119,14 @@ impl RecentStatistics {
         self.window.at(now).busy.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    /// The last failure that was not a cancellation.
+    /// The last failure that was counted.
     pub fn last_error(&self) -> Option<LastError> {
-        self.last_error.lock().clone()
+        self.failures.lock().iter().rev().find(|it| it.is_counted).cloned()
+    }
+
+    /// The last failures, from old to new, also of requests that the model never had.
+    pub fn failures(&self) -> Vec<LastError> {
+        self.failures.lock().iter().cloned().collect()
     }
 
     /// The minute before `now`.

@@ -1,8 +1,10 @@
 // What a request was answered: tables, pictures with boxes, and where its time went.
 const answers = (() => {
   const MOST_ROWS = 200, MOST_ELEMENTS = 50000, MOST_IN_CELL = 64, MOST_TEXT = 4000, MOST_SHORT = 20;
-  const names = { PNG: [0x89, 0x50, 0x4e, 0x47], JPEG: [0xff, 0xd8, 0xff], GIF: [0x47, 0x49, 0x46, 0x38], WEBP: [0x52, 0x49, 0x46, 0x46] };
-  const space = document.querySelector("svg")?.namespaceURI;
+  const MOST_HEX = 24;
+  // How files begin; a hole is any byte.
+  const names = { PNG: [0x89, 0x50, 0x4e, 0x47], JPEG: [0xff, 0xd8, 0xff], GIF: [0x47, 0x49, 0x46, 0x38], WEBP: [0x52, 0x49, 0x46, 0x46, , , , , 0x57, 0x45, 0x42, 0x50] };
+  const space = "http:" + "//www.w3.org/2000/svg";
 
   // Whatever a model answers is text: nothing here writes markup.
   function make(tag, attributes, ...inside) {
@@ -21,23 +23,41 @@ const answers = (() => {
     return `data:image/${pictureType(bytes).toLowerCase()};base64,${btoa(text)}`;
   }
 
-  function shown(value) {
-    if (value instanceof Uint8Array) {
-      const text = new TextDecoder().decode(value.subarray(0, MOST_TEXT));
-      return value.length <= MOST_TEXT ? text : `${text}… (${value.length} bytes)`;
+  // Text, or what says that it is none.
+  function words(bytes) {
+    const cut = bytes.subarray(0, MOST_TEXT), isCut = cut.length < bytes.length;
+    let text = "\0";
+    try {
+      // The last letter may be cut in two.
+      text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(cut, { stream: isCut });
+    } catch {
+      // Shown as numbers below.
     }
-    if (typeof value === "number" && !Number.isInteger(value)) return String(Number(value.toPrecision(7)));
+    if (!text.includes("\0")) return isCut ? `${text}… (${bytes.length} bytes)` : text;
+    const hex = [...bytes.subarray(0, MOST_HEX)].map((it) => it.toString(16).padStart(2, "0")).join(" ");
+    return `${bytes.length} bytes, no text: ${hex}${MOST_HEX < bytes.length ? " …" : ""}`;
+  }
+
+  function shown(value, datatype) {
+    if (value instanceof Uint8Array) return words(value);
+    if (typeof value === "number" && !Number.isInteger(value) && datatype !== "FP64") return String(Number(value.toPrecision(7)));
     return String(value);
   }
 
-  // Elements of one row as lists in lists.
-  function cell(elements, shape) {
-    if (!shape.length) return shown(elements[0]);
-    const [size, ...inner] = shape, width = tensors.count(inner);
-    const items = [];
-    for (let at = 0; at < Math.min(size, MOST_IN_CELL); at++) items.push(cell(elements.slice(at * width, (at + 1) * width), inner));
-    if (items.length < size) items.push("…");
-    return `[${items.join(", ")}]`;
+  // Elements of one row as lists in lists; the elements behind the first ones are "…".
+  function cell(elements, shape, datatype) {
+    let left = MOST_IN_CELL;
+    const list = (from, [size, ...inner]) => {
+      if (size === undefined) {
+        left -= 1;
+        return shown(elements[from], datatype);
+      }
+      const items = [], width = tensors.count(inner);
+      for (let at = 0; at < size && 0 < left && from + at * width < elements.length; at++) items.push(list(from + at * width, inner));
+      if (items.length < size) items.push("…");
+      return `[${items.join(", ")}]`;
+    };
+    return list(0, shape);
   }
 
   // A batch of one short row is shown as that row.
@@ -55,26 +75,35 @@ const answers = (() => {
     const rows = rowsOf(outputs[0]);
     const heads = outputs.map((it) => make("th", { scope: "col" }, it.name, make("small", {}, ` ${title(it)}`)));
     const body = make("tbody");
-    for (let row = 0; row < Math.min(rows, MOST_ROWS); row++) {
+    // Of large outputs not all elements were decoded.
+    const known = (it) => {
+      const width = tensors.count(it.shape.slice(1));
+      return width ? Math.ceil(it.elements.length / width) : rows;
+    };
+    const shownRows = Math.min(rows, MOST_ROWS, Math.max(...outputs.map(known)));
+    for (let row = 0; row < shownRows; row++) {
       const cells = outputs.map((it) => {
         const inner = it.shape.slice(1), width = tensors.count(inner);
         const value = it.elements.slice(row * width, (row + 1) * width);
         if (it.datatype === "BYTES" && width === 1 && value[0] && pictureType(value[0])) {
           return make("td", {}, make("img", { src: dataUrl(value[0]), alt: `${it.name} ${row}` }));
         }
-        if (value.length < Math.min(width, MOST_IN_CELL)) return make("td", {}, "…");
-        return make("td", {}, cell(value, inner));
+        // What has one element in each row is that element.
+        return make("td", {}, value.length || !width ? cell(value, width === 1 ? [] : inner, it.datatype) : "…");
       });
       body.append(make("tr", {}, make("th", { scope: "row" }, String(row)), ...cells));
     }
     const all = [make("table", { class: "answer" }, make("thead", {}, make("tr", {}, make("th"), ...heads)), body)];
-    if (MOST_ROWS < rows) all.push(make("p", { class: "none" }, `${rows - MOST_ROWS} more rows are not shown.`));
+    if (!rows) all.push(make("p", { class: "none" }, "There are no rows."));
+    if (shownRows < rows) all.push(make("p", { class: "none" }, `${rows - shownRows} more rows are not shown.`));
     return make("div", { class: "scroll" }, ...all);
   }
 
   // Four corners each, or left, top, right and bottom of what is called a box.
   function corners(output) {
-    const { shape, elements, datatype, name } = output;
+    const { elements, datatype, name } = output;
+    const isBatch = output.shape.length === (output.shape.at(-1) === 2 ? 4 : 3) && output.shape[0] === 1;
+    const shape = isBatch ? output.shape.slice(1) : output.shape;
     if (!datatype.startsWith("FP") && !datatype.includes("INT")) return null;
     const isQuads = shape.length === 3 && shape[1] === 4 && shape[2] === 2;
     const isBoxes = shape.length === 2 && shape[1] === 4 && /box|rect/i.test(name);
@@ -95,7 +124,7 @@ const answers = (() => {
     image.src = url;
     await image.decode();
     const [width, height] = [image.naturalWidth, image.naturalHeight];
-    const words = outputs.find((it) => it.datatype === "BYTES" && it.elements.length === found.length);
+    const labels = outputs.find((it) => it.datatype === "BYTES" && it.elements.length === found.length);
     // Parts of the whole, or pixels.
     const scale = found.flat().every((it) => 0 <= it && it <= 1) ? [width, height] : [1, 1];
     const size = Math.max(9, Math.round(width / 36));
@@ -105,7 +134,7 @@ const answers = (() => {
       const points = [0, 2, 4, 6].map((at) => [box[at] * scale[0], box[at + 1] * scale[1]]);
       svg.append(make("svg:polygon", { points: points.map((it) => it.join(",")).join(" "), class: "box" }));
       const [x, y] = [Math.min(...points.map((it) => it[0])), Math.min(...points.map((it) => it[1]))];
-      if (words) svg.append(make("svg:text", { x, y: Math.max(size, y - 3), "font-size": size }, shown(words.elements[index])));
+      if (labels) svg.append(make("svg:text", { x, y: Math.max(size, y - 3), "font-size": size }, shown(labels.elements[index])));
     });
     return svg;
   }
@@ -118,8 +147,8 @@ const answers = (() => {
     const canvas = make("canvas", { width, height, "aria-label": output.name });
     const data = new ImageData(width, height);
     for (let at = 0; at < height * width; at++) {
-      const from = (channel) => output.bytes[at * depth + (depth === 1 ? 0 : channel)];
-      data.data.set([from(0), from(1), from(2), depth === 4 ? from(3) : 255], at * 4);
+      for (let channel = 0; channel < 3; channel++) data.data[4 * at + channel] = output.bytes[at * depth + (depth === 1 ? 0 : channel)];
+      data.data[4 * at + 3] = depth === 4 ? output.bytes[at * depth + 3] : 255;
     }
     canvas.getContext("2d").putImageData(data, 0, 0);
     return make("figure", { class: "pixels" }, canvas, make("figcaption", {}, `${output.name} ${title(output)}`));
@@ -179,7 +208,8 @@ const answers = (() => {
   function failed(status, text) {
     let error = text, place;
     try {
-      ({ error, troupe: place } = JSON.parse(text));
+      // The first event of a stream that failed is its answer.
+      ({ error, troupe: place } = JSON.parse(text.replace(/^data: /, "")));
     } catch {
       // A proxy between may answer in its own words.
     }

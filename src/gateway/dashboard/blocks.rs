@@ -1,9 +1,9 @@
 //! Pieces of pages: numbers, little charts, batch sizes and errors, as markup.
 
-use std::{collections::HashSet, fmt::Write};
+use std::{collections::HashSet, fmt::Write, time::Instant};
 
 use troupe_base::statistics::{
-    recent::HistoryPoint,
+    recent::{HistoryPoint, LastError},
     sliding_window::{SLOT_DURATION, SLOTS},
 };
 use troupe_base::text::escape_markup;
@@ -131,16 +131,34 @@ pub(super) fn batches(of: &WorkNumbers) -> String {
     )
 }
 
-/// How the last request failed.
-pub(super) fn last_error(of: &WorkNumbers) -> String {
+/// How the last request of a model, or of a step of an ensemble, failed.
+pub(super) fn last_error(of: &WorkNumbers, is_step: bool) -> String {
+    let none = if is_step { "This step has not failed." } else { "No request has failed." };
     match &of.last_error {
-        None => "<p class=\"none\">No request has failed.</p>".to_owned(),
+        None => format!("<p class=\"none\">{none}</p>"),
         Some(it) => format!(
             "<p class=\"when\">{}</p><pre tabindex=\"0\">{}</pre>",
             ago(it.seconds_ago),
             escaped_lines(&it.text)
         ),
     }
+}
+
+/// How requests of a model failed, the last one first.
+pub(super) fn failures(all: &[LastError], now: Instant) -> String {
+    if all.is_empty() {
+        return "<p class=\"none\">No request has failed.</p>".to_owned();
+    }
+    let item = |it: &LastError| {
+        let refused =
+            if it.is_counted { "" } else { ", refused before the model saw it, not counted" };
+        format!(
+            "<p class=\"when\">{}{refused}</p><pre tabindex=\"0\">{}</pre>",
+            ago(now.saturating_duration_since(it.at).as_secs()),
+            escaped_lines(&troupe_draw::step::cut(&it.error.to_string()))
+        )
+    };
+    all.iter().rev().map(item).collect()
 }
 
 /// What a step reads and writes.

@@ -1,6 +1,7 @@
 // Keeps a page as its server is: asks once a second what has changed, and shows the chosen step.
 "use strict";
 (() => {
+  const MOST_WAIT_MS = 10000;
   const root = document.documentElement;
   const body = document.body;
   const status = document.getElementById("status");
@@ -8,7 +9,7 @@
   root.classList.add("js");
 
   function say(state, text) {
-    if (!status || status.dataset.state === state) return;
+    if (!status || (status.dataset.state === state && status.textContent === text)) return;
     status.dataset.state = state;
     status.textContent = text;
   }
@@ -51,10 +52,16 @@
   }
 
   const sheet = window.matchMedia("(max-width: 860px)");
-  const first = document.querySelector(".detail.first");
-  const named = location.hash && document.getElementById(location.hash.slice(1));
-  if (named && named.classList.contains("detail")) choose(named.id);
-  else if (first && !sheet.matches) choose(first.id);
+  const detail = (id) => (id && document.getElementById(id)?.matches(".detail") ? id : null);
+
+  // A step of that id, or the one where most time goes.
+  function chooseOr(id) {
+    const first = document.querySelector(".detail.first");
+    if (detail(id)) choose(id);
+    else if (first && !sheet.matches) choose(first.id);
+    else chosen = null;
+  }
+  chooseOr(location.hash.slice(1));
 
   function leave() {
     const all = [...document.querySelectorAll("a.step.chosen")];
@@ -77,17 +84,69 @@
     if (event.key === "Escape" && sheet.matches && chosen) leave();
   });
 
+  const stamp = (of) => of.querySelector("script[src]")?.getAttribute("src");
+  const token = (of) => of.querySelector("meta[name=troupe-page-token]");
+
+  // The page as it is now, since other models are there. What is written in the form, and the file that was
+  // chosen, stay: models are loaded anew each time one of their files is saved.
+  async function renew() {
+    const answer = await fetch(location.href, { cache: "no-store" });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    // Another troupe has another script.
+    if (stamp(fresh) !== stamp(document)) return location.reload();
+    const main = document.querySelector("main"), next = document.adoptNode(fresh.querySelector("main"));
+    const focused = document.activeElement?.id, was = chosen;
+    const old = document.getElementById("try"), form = next.querySelector("#try");
+    const stays = workbench.renewed(form);
+    if (old && old === stays) {
+      // It is not moved: that would take the focus away.
+      const all = [...next.childNodes], at = all.indexOf(form);
+      for (const it of [...main.childNodes]) if (it !== stays) it.remove();
+      stays.before(...all.slice(0, at));
+      stays.after(...all.slice(at + 1));
+    } else {
+      if (form !== stays) form.replaceWith(stays);
+      main.replaceChildren(...next.childNodes);
+    }
+    for (const key of ["changes", "structure"]) body.dataset[key] = fresh.body.dataset[key];
+    token(document).content = token(fresh).content;
+    document.title = fresh.title;
+    chooseOr(was);
+    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+    filter();
+  }
+
+  // Models whose names hold what is written above the table.
+  let wanted = "";
+  function filter() {
+    const input = document.getElementById("filter");
+    if (!input) return;
+    if (input.value !== wanted) input.value = wanted;
+    const all = [...document.querySelectorAll("[data-model]")];
+    for (const it of all) it.hidden = !it.dataset.model.toLowerCase().includes(wanted.trim().toLowerCase());
+    const rows = all.filter((it) => it.matches("tr"));
+    const left = rows.filter((it) => !it.hidden).length;
+    document.getElementById("filtered").textContent = wanted.trim() ? `${left} of ${rows.length}` : "";
+  }
+  document.addEventListener("input", (event) => {
+    if (event.target.id !== "filter") return;
+    wanted = event.target.value;
+    filter();
+  });
+
   async function look() {
     if (!document.hidden) {
       try {
-        const answer = await fetch(body.dataset.changes, { cache: "no-store" });
-        if (!answer.ok) throw new Error(await answer.text());
+        const answer = await fetch(body.dataset.changes, { cache: "no-store", signal: AbortSignal.timeout(MOST_WAIT_MS) });
+        if (!answer.headers.get("content-type")?.includes("json")) throw new Error(await answer.text());
         const news = await answer.json();
-        if (news.structure !== body.dataset.structure) return location.reload();
-        news.changes.forEach(change);
-        say("live", "live");
+        if (news.structure !== body.dataset.structure) await renew();
+        else news.changes.forEach(change);
+        if (news.error) say("lost", news.error);
+        else say("live", "live");
       } catch (error) {
-        say("lost", error instanceof TypeError ? "the server does not answer" : error.message);
+        const isAway = error instanceof TypeError || error.name === "TimeoutError";
+        say("lost", isAway ? "the server does not answer" : error.message);
       }
     }
     setTimeout(look, 1000);

@@ -14,6 +14,18 @@ use troupe_draw::{
 };
 use troupe_repository::VersionState;
 
+/// Of fewer models the eye finds one without help.
+const MIN_ROWS_TO_FILTER: usize = 13;
+/// What is broken is told once more at the top, for so many.
+const MAX_TROUBLES: usize = 5;
+const FILTER: &str = "<label class=\"filter\">Filter <input id=\"filter\" type=\"search\" \
+                      placeholder=\"part of a name\" autocomplete=\"off\"> \
+                      <span id=\"filtered\" role=\"status\"></span></label>";
+const NO_MODELS: &str = "<section class=\"panel hint\"><p class=\"said\">There are no models yet. \
+                         <code>troupe new model hello</code> in the folder that this server was \
+                         started in writes one; with <code>--watch</code> it is loaded at once.</p>\
+                         </section>\n";
+
 /// A version of a model, or a model without one.
 struct ModelRow {
     name: Arc<str>,
@@ -31,9 +43,14 @@ pub(super) fn page(state: &ServerState) -> Page {
     let ensembles: Vec<_> = ensembles(&rows).collect();
     let _ = writeln!(
         body,
-        "<div class=\"heading\"><h1>Models</h1><p>{ready} of {} ready</p></div>",
-        rows.len()
+        "<div class=\"heading\"><h1>Models</h1><p>{ready} of {} ready</p>{}</div>",
+        rows.len(),
+        if MIN_ROWS_TO_FILTER <= rows.len() { FILTER } else { "" }
     );
+    body += &troubles(&rows);
+    if rows.is_empty() {
+        body += NO_MODELS;
+    }
     if !ensembles.is_empty() {
         body += "<section class=\"ensembles\" aria-label=\"ensembles\">\n";
         for (index, model) in ensembles {
@@ -81,12 +98,14 @@ pub(super) fn update(state: &ServerState) -> PageUpdate {
     }
     for (index, row) in rows.iter().enumerate() {
         let Some(model) = &row.model else { continue };
-        for (key, value) in values(&WorkNumbers::of_model(model, now)) {
+        let numbers = WorkNumbers::of_model(model, now);
+        changes.attribute(format!("r{index}-errors"), "class", errors_class(&numbers));
+        for (key, value) in values(&numbers) {
             changes.text(format!("r{index}-{key}"), value);
         }
         changes.html(format!("r{index}-bars"), blocks::bars(&model.stats.recent.history(now)));
     }
-    PageUpdate { structure: structure(&rows), changes }
+    PageUpdate { structure: structure(&rows), changes, error: None }
 }
 
 fn rows(state: &ServerState) -> Vec<ModelRow> {
@@ -145,10 +164,39 @@ fn ensemble(index: usize, model: &Arc<Model>, now: Instant) -> String {
     let (name, address) = (escape_markup(model.name()), address(model));
     let picture = part(&graph, model).overview(&format!("e{index}"));
     format!(
-        "<article class=\"panel\"><h2><a href=\"{address}\">{name}</a> \
-         <small>version {}</small></h2>\n<div class=\"scroll\">{picture}</div></article>\n",
+        "<article class=\"panel\" data-model=\"{name}\"><h2><a href=\"{address}\">{name}</a> \
+         <small>version {}</small> <a class=\"to-try\" href=\"{address}#try\" \
+         aria-label=\"Try {name}\">Try it</a></h2>\n<div class=\"scroll\">{picture}</div></article>\n",
         model.version
     )
+}
+
+/// What is broken, before everything else: models that did not load, or not again.
+fn troubles(rows: &[ModelRow]) -> String {
+    let is_broken = |it: &&ModelRow| !it.reason.is_empty() && it.reason != "unloaded";
+    let broken: Vec<_> = rows.iter().filter(is_broken).collect();
+    if broken.is_empty() {
+        return String::new();
+    }
+    let mut out = "<section class=\"panel notice\" aria-label=\"what failed\"><ul>".to_owned();
+    for it in broken.iter().take(MAX_TROUBLES) {
+        let (name, address) = (escape_markup(&it.name), encode_path_segment(&it.name));
+        let what = if it.model.is_some() { "was not reloaded" } else { "is not served" };
+        let reason = escape_markup(it.reason.lines().next().unwrap_or_default());
+        let _ = write!(
+            out,
+            "<li><a href=\"/model/{address}\">{name}</a> {what}: <span>{reason}</span></li>"
+        );
+    }
+    if MAX_TROUBLES < broken.len() {
+        let _ = write!(out, "<li>{} more, see below</li>", broken.len() - MAX_TROUBLES);
+    }
+    out + "</ul></section>\n"
+}
+
+/// Requests failed in the last minute, or not.
+fn errors_class(of: &WorkNumbers) -> &'static str {
+    if of.recent_errors == 0 { "number errors" } else { "number errors failing" }
 }
 
 fn values(of: &WorkNumbers) -> Vec<(&'static str, String)> {
@@ -173,7 +221,10 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
             let address = address(model);
             (format!("<a href=\"{address}\">{name}</a>"), escape_markup(backend))
         }
-        None => (name, String::new()),
+        None => {
+            let address = encode_path_segment(&row.name);
+            (format!("<a href=\"/model/{address}\">{name}</a>"), String::new())
+        }
     };
     let is_down = row.model.as_ref().is_some_and(|it| !it.is_ready());
     let (class, state) = match row.state {
@@ -184,10 +235,12 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
         VersionState::Unknown => ("unloaded", "not loaded"),
         other => ("changing", other.as_str()),
     };
+    let id = escape_markup(&row.name);
+    let width = if row.model.is_some() { 1 } else { 9 };
     let mut out = format!(
-        "<tr><th scope=\"row\" data-is=\"Model\">{title} <small>{kind}</small></th>\
+        "<tr data-model=\"{id}\"><th scope=\"row\" data-is=\"Model\">{title} <small>{kind}</small></th>\
          <td data-is=\"Version\">{version}</td>\
-         <td data-is=\"State\"><span class=\"state {class}\">{state}</span>"
+         <td data-is=\"State\" colspan=\"{width}\"><span class=\"state {class}\">{state}</span>"
     );
     if !row.reason.is_empty() {
         let _ = write!(out, "<p class=\"reason\">{}</p>", blocks::escaped_lines(&row.reason));
@@ -196,17 +249,22 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
     let labels = ["Requests", "Rate", "p50", "p99", "Queue", "In flight", "Errors"];
     match &row.model {
         Some(model) => {
-            let values = values(&WorkNumbers::of_model(model, now));
+            let numbers = WorkNumbers::of_model(model, now);
+            let values = values(&numbers);
             for ((key, value), label) in values.iter().zip(labels) {
+                let class = match *key {
+                    "errors" => errors_class(&numbers).to_owned(),
+                    key => format!("number {key}"),
+                };
                 let _ = write!(
                     out,
-                    "<td data-is=\"{label}\" class=\"number {key}\" id=\"r{index}-{key}\">{value}</td>"
+                    "<td data-is=\"{label}\" class=\"{class}\" id=\"r{index}-{key}\">{value}</td>"
                 );
             }
             let bars = blocks::bars(&model.stats.recent.history(now));
             let _ = write!(out, "<td class=\"minute\" id=\"r{index}-bars\">{bars}</td>");
         }
-        None => out += "<td colspan=\"8\" class=\"empty\"></td>",
+        None => (),
     }
     out + "</tr>\n"
 }

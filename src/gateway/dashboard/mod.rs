@@ -42,6 +42,7 @@ const SCRIPT: &str = concat!(
     include_str!("tensors.js"),
     include_str!("snippets.js"),
     include_str!("answer.js"),
+    include_str!("stream.js"),
     include_str!("workbench.js"),
 );
 const STYLE: &str = concat!(include_str!("dashboard.css"), include_str!("workbench.css"));
@@ -114,7 +115,10 @@ async fn model_page(
         let page = query.version().and_then(|version| model::page(&state, &name, version));
         match page {
             Ok(page) => html(&state, StatusCode::OK, &page),
-            Err(error) => html(&state, code(&error), &model::missing(&state, &name, &error)),
+            Err(error) => {
+                let page = model::missing(&state, &name, query.version().ok(), &error);
+                html(&state, code(&error), &page)
+            }
         }
     })
     .await
@@ -127,7 +131,10 @@ async fn model_changes(
 ) -> HttpResponse {
     drawn(move || match query.version().and_then(|version| model::update(&state, &name, version)) {
         Ok(update) => json(&update),
-        Err(error) => Drawn { code: code(&error), media_type: PLAIN, text: error.to_string() },
+        Err(error) => {
+            let update = model::update_of_missing(&state, &name, &error);
+            Drawn { code: code(&error), ..json(&update) }
+        }
     })
     .await
 }

@@ -17,6 +17,7 @@ use troupe_draw::{
     EmbeddedPicture, LiveGraph, PageUpdates, StepHealth, StepView, numbers,
     status::{self, Figure},
 };
+use troupe_repository::{VersionEntry, VersionState};
 
 pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Result<Page> {
     let model = state.model(name, version)?;
@@ -29,7 +30,10 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
         others(state, &model),
         blocks::figures("s", &whole(&graph)),
     );
-    body.insert_str(body.len() - "<div class=\"columns\">\n".len(), &refused(state, &model));
+    body.insert_str(
+        body.len() - "<div class=\"columns\">\n".len(),
+        &notice(&refusal(state, &model)),
+    );
     let part = part(&graph, &model);
     let (picture, slim) = (part.cards(""), part.narrow("m"));
     let _ = write!(
@@ -44,48 +48,96 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
     }
     body += "</div>\n</div>\n";
     body += &workbench::form(state, &model);
+    let _ = write!(
+        body,
+        "<section class=\"panel failures\" aria-labelledby=\"failures-title\">\
+         <h2 id=\"failures-title\">Last failures</h2>\n<div id=\"failures\">{}</div></section>\n",
+        blocks::failures(&model.stats.recent.failures(), Instant::now())
+    );
     Ok(Page {
         title: format!("{} · {} · troupe", model.name(), state.settings.server_id),
         server: state.settings.server_id.clone(),
-        changes: changes_address(&model, version),
-        structure: structure(&graph, &model),
+        changes: changes_address(model.name(), version),
+        structure: structure(state, &graph, &model),
         body,
     })
 }
 
-/// Why the files that lie there now are not what serves: the last reload of them failed.
-fn refused(state: &ServerState, model: &Model) -> String {
+/// Why the files that lie there now are not what serves, if the last reload of them failed.
+fn refusal(state: &ServerState, model: &Model) -> String {
     let catalog = state.repository.catalog.load();
     let entry = catalog.entries.get(model.name());
     let version = entry.and_then(|it| it.versions.get(&model.version));
-    let reason = version.map(|it| &*it.reason).filter(|it| !it.is_empty());
-    reason.map_or_else(String::new, |reason| {
-        let reason = blocks::escaped_lines(reason);
-        format!("<section class=\"panel notice\"><p class=\"said reason\">{reason}</p></section>\n")
-    })
+    version.map(|it| it.reason.clone()).unwrap_or_default()
+}
+
+fn notice(refusal: &str) -> String {
+    if refusal.is_empty() {
+        return String::new();
+    }
+    let reason = blocks::escaped_lines(refusal);
+    format!("<section class=\"panel notice\"><p class=\"said reason\">{reason}</p></section>\n")
 }
 
 /// What there is to say of a model that has no graph.
-pub(super) fn missing(state: &ServerState, name: &str, error: &Error) -> Page {
+///
+/// `version` is what was asked for; `None` if it is no version at all.
+pub(super) fn missing(
+    state: &ServerState,
+    name: &str,
+    version: Option<Option<i64>>,
+    error: &Error,
+) -> Page {
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
          <section class=\"panel\"><p class=\"said\">{}</p>",
         escape_markup(name),
-        blocks::escaped_lines(&error.to_string())
+        blocks::escaped_lines(&without_reason(error))
     );
-    let catalog = state.repository.catalog.load();
-    if let Some(entry) = catalog.entries.get(name) {
-        let reasons = entry.versions.values().map(|it| &it.reason).chain([&entry.reason]);
-        for reason in reasons.filter(|it| !it.is_empty()) {
-            let _ = write!(body, "<p class=\"said reason\">{}</p>", blocks::escaped_lines(reason));
-        }
+    for told in states(state, name) {
+        let _ = write!(body, "<p class=\"said reason\">{}</p>", blocks::escaped_lines(&told));
     }
     Page {
         title: format!("{name} · troupe"),
         server: state.settings.server_id.clone(),
-        changes: String::new(),
-        structure: String::new(),
+        changes: version.map(|it| changes_address(name, it)).unwrap_or_default(),
+        structure: structure_of_missing(state, name, error),
         body: body + "</section>\n",
+    }
+}
+
+/// Why versions of a model do not serve, or that they are just being loaded.
+fn states(state: &ServerState, name: &str) -> Vec<String> {
+    let catalog = state.repository.catalog.load();
+    let Some(entry) = catalog.entries.get(name) else { return Vec::new() };
+    let told = |version: &VersionEntry| match version.state {
+        VersionState::Loading | VersionState::Unloading => version.state.as_str().to_owned(),
+        _ => version.reason.clone(),
+    };
+    let all = entry.versions.values().map(told).chain([entry.reason.clone()]);
+    all.filter(|it| !it.is_empty()).collect()
+}
+
+/// The error without the reasons of failed loads, which stand below it, line by line.
+fn without_reason(error: &Error) -> String {
+    const END: &str = "has no available versions";
+    let mut text = error.to_string();
+    if let Some(at) = text.find(END) {
+        text.truncate(at + END.len());
+    }
+    text
+}
+
+fn structure_of_missing(state: &ServerState, name: &str, error: &Error) -> String {
+    page::structure((error.to_string(), states(state, name)))
+}
+
+/// What the page of a model that does not serve asks for each second.
+pub(super) fn update_of_missing(state: &ServerState, name: &str, error: &Error) -> PageUpdate {
+    PageUpdate {
+        structure: structure_of_missing(state, name, error),
+        changes: PageUpdates::default(),
+        error: Some(without_reason(error)),
     }
 }
 
@@ -110,7 +162,8 @@ pub(super) fn update(state: &ServerState, name: &str, version: Option<i64>) -> R
             changes.html(format!("{id}-{block}"), markup);
         }
     }
-    Ok(PageUpdate { structure: structure(&graph, &model), changes })
+    changes.html("failures", blocks::failures(&model.stats.recent.failures(), Instant::now()));
+    Ok(PageUpdate { structure: structure(state, &graph, &model), changes, error: None })
 }
 
 fn kind(model: &Model) -> String {
@@ -120,9 +173,9 @@ fn kind(model: &Model) -> String {
     }
 }
 
-fn changes_address(model: &Model, version: Option<i64>) -> String {
+fn changes_address(name: &str, version: Option<i64>) -> String {
     let version = version.map(|it| format!("?version={it}")).unwrap_or_default();
-    format!("/model/{}/changes{version}", encode_path_segment(model.name()))
+    format!("/model/{}/changes{version}", encode_path_segment(name))
 }
 
 /// Links to the other versions that are ready.
@@ -145,9 +198,11 @@ fn inside(step: &StepView) -> String {
     format!("/{kind}/{}?version={}", encode_path_segment(&step.model), step.version)
 }
 
-fn structure(graph: &LiveGraph, model: &Arc<Model>) -> String {
+fn structure(state: &ServerState, graph: &LiveGraph, model: &Arc<Model>) -> String {
     let steps = graph.steps().map(|(_, it)| (it.model.clone(), it.version.clone()));
-    page::structure((Arc::as_ptr(model).addr(), steps.collect::<Vec<_>>()))
+    let steps: Vec<_> = steps.collect();
+    let (refusal, others) = (refusal(state, model), others(state, model));
+    page::structure((Arc::as_ptr(model).addr(), steps, refusal, others))
 }
 
 fn whole(graph: &LiveGraph) -> Vec<Figure> {
@@ -172,7 +227,7 @@ fn cells(step: &StepView) -> Vec<Figure> {
 fn blocks_of(graph: &LiveGraph, step: &StepView) -> [(&'static str, String); 4] {
     [
         ("minute", blocks::minute(step)),
-        ("error", blocks::last_error(&step.numbers)),
+        ("error", blocks::last_error(&step.numbers, graph.ensemble)),
         ("batches", blocks::batches(&step.numbers)),
         ("tensors", blocks::tensors(graph, &step.id)),
     ]

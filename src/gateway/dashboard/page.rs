@@ -26,6 +26,9 @@ pub(super) struct PageUpdate {
     /// Another value than the page's: it has to be read anew.
     pub(super) structure: String,
     pub(super) changes: PageUpdates,
+    /// Why there is nothing to show.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
 }
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E\
@@ -39,6 +42,7 @@ impl Page {
         let [title, server, changes] =
             [&self.title, &self.server, &self.changes].map(|it| escape_markup(it));
         let Page { structure, body, .. } = self;
+        let stamp = self::structure(super::SCRIPT);
         let (live, refresh) = match changes.is_empty() {
             true => ("", ""),
             false => (
@@ -53,7 +57,7 @@ impl Page {
              <meta name=\"troupe-page-token\" content=\"{token}\">\n<title>{title}</title>\n\
              <link rel=\"icon\" href=\"{ICON}\">\n\
              <link rel=\"stylesheet\" href=\"/dashboard.css\">\n\
-             <script src=\"/dashboard.js\" defer></script>\n{refresh}\n</head>\n\
+             <script src=\"/dashboard.js?{stamp}\" defer></script>\n{refresh}\n</head>\n\
              <body data-changes=\"{changes}\" data-structure=\"{structure}\">\n\
              <header class=\"top\"><a class=\"brand\" href=\"/\">troupe</a>\
              <span class=\"server\">{server}</span>{live}\

@@ -22,13 +22,18 @@ const tensors = (() => {
     if (exponent === 31) return fraction ? NaN : sign * Infinity;
     return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
   }
+  // As numpy rounds: halves go to the even neighbour.
+  function toEven(value) {
+    const near = Math.round(value);
+    return near - value === 0.5 && near % 2 ? near - 1 : near;
+  }
   function toHalf(value) {
     const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0, size = Math.abs(value);
     if (Number.isNaN(size)) return 0x7e00;
     if (65520 <= size) return sign | 0x7c00;
     const exponent = Math.max(-14, Math.floor(Math.log2(size || 2 ** -14)));
     // What rounds up to the next power of two carries into the exponent by itself.
-    const fraction = Math.round((size / 2 ** exponent) * 1024);
+    const fraction = toEven((size / 2 ** exponent) * 1024);
     return sign | (fraction < 1024 ? fraction : ((exponent + 14) << 10) + fraction);
   }
   function fromBrain(bits) {
@@ -37,17 +42,25 @@ const tensors = (() => {
   }
   function toBrain(value) {
     scratch.setFloat32(0, value);
-    return (scratch.getUint32(0) + 0x8000) >>> 16;
+    const bits = scratch.getUint32(0);
+    return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
   }
 
   const count = (shape) => shape.reduce((all, it) => all * it, 1);
   const isWide = (datatype) => datatype === "INT64" || datatype === "UINT64";
 
-  // JSON as it was written: integers of 64 bits keep all their digits.
+  // JSON as it was written: integers of 64 bits keep all their digits, which numbers of scripts do not.
   function json(datatype, text) {
-    const exact = (_, value, context) =>
-      typeof value === "number" && context && /^-?\d+$/.test(context.source) ? BigInt(context.source) : value;
-    return isWide(datatype) ? JSON.parse(text, exact) : JSON.parse(text);
+    if (!isWide(datatype)) return JSON.parse(text);
+    const quoted = text.replace(/-?\d+(\.\d+)?([eE][-+]?\d+)?/g, '"$&"');
+    const exact = (_, it) => (typeof it !== "string" ? it : /^-?\d+$/.test(it) ? BigInt(it) : Number(it));
+    return JSON.parse(quoted, exact);
+  }
+
+  // The least and the greatest of an integer type.
+  function range(datatype) {
+    const bits = BigInt(/\d+$/.exec(datatype)[0]);
+    return datatype.startsWith("U") ? [0n, 2n ** bits - 1n] : [-(2n ** (bits - 1n)), 2n ** (bits - 1n) - 1n];
   }
 
   function flatten(value, shape, depth, into, check) {
@@ -72,11 +85,12 @@ const tensors = (() => {
   function checkNumber(datatype) {
     const kinds = datatype === "BOOL" ? ["boolean"] : isWide(datatype) ? ["bigint"] : ["number"];
     const wanted = datatype === "BOOL" ? "true or false" : isWide(datatype) ? "whole numbers" : "numbers";
-    const isWhole = datatype.includes("INT");
+    const isWhole = datatype.includes("INT"), [least, most] = isWhole ? range(datatype) : [];
     return (it) => {
       if (!kinds.includes(typeof it) || (isWhole && typeof it === "number" && !Number.isInteger(it))) {
         throw new Error(`${datatype} has ${wanted}, not ${JSON.stringify(it) ?? it}`);
       }
+      if (isWhole && (it < least || most < it)) throw new Error(`${datatype} goes from ${least} to ${most}: ${it} does not fit`);
     };
   }
 

@@ -1,23 +1,14 @@
 // The form that asks a model, and the request in other languages.
-(() => {
-  const panel = document.getElementById("try");
-  if (!panel) return;
+const workbench = (() => {
+  const MOST_PREVIEWS = 8;
   const { make } = answers;
-  const form = panel.querySelector("form"), said = document.getElementById("try-answer"), code = document.getElementById("try-code");
-  const told = panel.dataset;
-  const model = {
-    name: told.model, version: told.version, decoupled: told.decoupled === "true",
-    path: `/v2/models/${encodeURIComponent(told.model)}`,
-  };
-  // Here all versions have their own address; elsewhere the newest needs none.
-  const asked = `${model.path}/versions/${told.version}`;
-  if (told.newest !== "true") model.path = asked;
-  else model.version = "";
-  const steps = JSON.parse(told.steps);
-  const token = document.querySelector("meta[name=troupe-page-token]").content;
+  // Of the form that stands on the page: its element, its markup as the server wrote it, and the model it asks.
+  let panel = null, served = "", model = null, asked = "", stopper = null;
+  const part = (id) => panel.querySelector(`#${id}`);
+  const fileInput = (field) => field.querySelector("input[type=file]");
 
   function server() {
-    const scheme = told.httpTls === "true" ? "https" : "http";
+    const told = panel.dataset, scheme = told.httpTls === "true" ? "https" : "http";
     const host = told.httpHost || location.hostname || "localhost";
     const url = told.httpSocket ? "http:" + "//localhost" : `${scheme}:${"//"}${host}:${told.httpPort}`;
     return { url, socket: told.httpSocket, header: told.header };
@@ -25,23 +16,28 @@
 
   function complain(field, text) {
     field.querySelector(".wrong").textContent = text;
-    if (text) field.querySelector("textarea, input").focus();
+    if (text) field.querySelector("textarea:enabled, input").focus();
+  }
+
+  async function readFiles(input, files) {
+    const contents = await Promise.all(files.map(async (it) => new Uint8Array(await it.arrayBuffer())));
+    const isText = input.datatype === "BYTES";
+    const bytes = isText ? tensors.encode("BYTES", contents) : tensors.join(contents);
+    const count = isText ? contents.length : bytes.length;
+    const shape = input.shape ?? tensors.fit(input.declared, [count], count);
+    // Boxes are of one picture.
+    const picture = contents.length === 1 ? contents[0] : undefined;
+    return { ...input, shape, bytes, files, elements: isText ? contents : [], picture };
   }
 
   // One input as it is sent, or nothing if it is left out.
   async function read(field) {
     const { name, datatype } = field.dataset, declared = JSON.parse(field.dataset.shape);
     const text = field.querySelector("textarea").value;
-    const files = [...(field.querySelector("input[type=file]")?.files ?? [])];
+    const files = [...(fileInput(field)?.files ?? [])];
     const given = field.querySelector(".shape").value.trim();
     const shape = given ? tensors.parse("INT32", given).elements : null;
-    if (files.length) {
-      const contents = await Promise.all(files.map(async (it) => new Uint8Array(await it.arrayBuffer())));
-      const elements = datatype === "BYTES" ? contents : null;
-      const bytes = elements ? tensors.encode("BYTES", elements) : tensors.join(contents);
-      const count = elements ? elements.length : bytes.length;
-      return { name, datatype, shape: shape ?? tensors.fit(declared, [count], count), bytes, files, elements: elements ?? [], picture: contents[0] };
-    }
+    if (files.length) return readFiles({ name, datatype, declared, shape }, files);
     if (!text.trim()) {
       if (field.dataset.optional === "true") return null;
       if (datatype !== "BYTES") throw new Error("it needs a value");
@@ -64,7 +60,7 @@
   async function readAll() {
     const inputs = [];
     let wrong = null;
-    for (const field of form.querySelectorAll("fieldset")) {
+    for (const field of panel.querySelectorAll("fieldset")) {
       complain(field, "");
       try {
         const input = await read(field);
@@ -78,20 +74,33 @@
   }
 
   function headers(more) {
-    const secret = document.getElementById("try-header");
-    return { "troupe-page-token": token, ...(secret ? { [told.header]: secret.value } : {}), ...more };
+    const token = document.querySelector("meta[name=troupe-page-token]").content, secret = part("try-header");
+    try {
+      return new Headers({ "troupe-page-token": token, ...(secret ? { [panel.dataset.header]: secret.value } : {}), ...more });
+    } catch {
+      throw new Error("a header takes no such letters");
+    }
   }
 
-  async function infer(inputs) {
+  // Whatever goes wrong before there is an answer: nobody answers.
+  async function post(end, body, more) {
+    const options = { method: "POST", body, headers: headers(more), signal: stopper.signal };
+    try {
+      return await fetch(`${asked}/${end}`, options);
+    } catch (error) {
+      throw error.name === "AbortError" ? error : new Error("the server does not answer");
+    }
+  }
+
+  async function infer(inputs, said) {
     const request = {
       parameters: { troupe_timing: true, binary_data_output: true },
       inputs: inputs.map(({ name, datatype, shape, bytes }) => ({ name, datatype, shape, parameters: { binary_data_size: bytes.length } })),
     };
     const head = new TextEncoder().encode(JSON.stringify(request));
     const begun = performance.now();
-    const answer = await fetch(`${asked}/infer`, {
-      method: "POST", body: tensors.join([head, ...inputs.map((it) => it.bytes)]),
-      headers: headers({ "content-type": "application/octet-stream", "inference-header-content-length": String(head.length) }),
+    const answer = await post("infer", tensors.join([head, ...inputs.map((it) => it.bytes)]), {
+      "content-type": "application/octet-stream", "inference-header-content-length": String(head.length),
     });
     const bytes = new Uint8Array(await answer.arrayBuffer());
     const took = performance.now() - begun;
@@ -108,70 +117,137 @@
     const whole = all.get("")?.total;
     const line = whole === undefined ? `${took.toFixed(1)} ms` : `${answers.duration(whole)} in the server, ${took.toFixed(1)} ms until it was here`;
     said.replaceChildren(make("p", { class: "none" }, `Version ${body.model_version} answered: ${line}`), ...(await answers.good(outputs, picture, body.parameters)));
-    answers.badges(all, steps, Number(told.firstNode));
+    answers.badges(all, JSON.parse(panel.dataset.steps), Number(panel.dataset.firstNode));
   }
 
-  // Responses as they come.
-  async function stream(inputs) {
-    const answer = await fetch(`${asked}/generate_stream`, {
-      method: "POST", body: snippets.flat(inputs), headers: headers({ "content-type": "application/json" }),
-    });
+  async function stream(inputs, said) {
+    const answer = await post("generate_stream", snippets.flat(inputs), { "content-type": "application/json" });
     if (!answer.ok) return said.replaceChildren(...answers.failed(answer.status, await answer.text()));
-    const items = make("ol", { class: "events" });
-    said.replaceChildren(items);
-    let rest = "";
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (let part = await reader.read(); !part.done; part = await reader.read()) {
-      const events = (rest + part.value).split("\n\n");
-      rest = events.pop();
-      for (const it of events) items.append(make("li", {}, it.replace(/^data: /, "")));
-    }
+    return streams.show(answer, said);
   }
 
-  form.addEventListener("submit", async (event) => {
+  async function submit(event) {
     event.preventDefault();
     const inputs = await readAll();
-    if (!inputs) return;
-    const button = form.querySelector("[type=submit]");
-    button.disabled = true;
+    if (!inputs || stopper) return;
+    const [send, stop] = [panel.querySelector("[type=submit]"), panel.querySelector(".stop")], said = part("try-answer");
+    const own = (stopper = new AbortController());
+    send.disabled = true;
+    stop.hidden = false;
     said.dataset.state = "waits";
     try {
-      await (model.decoupled ? stream(inputs) : infer(inputs));
+      await (model.decoupled ? stream(inputs, said) : infer(inputs, said));
     } catch (error) {
-      const text = error instanceof TypeError ? "the server does not answer" : error.message;
-      said.replaceChildren(make("p", { class: "when" }, text));
+      said.replaceChildren(make("p", { class: "when" }, error.name === "AbortError" ? "stopped" : error.message));
     }
+    if (stopper === own) stopper = null;
     said.dataset.state = "done";
-    button.disabled = false;
-  });
+    send.disabled = false;
+    stop.hidden = true;
+  }
 
-  panel.addEventListener("click", async (event) => {
-    const kind = event.target.closest("button[data-code]")?.dataset.code;
-    if (!kind) return;
+  async function copy(button) {
     const inputs = await readAll();
     if (!inputs) return;
-    const text = snippets[kind](server(), model, inputs);
+    const code = part("try-code"), kind = button.dataset.code;
+    let text;
+    try {
+      text = snippets[kind](server(), model, inputs);
+    } catch (error) {
+      return part("try-answer").replaceChildren(make("p", { class: "when" }, error.message));
+    }
     code.hidden = false;
     code.textContent = text;
     code.dataset.kind = kind;
-    const label = event.target.textContent;
+    const label = (button.dataset.label ??= button.textContent);
     try {
       await navigator.clipboard.writeText(text);
-      event.target.textContent = "Copied";
-      setTimeout(() => (event.target.textContent = label), 1500);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = label), 1500);
     } catch {
       getSelection().selectAllChildren(code);
     }
-  });
+  }
 
-  // The picture that is about to be sent.
-  form.addEventListener("change", async (event) => {
-    if (event.target.type !== "file") return;
-    const place = event.target.closest("fieldset").querySelector(".preview"), [file] = event.target.files;
+  // What is about to be sent instead of the text: the names of the files, and those that are pictures.
+  function preview(field) {
+    const place = field.querySelector(".preview"), files = [...fileInput(field).files];
+    field.querySelector("textarea").disabled = files.length !== 0;
     place.replaceChildren();
-    if (!file?.type.startsWith("image/")) return;
-    const reader = new FileReader();
-    reader.onload = () => place.replaceChildren(make("img", { src: reader.result, alt: file.name }));
-    reader.readAsDataURL(file);
-  });
+    if (files.length) place.append(make("button", { type: "button", class: "remove" }, files.length === 1 ? "Remove the file" : `Remove the ${files.length} files`));
+    for (const file of files.slice(0, MOST_PREVIEWS).filter((it) => it.type.startsWith("image/"))) {
+      const image = make("img", { alt: file.name }), reader = new FileReader();
+      place.append(image);
+      reader.onload = () => (image.src = reader.result);
+      reader.readAsDataURL(file);
+    }
+  }
+
+  function remove(field) {
+    fileInput(field).value = "";
+    preview(field);
+    field.querySelector("textarea").focus();
+  }
+
+  function begin(it) {
+    const told = it.dataset;
+    [panel, served] = [it, it.outerHTML];
+    const path = `/v2/models/${encodeURIComponent(told.model)}`;
+    // Here all versions have their own address; elsewhere the newest needs none.
+    asked = `${path}/versions/${told.version}`;
+    const isNewest = told.newest === "true";
+    model = {
+      name: told.model, version: isNewest ? "" : told.version, path: isNewest ? path : asked,
+      decoupled: told.decoupled === "true", binary: told.binary === "true",
+    };
+    const form = it.querySelector("form");
+    form.addEventListener("submit", submit);
+    form.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+    });
+    form.addEventListener("change", (event) => {
+      if (event.target.type === "file") preview(event.target.closest("fieldset"));
+    });
+    it.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (button?.dataset.code) copy(button);
+      else if (button?.matches(".remove")) remove(button.closest("fieldset"));
+      else if (button?.matches(".stop")) stopper?.abort();
+    });
+  }
+
+  // What was written and chosen in the form before.
+  function carry(old) {
+    const before = [...old.querySelectorAll("fieldset")];
+    for (const field of panel.querySelectorAll("fieldset")) {
+      const same = before.find((it) => it.dataset.name === field.dataset.name && it.dataset.datatype === field.dataset.datatype);
+      if (!same) continue;
+      for (const kind of ["textarea", ".shape"]) {
+        const [from, to] = [same.querySelector(kind), field.querySelector(kind)];
+        if (from.value !== from.defaultValue) to.value = from.value;
+      }
+      if (!fileInput(field) || !fileInput(same)?.files.length) continue;
+      fileInput(field).files = fileInput(same).files;
+      preview(field);
+    }
+    const [from, to] = [old.querySelector("#try-header"), part("try-header")];
+    if (from && to) to.value = from.value;
+    part("try-answer").replaceChildren(...old.querySelector("#try-answer").childNodes);
+  }
+
+  // The form to stand in the place of `fresh`, which the server has written now: the one there was, unless
+  // it has become another, with what was written into it.
+  function renewed(fresh) {
+    if (!fresh || (panel && served === fresh.outerHTML)) return fresh && panel;
+    const old = panel;
+    stopper?.abort();
+    stopper = null;
+    begin(fresh);
+    if (old) carry(old);
+    return panel;
+  }
+
+  const first = document.getElementById("try");
+  if (first) begin(first);
+  return { renewed };
 })();

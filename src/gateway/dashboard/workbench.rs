@@ -56,9 +56,18 @@ pub(super) fn form(state: &ServerState, model: &Model) -> String {
             escape_markup(header)
         );
     }
-    out + "<p class=\"actions\"><button type=\"submit\">Send</button>\
-           <button type=\"button\" data-code=\"curl\">Copy as curl</button>\
-           <button type=\"button\" data-code=\"python\">Copy as Python</button></p>\n</form>\n\
+    let copies = match state.settings.urls.http.get() {
+        Some(_) => {
+            "<button type=\"button\" data-code=\"curl\">Copy as curl</button>\
+             <button type=\"button\" data-code=\"python\">Copy as Python</button>"
+        }
+        // There is no port that curl could ask.
+        None => "",
+    };
+    out + "<p class=\"actions\"><button type=\"submit\" title=\"Ctrl+Enter\">Send</button>\
+           <button type=\"button\" class=\"stop\" hidden>Stop</button>"
+        + copies
+        + "</p>\n</form>\n\
            <pre id=\"try-code\" tabindex=\"0\" hidden></pre>\n\
            <div id=\"try-answer\" aria-live=\"polite\"></div>\n</section>\n"
 }
@@ -77,6 +86,7 @@ fn attributes(state: &ServerState, model: &Model) -> String {
         ("version", model.version.to_string()),
         ("newest", newest.to_string()),
         ("decoupled", model.config.decoupled.to_string()),
+        ("binary", has_binary_outputs(&model.config).to_string()),
         ("steps", serde_json::json!(steps).to_string()),
         ("first-node", model.config.inputs.len().to_string()),
         ("header", header.to_owned()),
@@ -96,12 +106,18 @@ fn attributes(state: &ServerState, model: &Model) -> String {
     all.iter().map(attribute).collect::<Vec<_>>().join(" ")
 }
 
+/// Outputs that have no JSON.
+fn has_binary_outputs(config: &ModelConfig) -> bool {
+    let is_half = |it: DataType| matches!(it, DataType::Fp16 | DataType::Bf16);
+    config.outputs.iter().any(|it| is_half(it.dtype))
+}
+
 fn field(config: &ModelConfig, input: &Input) -> String {
     let TensorMetadata { name, datatype, shape } = metadata::input(config, input);
     let optional = if input.optional { ", optional" } else { "" };
     let (name, shown) = (escape_markup(&name), shape_text(&shape));
     let shape = serde_json::json!(shape).to_string();
-    let takes_file = examples::is_file(config, input);
+    let takes_file = examples::is_file(input);
     let file = if input.dtype == DataType::Bytes || takes_file {
         let many = if input.dtype == DataType::Bytes { " multiple" } else { "" };
         format!(

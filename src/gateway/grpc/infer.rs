@@ -74,7 +74,8 @@ pub(super) async fn once(
     regions: RegionAccess,
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
-    let params = convert::request_off_thread(message, &admitted.model, deadline, regions).await?;
+    let params = convert::request_off_thread(message, &admitted.model, deadline, regions).await;
+    let params = admitted.noted(params)?;
     let InferParams { request, deliveries } = params;
     let context = request.context.clone();
     let response = admitted.run(request, &deliveries, observed).await?;

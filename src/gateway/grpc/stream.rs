@@ -229,10 +229,10 @@ impl DecoupledRequest {
         mut observed: Observed,
     ) -> BoxFuture<'static, Progress> {
         let id = str::to_owned(&message.id);
-        let begun = params.and_then(|params| {
+        let begun = admitted.noted(params.and_then(|params| {
             let wants_empty_final = parameters::wants_empty_final(&message.parameters()?);
             Ok((params, wants_empty_final))
-        });
+        }));
         match begun {
             Ok((params, wants_empty_final)) => {
                 let answers = admitted.stream(params, &mut observed);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use super::{
-    body::{self, ReceivePlan},
+    body::{self, Body, ReceivePlan},
     coding::{self, Coding},
     elements::max_text_bytes,
     encode::MAX_PART_BYTES,
@@ -29,7 +29,7 @@ use crate::{
 use troupe_base::{
     error::{Error, Result},
     model::Model,
-    request::{Context, Part, Request, Response},
+    request::{Context, Part, Response},
 };
 
 /// Answers with exactly one response; a client that leaves cancels the request.
@@ -113,13 +113,13 @@ struct Generation {
     answers: Answers,
 }
 
-async fn read(
+async fn receive(
     http: &HttpRequest,
     payload: &mut Payload,
     state: &ServerState,
     model: &Model,
     observed: &mut Observed,
-) -> Result<Request, Refusal> {
+) -> Result<Body, Refusal> {
     let most = state.settings.max_input_size;
     let limit = SizeLimit::of_json(most);
     let charge = charge(http)?;
@@ -128,10 +128,8 @@ async fn read(
     model.check_room(limits::least_tensor_bytes(announced))?;
     let plan = ReceivePlan { limit, announced, shared: None, charge };
     let body = body::receive(http, payload, plan).await?;
-    let (effort, config) = (body.bytes.len(), model.config.clone());
-    observe::received(observed, http, effort);
-    let read = move || generate_json::decode(&body, &config, most);
-    Ok(limits::off_thread(effort, read).await?)
+    observe::received(observed, http, body.bytes.len());
+    Ok(body)
 }
 
 /// How a response is written.
@@ -168,7 +166,11 @@ impl Generation {
         }
         observe::forward(observed, state, http)?;
         observe::sample(observed, state, &admitted.model, http);
-        let request = read(http, payload, state, &admitted.model, observed).await?;
+        let body = receive(http, payload, state, &admitted.model, observed).await?;
+        let (effort, config) = (body.bytes.len(), admitted.model.config.clone());
+        let most = state.settings.max_input_size;
+        let read = move || generate_json::decode(&body, &config, most);
+        let request = admitted.noted(limits::off_thread(effort, read).await)?;
         let context = request.context.clone();
         let params = InferParams { request, deliveries: Deliveries::inline(Encoding::Text) };
         Ok(Generation { context, answers: admitted.stream(params, observed) })

@@ -58,7 +58,7 @@ async fn answer(
     let layout = layout(http.headers())?;
     let body = receive(http, payload, state, model, layout).await?;
     observe::received(observed, http, body.bytes.len());
-    let params = read(body, layout, model, &state.settings).await?;
+    let params = admitted.noted(read(body, layout, model, &state.settings).await)?;
     let InferParams { request, deliveries } = params;
     let (context, wanted) = (request.context.clone(), request.wanted.clone());
     let response = admitted.run(request, &deliveries, observed).await?;

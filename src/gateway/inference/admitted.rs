@@ -1,6 +1,6 @@
 //! An admitted inference: counted as in flight, its model found; run once or as a stream.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use super::{
     answers::{self, Answers},
@@ -38,6 +38,11 @@ impl Admitted {
     pub fn in_process(state: &ServerState, name: &str, version: Option<i64>) -> Result<Admitted> {
         let in_flight = state.lifecycle.enter()?;
         Ok(Admitted { model: state.model(name, version)?, in_flight })
+    }
+
+    /// What was read of a request, or why it cannot be read, which the page of its model shows.
+    pub(crate) fn noted<T>(&self, read: Result<T>) -> Result<T> {
+        read.inspect_err(|error| self.model.stats.recent.refused(error, Instant::now()))
     }
 
     /// The only response to a request of this process itself: in no access log and no trace.
