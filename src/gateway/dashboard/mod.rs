@@ -3,6 +3,7 @@
 //!
 //! Nothing in it comes from anywhere else, and it can be read without its script.
 
+mod assets;
 mod blocks;
 mod index;
 mod model;
@@ -18,7 +19,10 @@ use actix_web::{
 };
 use serde::Deserialize;
 
-use self::page::{Page, PageUpdate};
+use self::{
+    assets::{SCRIPT, STYLE},
+    page::{Page, PageUpdate},
+};
 use super::{
     ServerState,
     access::{Endpoint, add_guarded},
@@ -35,17 +39,6 @@ use troupe_draw as draw;
 use troupe_options::Api;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
-
-/// One script: what follows uses what stands before it.
-const SCRIPT: &str = concat!(
-    include_str!("dashboard.js"),
-    include_str!("tensors.js"),
-    include_str!("snippets.js"),
-    include_str!("answer.js"),
-    include_str!("stream.js"),
-    include_str!("workbench.js"),
-);
-const STYLE: &str = concat!(include_str!("dashboard.css"), include_str!("workbench.css"));
 
 /// Adds the pages, unless they are not allowed.
 pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {

@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
 
+use super::assets::SCRIPT;
 use troupe_base::text::escape_markup;
 use troupe_draw::PageUpdates;
 
@@ -42,7 +43,7 @@ impl Page {
         let [title, server, changes] =
             [&self.title, &self.server, &self.changes].map(|it| escape_markup(it));
         let Page { structure, body, .. } = self;
-        let stamp = self::structure(super::SCRIPT);
+        let stamp = self::structure(SCRIPT);
         let (live, refresh) = match changes.is_empty() {
             true => ("", ""),
             false => (
