@@ -1,6 +1,6 @@
 //! Mistakes in plain functions and classes: each is refused with its line and what to write.
 
-use crate::support::{Model, Repository, Server};
+use crate::support::{Model, Repository, Server, models::ensemble};
 
 /// Name, source below some imports in three lines, and what is said.
 const CASES: &[(&str, &str, &str)] = &[
@@ -132,4 +132,16 @@ fn mistakes_in_plain_models_are_refused_with_line_and_remedy() {
         assert!(state.contains(expected), "{name}: {state}");
         assert!(!state.contains("troupe/") || !state.contains("<troupe>"), "{name}: {state}");
     }
+}
+
+#[test]
+fn an_ensemble_whose_plain_step_takes_no_batches_says_how_it_would() {
+    let single =
+        Model { source: Some("def predict(x: int) -> int: ...\n".into()), ..Model::of("") };
+    let both = ensemble("x:INT64[1] -> y:INT64[1]", &["single: x=x -> output=y"]).batch(8);
+    let server = Server::start(Repository::of([("single", single), ("both", both)]));
+    let line = server.logged("can never succeed");
+    let remedy = "If single is a plain function, write '@model(max_batch_size=8)' above it, and \
+                  'list[…]' where a hint is a single 'str', 'int' or 'float': one for each row";
+    assert!(line.starts_with('W') && line.contains(remedy), "{line}");
 }

@@ -172,7 +172,8 @@ class Adapter:
         except (AttributeError, KeyError, TypeError):
             known = value if isinstance(value, dict) else getattr(value, "__dict__", {})
             got = type(value).__name__ + (f" with {listed(known)}" if known else "")
-            raise self.wrong(name, f"is missing in its result ({got}){did_you_mean(name, known)}") from None
+            text = f"is missing in its result ({got}){did_you_mean(name, known)}"
+            raise self.wrong(name, text) from None
 
     def wrong(self, name, text):
         """What is wrong with an output."""

@@ -4,7 +4,9 @@ import json
 from troupe_types import TYPES
 
 # As configs spell them.
-DATA_TYPES = ("TYPE_INVALID", "TYPE_STRING", "TYPE_BF16", *(f"TYPE_{name}" for name, *_ in TYPES if name != "BYTES"))
+DATA_TYPES = ("TYPE_INVALID", "TYPE_STRING", "TYPE_BF16") + tuple(
+    f"TYPE_{name}" for name, *_ in TYPES if name != "BYTES"
+)
 
 
 class ModelConfig:
@@ -128,7 +130,9 @@ def check_data_type(kind, tensor, place):
         return
     meant = f"TYPE_{written.upper().replace('TYPE_', '')}"
     meant = "TYPE_STRING" if meant == "TYPE_BYTES" else meant
-    remedy = f"write '{meant}'" if meant in DATA_TYPES else f"expected one of {', '.join(DATA_TYPES[1:])}"
+    known = f"expected one of {', '.join(DATA_TYPES[1:])}"
+    remedy = f"write '{meant}'" if meant in DATA_TYPES else known
     raise ValueError(
-        f"{kind} '{tensor['name']}' {place} has the data_type '{written}', which does not exist: {remedy}"
+        f"{kind} '{tensor['name']}' {place} has the data_type '{written}', which does not exist: "
+        f"{remedy}"
     )

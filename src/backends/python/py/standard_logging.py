@@ -37,19 +37,16 @@ class Bridge:
         """Handlers that write to this process's output write to the server's log instead. Loggers,
         levels, filters and formats stay as the model sets them, and so do all other handlers."""
         frames, emit = self.frames, logging.StreamHandler.emit
-        default = (None, logging.BASIC_FORMAT)
+        # The server's line has the level already.
+        plain, default = logging.Formatter(), (None, logging.BASIC_FORMAT)
 
         def bridged(handler, record):
             if handler.stream is None or handler.stream not in (sys.__stderr__, sys.__stdout__):
                 emit(handler, record)
                 return
             try:
-                formatter = handler.formatter
-                if getattr(formatter, "_fmt", None) in default:
-                    # The line has the level already.
-                    text = logging.Formatter().format(record)
-                else:
-                    text = handler.format(record)
+                is_default = getattr(handler.formatter, "_fmt", None) in default
+                text = (plain if is_default else handler).format(record)
                 frames.log(level_of(record.levelno), f"{record.filename}:{record.lineno}", text)
             except RecursionError:
                 raise

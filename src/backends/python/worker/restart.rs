@@ -16,7 +16,7 @@ use super::{
     link::{InstanceSetup, WorkerLink, WorkerState, unhealthy},
 };
 use crate::python::process::{launch::launch, worker_process::WorkerEnd};
-use troupe_base::{backoff::Backoff, error::Error};
+use troupe_base::{backoff::Backoff, error::Error, failure_log::on_one_line};
 
 /// How long to read what a worker has sent before it ended, if its socket does not end with it:
 /// a process it has forked may have it too.
@@ -130,7 +130,8 @@ async fn restart(
 
 fn log(setup: &InstanceSetup, text: &str) {
     let model = &setup.config.name;
-    tracing::error!(target: "troupe::python", %model, "{}", text.replace('\n', " | "));
+    let text = on_one_line(text).replace('\n', " | ");
+    tracing::error!(target: "troupe::python", %model, "{text}");
 }
 
 /// A new worker, or why there is none.
