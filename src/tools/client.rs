@@ -172,6 +172,9 @@ pub(crate) fn tls_hint(why: &str) -> &'static str {
     let has = |text: &str| why.contains(text);
     if has("UnknownIssuer") {
         " (`--ca-cert FILE` names the roots that its certificate may come from)"
+    } else if has("CaUsedAsEndEntity") {
+        " (the server's own certificate is marked as that of a CA, as `openssl req -x509` makes them: \
+         make it with `-addext basicConstraints=critical,CA:FALSE`, or have a CA sign one)"
     } else if has("received fatal alert") {
         " (if the server wants clients to show a certificate: `--client-cert FILE --client-key \
          FILE`, of the roots that it trusts)"

@@ -4,7 +4,7 @@ use std::{borrow::Cow, ops::Range};
 
 use super::{
     body::Body,
-    elements,
+    elements, flat_json,
     infer_json::{Envelope, InputJson, OutputJson},
     json,
     json_values::{self, Scalar},
@@ -98,7 +98,11 @@ impl InferReader<'_> {
                 named.parameters.push((key.into_owned().into(), value));
             }
         }
-        for input in envelope.inputs.required("inputs")? {
+        let inputs = envelope.inputs.required("inputs").map_err(|error| {
+            let hint = flat_json::hint(&self.body.bytes, self.config);
+            hint.map_or(error.clone(), |hint| Error::invalid(format!("{error}{hint}")))
+        })?;
+        for input in inputs {
             let (name, tensor) = self.input(&named.id, input)?;
             named.inputs.push((name, tensor));
         }

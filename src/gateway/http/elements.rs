@@ -193,12 +193,14 @@ fn wrong_element(wanted: &ElementSpec<'_>, token: &str) -> Error {
         "unsigned-integer" => is_integer && !token.starts_with('-'),
         _ => is_integer,
     };
+    let shown: String = token.chars().take(40).collect();
+    let (name, dtype) = (wanted.name, wanted.dtype.as_str());
     if is_right {
-        let shown: String = token.chars().take(40).collect();
-        let (name, dtype) = (wanted.name, wanted.dtype.as_str());
         return unable(&format!("value {shown} of input '{name}' is out of range for {dtype}"));
     }
-    unable(&format!("attempt to access JSON non-{expected} as {expected}"))
+    unable(&format!(
+        "attempt to access JSON non-{expected} as {expected}: input '{name}' is {dtype}, got {shown}"
+    ))
 }
 
 /// The most bytes that `write` appends, brackets included.

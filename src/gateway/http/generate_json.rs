@@ -19,7 +19,7 @@ use troupe_base::{
     error::{Error, Result},
     model::Model,
     request::{Request, Response},
-    tensor::{Shape, Tensor, element_count},
+    tensor::{Shape, Tensor, element_count, shape_text},
 };
 
 /// Members whose types depend on the model.
@@ -92,7 +92,15 @@ impl GenerateReader<'_> {
                 named.inputs.push((key, tensor));
             }
             None => {
-                let value = scalar(value)?.into_parameter(&key)?;
+                let value = scalar(value)?.into_parameter(&key).map_err(|error| {
+                    // Lists are what inputs get.
+                    let is_list = value.get().starts_with('[');
+                    let names = self.config.inputs.iter().map(|it| &*it.name);
+                    let known: Vec<&str> = names.collect();
+                    let hint = format!(" Inputs of the model: {}", known.join(", "));
+                    let hint = if is_list { hint } else { String::new() };
+                    Error::invalid(format!("{error}{hint}"))
+                })?;
                 named.parameters.push((key.into_owned().into(), value));
             }
         }
@@ -100,13 +108,17 @@ impl GenerateReader<'_> {
     }
 
     fn tensor(&self, input: &Input, text: &str) -> Result<Tensor> {
-        let unfit = || {
+        let dims = self.config.full_dims(input);
+        let unfit = |why: String| {
             Error::invalid(format!(
-                "The schema can not convert input '{}' to tensor with proper shape",
+                "The schema can not convert input '{}' to tensor with proper shape: {why}",
                 input.name
             ))
         };
-        let elements = count_flat(text).ok_or_else(unfit)?;
+        let elements = count_flat(text).ok_or_else(|| {
+            let shape = shape_text(&dims);
+            unfit(format!("its shape is {shape}, whose elements stand in one list, not in several"))
+        })?;
         let wanted = elements::ElementSpec {
             name: &input.name,
             dtype: input.dtype,
@@ -114,7 +126,9 @@ impl GenerateReader<'_> {
             limit: self.limit,
         };
         let data = read_flat(&wanted, text)?;
-        let shape = shape(&self.config.full_dims(input), elements).ok_or_else(unfit)?;
+        let shape = shape(&dims, elements).ok_or_else(|| {
+            unfit(format!("its shape is {}, but it got {elements} elements", shape_text(&dims)))
+        })?;
         Tensor::new(input.dtype, shape, data.into())
     }
 }
@@ -132,7 +146,7 @@ fn scalar(value: &RawValue) -> Result<Scalar<'_>> {
 
 /// The shape of so many elements: the innermost open dimension takes what the fixed ones leave
 /// over.
-fn shape(dims: &[i64], elements: usize) -> Option<Shape> {
+pub(super) fn shape(dims: &[i64], elements: usize) -> Option<Shape> {
     let mut left = i64::try_from(elements).ok()?;
     for dim in dims.iter().filter(|it| **it != -1) {
         if left.checked_rem(*dim)? != 0 {

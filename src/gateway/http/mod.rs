@@ -10,6 +10,7 @@ mod decode;
 mod draining;
 mod elements;
 mod encode;
+mod flat_json;
 mod generate;
 mod generate_json;
 mod graph;

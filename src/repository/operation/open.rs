@@ -235,7 +235,7 @@ pub(crate) fn nothing_to_ask(config: &ModelConfig) -> Option<config::Problem> {
     (config.inputs.is_empty() && config.outputs.is_empty()).then(|| {
         let text = format!(
             "model '{}' has no inputs and no outputs, so every request to it fails. Write them into \
-             this file, like input [ {{ name: \"x\" data_type: TYPE_FP32 dims: [ -1 ] }} ] and \
+             its config.pbtxt, like input [ {{ name: \"x\" data_type: TYPE_FP32 dims: [ -1 ] }} ] and \
              output [ {{ name: \"y\" data_type: TYPE_FP32 dims: [ -1 ] }} ]{or}",
             config.name
         );

@@ -106,15 +106,15 @@ impl Findings<'_> {
         let (used, cores) = (self.level.used, EXHAUSTED_SHARE * self.machine.cores as f64);
         let own = used.server.map(|it| it + used.client);
         let is_flat = self.growth.is_some_and(|it| it < MIN_GROWTH);
+        // Whoever keeps them busy: what waits here waits for a core.
+        let is_starved =
+            self.executing < EXPLAINED_SHARE && used.machine.is_some_and(|it| cores <= it);
         match self.steps.first() {
             _ if own.is_some_and(|it| cores <= it) => Bottleneck::Cores,
             _ if EXHAUSTED_SHARE * self.machine.threads as f64 <= used.client => Bottleneck::Client,
-            Some(step) if !is_flat && can_batch_more(step) => Bottleneck::Load,
+            Some(step) if !is_flat && !is_starved && can_batch_more(step) => Bottleneck::Load,
             Some(step) if is_saturated(step, is_flat) => Bottleneck::Step,
-            // Whoever keeps them busy: what waits here waits for a core.
-            _ if self.executing < EXPLAINED_SHARE && used.machine.is_some_and(|it| cores <= it) => {
-                Bottleneck::Cores
-            }
+            _ if is_starved => Bottleneck::Cores,
             _ => self.limit_without_a_step(),
         }
     }

@@ -169,6 +169,13 @@ fn cores_that_others_keep_busy_are_a_limit_unless_a_step_is() {
     );
     assert_eq!(limit(&[(1, 80.0), (4, 120.0)]).0, Bottleneck::Step);
     assert_eq!(limit(&[(1, 80.0)]).0, Bottleneck::Load);
+    // Also where its batches could grow: more in flight would wait for the same cores.
+    let rows = &[("a", 1, 2.0, 2)];
+    let used = CoresUsed { client: 0.1, server: Some(0.2), machine: Some(1.95) };
+    let level = LoadLevel { used, ..level(rows, 16, 90.0) };
+    let machine = ClientMachine { cores: 2, threads: 1 };
+    let advice = advise(&members(rows), &[level], machine, None).unwrap();
+    assert_eq!(advice.limit, Bottleneck::Cores, "{advice:?}");
 }
 
 #[test]

@@ -1,0 +1,52 @@
+//! A hint for flat JSON that was sent to `infer`: where it goes, and what it is as an inference request.
+
+use serde_json::value::RawValue;
+
+use super::{
+    elements::{append, count_flat},
+    generate_json::shape,
+    json_values::{self, Members},
+};
+use troupe_base::{
+    config::{Input, ModelConfig},
+    tensor::shape_text,
+};
+
+/// Longer values are left out of the hint.
+const MAX_SHOWN_BYTES: usize = 200;
+
+/// Of a body without `inputs`, whose members are inputs of the model.
+pub(super) fn hint(body: &[u8], config: &ModelConfig) -> Option<String> {
+    let Ok(Members::Of(members)) = json_values::parse::<Members<'_, &RawValue>>(body) else {
+        return None;
+    };
+    let inputs = members.iter().filter_map(|(key, value)| {
+        let input = &config.inputs[config.input_index(key)?];
+        Some(tensor(input, &config.full_dims(input), value.get()))
+    });
+    let inputs: Vec<String> = inputs.collect();
+    if inputs.is_empty() {
+        return None;
+    }
+    Some(format!(
+        ": flat JSON goes to /v2/models/{}/generate; here it is {{\"inputs\":[{}]}}",
+        config.name,
+        inputs.join(",")
+    ))
+}
+
+/// The value as an input of an inference request.
+fn tensor(input: &Input, dims: &[i64], value: &str) -> String {
+    let shape = count_flat(value).and_then(|elements| shape(dims, elements));
+    let shape = shape_text(shape.as_deref().unwrap_or(dims));
+    let data = match value {
+        _ if MAX_SHOWN_BYTES < value.len() => "[…]".to_owned(),
+        list if list.starts_with('[') => list.to_owned(),
+        one => format!("[{one}]"),
+    };
+    let mut text = b"{\"name\":".to_vec();
+    append(&*input.name, &mut text);
+    let text = String::from_utf8_lossy(&text);
+    let dtype = input.dtype.as_str();
+    format!("{text},\"datatype\":\"{dtype}\",\"shape\":{shape},\"data\":{data}}}")
+}
