@@ -14,7 +14,9 @@ use super::{
     scheduler::{Decision, Rejected, Scheduler},
     timer::Timer,
 };
-use crate::instance::{FreeSlots, InstancePool, InstanceWork, Requeue, SlotOwner, SlotReleased};
+use crate::instance::{
+    Findable, FreeSlots, InstancePool, InstanceWork, Requeue, SlotOwner, SlotReleased,
+};
 use troupe_base::{
     config::ModelConfig,
     model::Health,
@@ -36,8 +38,8 @@ pub(super) struct Batcher {
     pub(super) pool: InstancePool,
     /// The batcher itself, as instances see it.
     pub(super) inbox: Arc<dyn SlotOwner>,
-    /// A request runs as it comes, without a queue: no other one could join it in a batch.
-    pub(super) is_immediate: bool,
+    /// Requests run as they come, without a queue: no other one could join them in a batch.
+    pub(super) immediate: Option<Findable>,
     /// A `Flush` is on its way.
     pub(super) is_flushing: bool,
     pub(super) order: Option<ResponseOrder>,
@@ -186,13 +188,12 @@ impl Batcher {
         }
     }
 
-    /// Runs a request at once, past the scheduler.
-    fn run_now(&self, slot: usize, pending: Pending) {
-        if let Some(error) = pending.request.context.stopped() {
-            return self.reject([Rejected { pending, error }]);
-        }
+    /// Runs a request at once, past the scheduler, if its model does.
+    fn run_now(&self, pending: Pending) -> Result<(), Pending> {
+        let Some(findable) = &self.immediate else { return Err(pending) };
+        findable.instances().run(pending)?;
         self.stats.pending.fetch_sub(1, Ordering::Relaxed);
-        self.pool.run_now(slot, pending);
+        Ok(())
     }
 
     fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
@@ -217,7 +218,7 @@ impl Actor for Batcher {
     fn started(&mut self, ctx: &mut Self::Context) {
         let this = ctx.address().downgrade();
         // Nothing waits for one that is immediate, but while its instance is down.
-        if !self.is_immediate {
+        if self.immediate.is_none() {
             self.sweep_later(ctx);
         }
         let Some(timer) = self.timer.clone() else { return };
@@ -252,11 +253,10 @@ impl Handler<Pending> for Batcher {
     type Result = ();
 
     fn handle(&mut self, mut pending: Pending, ctx: &mut Self::Context) {
-        if self.is_immediate
-            && let Some(slot) = self.pool.immediate_slot()
-        {
-            return self.run_now(slot, pending);
-        }
+        pending = match self.run_now(pending) {
+            Ok(()) => return,
+            Err(pending) => pending,
+        };
         if let Some(order) = &mut self.order {
             pending.reply = order.enter(pending.reply);
         }
@@ -320,7 +320,7 @@ impl Handler<Sweep> for Batcher {
         let expired = self.scheduler.expire(Instant::now());
         self.reject(expired);
         deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
-        if !self.is_immediate || self.scheduler.len() != 0 {
+        if self.immediate.is_none() || self.scheduler.len() != 0 {
             self.sweep_later(ctx);
         }
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     engines::PerThread,
-    instance::{InstanceActor, WarmUp},
+    instance::{ImmediateKey, InstanceActor, WarmUp},
 };
 use troupe_base::{
     error::Result,
@@ -26,11 +26,18 @@ use troupe_base::{
 /// Asks a model; dropping it ends the model.
 pub struct Mailbox {
     pub(super) model: Arc<str>,
-    pub(super) batchers: PerThread<Addr<Batcher>>,
+    pub(super) batchers: PerThread<BatcherShard>,
     pub(super) instances: Vec<InstanceMailbox>,
     pub(super) stats: Arc<Statistics>,
     /// For models that have a say in whether they are ready.
     pub(super) checkup: Option<Arc<Checkup>>,
+}
+
+/// A batcher of the model: the only one, or that of one thread.
+pub(super) struct BatcherShard {
+    pub(super) batcher: Addr<Batcher>,
+    /// Its instances execute at once on its thread: there they need not be asked by message.
+    pub(super) immediate: Option<ImmediateKey>,
 }
 
 /// An instance of the model.
@@ -55,13 +62,20 @@ impl Mailbox {
 
 impl Infer for Mailbox {
     fn infer(&self, request: Request, reply: Reply) {
-        let batcher = self.batchers.here();
+        let BatcherShard { batcher, immediate } = self.batchers.here();
+        let mut pending = Pending { request, reply };
+        if let Some(key) = immediate {
+            pending = match key.run(pending) {
+                Ok(()) => return,
+                Err(pending) => pending,
+            };
+        }
         if !batcher.connected() {
             // It has panicked: dropping the reply answers it, and nobody would ever count down.
-            return drop(reply);
+            return drop(pending);
         }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
-        batcher.do_send(Pending { request, reply });
+        batcher.do_send(pending);
     }
 
     fn readiness(&self) -> Option<Readiness> {

@@ -2,13 +2,13 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use actix::{Actor, Addr, AsyncContext};
+use actix::{Actor, AsyncContext};
 use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
-    mailbox::{InstanceMailbox, Mailbox},
+    mailbox::{BatcherShard, InstanceMailbox, Mailbox},
     readiness::Checkup,
     response_order::ResponseOrder,
     scheduler::{self, Scheduling},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engines::Engines,
-    instance::{InstanceOpener, InstancePool, OpenedModel, runs_inline},
+    instance::{Findable, InstanceOpener, InstancePool, OpenedModel, runs_inline},
 };
 use troupe_base::{
     backend::{Backend, InstanceName},
@@ -54,7 +54,7 @@ struct SharedParts {
 
 /// Actors that were started on an engine's thread.
 struct StartedActors {
-    batcher: Addr<Batcher>,
+    shard: BatcherShard,
     /// In the order of the slots.
     instances: Vec<InstanceMailbox>,
     /// The model has a say in whether it is ready.
@@ -105,7 +105,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     for shard in started {
         let shard = shard?;
         has_check |= shard.has_check;
-        batchers.push(shard.batcher);
+        batchers.push(shard.shard);
         instances.extend(shard.instances);
     }
     let checkup = has_check.then(Arc::<Checkup>::default);
@@ -143,8 +143,11 @@ fn start_here(
     let instances = names.into_iter().zip(pool.addresses());
     let instances = instances.map(|(name, address)| InstanceMailbox { name, address }).collect();
     let has_check = pool.has_check();
+    let immediate = is_immediate && pool.is_inline();
+    let immediate = immediate.then(|| Findable::new(pool.immediate()));
+    let key = immediate.as_ref().map(Findable::key);
     let batcher = Batcher::create(|ctx| Batcher {
-        is_immediate: is_immediate && pool.is_inline(),
+        immediate,
         is_flushing: false,
         order: (preserves_order && pool.is_parallel()).then(ResponseOrder::default),
         inbox: Arc::new(ctx.address().downgrade()),
@@ -158,7 +161,7 @@ fn start_here(
         is_rebalancing: false,
         is_sweep_due: false,
     });
-    Ok(StartedActors { batcher, instances, has_check })
+    Ok(StartedActors { shard: BatcherShard { batcher, immediate: key }, instances, has_check })
 }
 
 /// As many as the config says; where it does not, one for each of so many threads.

@@ -246,7 +246,7 @@ fn a_model_whose_batcher_panics_is_not_ready_and_answers_and_counts_nothing_as_p
     System::new().block_on(async {
         let bed = Bed::start(Placement::Shared, 0, "").await;
         assert!(bed.ask(b"one").await.is_ok());
-        bed.mailbox.batchers.here().do_send(super::actor::testing::Break);
+        bed.mailbox.batchers.here().batcher.do_send(super::actor::testing::Break);
         bed.until("it is not ready", |bed| !bed.health.is_ready()).await;
         for _ in 0..3 {
             let error = bed.ask(b"two").await.unwrap_err().to_string();

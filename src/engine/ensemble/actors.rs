@@ -58,9 +58,10 @@ async fn start_actors(
 ) -> Result<StepAddrs, oneshot::error::RecvError> {
     let limit = ensemble.max_inflight_requests;
     // A limit is counted in one place, and a stream's events are in the order of one mailbox.
-    let threads = match limit != 0 || plan.is_decoupled() {
-        true => vec![engines.pick()],
-        false => engines.all().to_vec(),
+    let starts_anywhere = limit == 0 && !plan.is_decoupled();
+    let threads = match starts_anywhere {
+        true => engines.all().to_vec(),
+        false => vec![engines.pick()],
     };
     let sets = threads.into_iter().map(|thread| {
         let actor = |step| StepActor::new(step, limit, plan.live.clone());
@@ -74,7 +75,7 @@ async fn start_actors(
         });
         addrs
     });
-    Ok(try_join_all(sets).await?.into())
+    Ok(StepAddrs { sets: try_join_all(sets).await?.into(), starts_anywhere })
 }
 
 /// What is worth knowing before the first request.

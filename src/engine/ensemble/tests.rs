@@ -4,6 +4,7 @@ mod ahead;
 mod any_order;
 mod decoupled;
 mod fakes;
+mod nested;
 mod stages;
 mod windows;
 

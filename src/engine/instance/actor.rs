@@ -123,8 +123,8 @@ impl InstanceHandle {
         self.instance.borrow().runs_now()
     }
 
-    pub(super) fn run_now(&self, pending: Pending) {
-        self.instance.borrow_mut().run_now(pending);
+    pub(super) fn instance(&self) -> &Rc<RefCell<Instance>> {
+        &self.instance
     }
 
     pub(super) fn take_back(&self, returned: ReturnedModel) {

@@ -3,6 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use super::{
+    local::DueAnswer,
     slot::{OfferedSlot, ReturnedModel},
     work::InstanceWork,
 };
@@ -13,15 +14,16 @@ pub(super) trait Engine {
     /// Runs or starts all groups, and sees to it that everyone in them is answered.
     fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress;
 
-    /// Is every request executed before the call returns?
+    /// Is a single request executed before the call returns?
     fn runs_now(&self) -> bool {
         false
     }
 
     /// Runs one request before this returns, if it `runs_now`: else the request is dropped, which
     /// answers it.
-    fn run_now(&mut self, pending: Pending) {
+    fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
         drop(pending);
+        None
     }
 
     /// Takes back the model that was lent with the last work.

@@ -2,7 +2,7 @@
 
 use super::{
     engine::{Engine, EngineProgress},
-    local::LocalModel,
+    local::{DueAnswer, LocalModel},
     slot::OfferedSlot,
     work::InstanceWork,
 };
@@ -17,10 +17,10 @@ impl Engine for Inline {
     }
 
     fn runs_now(&self) -> bool {
-        true
+        self.0.runs_alone()
     }
 
-    fn run_now(&mut self, pending: Pending) {
-        self.0.run_alone(pending);
+    fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
+        Some(self.0.run_alone(pending))
     }
 }

@@ -24,6 +24,19 @@ pub(super) struct LocalModel {
     has_batch_io: bool,
 }
 
+/// What a request is to be answered with.
+pub(super) struct DueAnswer {
+    reply: Reply,
+    result: Result<Response>,
+    now: Instant,
+}
+
+impl DueAnswer {
+    pub(super) fn give(self) {
+        self.reply.answer_at(self.result, self.now);
+    }
+}
+
 impl LocalModel {
     /// An open model of the instance called `name`.
     pub(super) fn new(
@@ -51,16 +64,26 @@ impl LocalModel {
         }
     }
 
-    /// Runs one request and answers it.
-    pub(super) fn run_alone(&mut self, pending: Pending) {
-        self.execute_alone(pending, &mut Instant::now());
+    /// Does it run single requests as they are?
+    pub(super) fn runs_alone(&self) -> bool {
+        !self.has_batch_io
+    }
+
+    /// Runs one request, if it `runs_alone`. Whoever calls gives the answer, which may lead back
+    /// to this model, once it does not hold the model any more.
+    pub(super) fn run_alone(&mut self, pending: Pending) -> DueAnswer {
+        self.compute_alone(pending, &mut Instant::now())
+    }
+
+    fn execute_alone(&mut self, pending: Pending, clock: &mut Instant) {
+        match self.has_batch_io {
+            true => self.execute(vec![pending], clock),
+            false => self.compute_alone(pending, clock).give(),
+        }
     }
 
     /// One request: nothing to join, nothing to split. The clock is read once.
-    fn execute_alone(&mut self, pending: Pending, clock: &mut Instant) {
-        if self.has_batch_io {
-            return self.execute(vec![pending], clock);
-        }
+    fn compute_alone(&mut self, pending: Pending, clock: &mut Instant) -> DueAnswer {
         let Pending { mut request, reply } = pending;
         let queue = clock.saturating_duration_since(reply.since());
         let (rows, counted) = (request.rows(), request.counted_rows());
@@ -89,7 +112,7 @@ impl LocalModel {
             // It is no surprise that there are fewer.
             Wanted::Only(_) => result.map_err(|error| error.at_instance(&self.name)),
         };
-        reply.answer_at(result, *clock);
+        DueAnswer { reply, result, now: *clock }
     }
 
     fn execute(&mut self, group: Vec<Pending>, clock: &mut Instant) {

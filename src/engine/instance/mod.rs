@@ -3,6 +3,7 @@
 mod actor;
 mod batch_input;
 mod engine;
+mod immediate;
 mod inline;
 mod join;
 mod local;
@@ -18,6 +19,7 @@ mod work;
 
 pub use self::{
     actor::{CheckReady, InstanceActor, WarmUp},
+    immediate::{Findable, ImmediateKey},
     open::{InstanceOpener, OpenedModel, runs_inline},
     placement::FreeSlots,
     pool::InstancePool,

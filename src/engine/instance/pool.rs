@@ -10,6 +10,7 @@ use actix::Addr;
 use super::{
     actor::{InstanceActor, InstanceHandle},
     engine::Capacity,
+    immediate::ImmediateInstances,
     open::{InstanceOpener, OpenedModel},
     placement::{FreeSlots, PlacementPolicy, SlotSize},
     slot::{OfferedSlot, SlotOwner, SlotReleased},
@@ -18,7 +19,7 @@ use super::{
 };
 use troupe_base::{
     error::{Error, Result},
-    request::{CallChain, Pending, deadlock::BlockedInstance},
+    request::{CallChain, deadlock::BlockedInstance},
 };
 
 /// Work handed to an instance at once should take about this long: long enough to spread the cost
@@ -156,14 +157,9 @@ impl InstancePool {
         }
     }
 
-    /// A slot whose instance executes in this thread, right now; `None` if none is up.
-    pub fn immediate_slot(&self) -> Option<usize> {
-        self.instances.iter().position(InstanceHandle::runs_now)
-    }
-
-    /// Runs one request before this returns, in an immediate slot.
-    pub fn run_now(&self, slot: usize, pending: Pending) {
-        self.instances[slot].run_now(pending);
+    /// The instances, to be called past the slots: their executions end before the call does.
+    pub fn immediate(&self) -> ImmediateInstances {
+        ImmediateInstances(self.instances.iter().map(|it| it.instance().clone()).collect())
     }
 
     /// A slot has room again.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{
     engine::{Capacity, Engine, EngineProgress},
+    local::DueAnswer,
     open::InstanceOpener,
     panics::caught,
     slot::{OfferedSlot, Requeue, ReturnedModel, SlotGuard},
@@ -120,11 +121,17 @@ impl Instance {
 
     /// Runs one request before this returns, if it `runs_now`: else the request is dropped, which
     /// answers it. The instance may be down afterwards.
-    pub(super) fn run_now(&mut self, pending: Pending) {
-        let InstanceState::Up(engine) = &mut self.state else { return };
+    pub(super) fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
+        let InstanceState::Up(engine) = &mut self.state else { return None };
         match caught(|| engine.run_now(pending)) {
-            Ok(()) => self.is_proven = true,
-            Err(panic) => self.ended(&format!("it panicked: {panic}")),
+            Ok(due) => {
+                self.is_proven = true;
+                due
+            }
+            Err(panic) => {
+                self.ended(&format!("it panicked: {panic}"));
+                None
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use troupe_base::{
 
 /// Goes on with what a run made: the reply to its client, or the stream that it is an iteration of.
 ///
-/// It is called on whichever thread ends the run, while the run is locked, and must not block.
+/// It is called on whichever thread ends the run, and must not block.
 pub(crate) trait Continuation: Send {
     /// Does anybody still wait for the outputs?
     fn is_wanted(&self) -> bool {

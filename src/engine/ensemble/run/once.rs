@@ -13,7 +13,10 @@ use super::{
     step_actor::{StepReady, StepWork, release},
     step_timing::{StepTiming, StepTurn},
 };
-use crate::ensemble::plan::{SlotIndex, StepKind};
+use crate::{
+    engines::NestedStep,
+    ensemble::plan::{SlotIndex, StepKind},
+};
 use troupe_base::{
     error::Result,
     metrics::StepMetrics,
@@ -36,12 +39,23 @@ pub(crate) fn start(
 fn start_steps(run: &Arc<Run>, ready: Ready, now: Instant) {
     for index in ready {
         match run.plan.steps[index].kind {
-            StepKind::Once => {
-                run.step_addrs.here()[index].do_send(StepReady { of: run.clone(), ready: now })
-            }
+            StepKind::Once => start_once(run, index, now),
             StepKind::Decoupled(_) => run.call_decoupled(index),
         }
     }
+}
+
+/// Starts a step right here if it need not wait for its turn, else asks its actor.
+fn start_once(run: &Arc<Run>, step: usize, ready: Instant) {
+    if run.step_addrs.starts_anywhere
+        && let Some(_nested) = NestedStep::enter()
+    {
+        let turn = StepTurn { step, ready, waited: Duration::ZERO, has_window: false };
+        // Nobody counts what is in flight.
+        let _ = run.clone().run(turn);
+        return;
+    }
+    run.step_addrs.of(step).do_send(StepReady { of: run.clone(), ready });
 }
 
 impl StepWork for Run {

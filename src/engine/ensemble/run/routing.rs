@@ -83,6 +83,13 @@ struct StepOutput {
     sequence: Option<Arc<Context>>,
 }
 
+/// How a run ends: with the outputs of all steps, or with the first failure.
+#[must_use]
+enum RunEnd {
+    Answer { continuation: Box<dyn Continuation>, response: Response, busy: Duration, now: Instant },
+    Failure { continuation: Box<dyn Continuation>, error: Error, now: Instant },
+}
+
 impl Run {
     /// Fills the slots with the first tensors. Also says which steps can start at once.
     pub(super) fn begin(
@@ -122,7 +129,8 @@ impl Run {
         };
         let run = Run { plan, step_addrs, context, tap, state: Mutex::new(state) };
         if route.steps == 0 {
-            run.finish(&mut run.state.lock(), Duration::ZERO, Instant::now());
+            let end = run.finish(&mut run.state.lock(), Duration::ZERO, Instant::now());
+            run.end(end);
         }
         (Arc::new(run), ready)
     }
@@ -136,8 +144,22 @@ impl Run {
     pub(super) fn call_decoupled(&self, index: usize) {
         let Some(request) = self.request(index) else { return };
         let mut state = self.state.lock();
-        if let Some(continuation) = state.continuation.take() {
-            continuation.call(request, state.timing);
+        let (continuation, timing) = (state.continuation.take(), state.timing);
+        drop(state);
+        if let Some(continuation) = continuation {
+            continuation.call(request, timing);
+        }
+    }
+
+    /// Goes on with what has ended, if it has. Not with the lock: whoever is answered may run any
+    /// code, the rest of another ensemble for one.
+    fn end(&self, end: Option<RunEnd>) {
+        match end {
+            Some(RunEnd::Answer { continuation, response, busy, now }) => {
+                continuation.answer(&self.plan, response, busy, now);
+            }
+            Some(RunEnd::Failure { continuation, error, now }) => continuation.fail(error, now),
+            None => (),
         }
     }
 
@@ -169,7 +191,9 @@ impl Run {
         if let Some((maker, source)) =
             missing.and_then(|slot| missing::input(&self.plan, index, slot, &mut request))
         {
-            self.fail(&mut state, maker, source, Instant::now());
+            let end = self.fail(&mut state, maker, source, Instant::now());
+            drop(state);
+            self.end(end);
             return None;
         }
         Some(request)
@@ -197,7 +221,9 @@ impl Run {
         let (response, sequence) = match result {
             Ok(answered) => answered,
             Err(source) => {
-                self.fail(&mut state, index, source, now);
+                let end = self.fail(&mut state, index, source, now);
+                drop(state);
+                self.end(end);
                 return Ready::new();
             }
         };
@@ -207,7 +233,9 @@ impl Run {
         state.left -= 1;
         let busy = busy + state.busy.get(index).copied().unwrap_or_default();
         if state.left == 0 {
-            self.finish(&mut state, busy, now);
+            let end = self.finish(&mut state, busy, now);
+            drop(state);
+            self.end(end);
             return Ready::new();
         }
         let mut ready = Ready::new();
@@ -247,8 +275,14 @@ impl Run {
 
     /// The first failure answers at once, or in its turn; siblings that have not started are
     /// skipped.
-    fn fail(&self, state: &mut RunState, index: usize, source: Error, now: Instant) {
-        let Some(continuation) = state.continuation.take() else { return };
+    fn fail(
+        &self,
+        state: &mut RunState,
+        index: usize,
+        source: Error,
+        now: Instant,
+    ) -> Option<RunEnd> {
+        let continuation = state.continuation.take()?;
         if !self.context.is_iteration {
             self.context.cancel();
         }
@@ -260,20 +294,21 @@ impl Run {
         if let Some(tap) = &self.tap {
             tap.failed(index, &source);
         }
-        continuation.fail(self.plan.at_step(index, source, &self.context), now);
+        let error = self.plan.at_step(index, source, &self.context);
+        Some(RunEnd::Failure { continuation, error, now })
     }
 
     /// The last step has ended; `busy` is how long the steps were that it and all waited for.
-    fn finish(&self, state: &mut RunState, busy: Duration, now: Instant) {
+    fn finish(&self, state: &mut RunState, busy: Duration, now: Instant) -> Option<RunEnd> {
         if state.continuation.as_ref().is_some_and(|continuation| continuation.needs_outputs())
             && let Some((maker, source)) =
                 missing::outputs(&self.plan, &state.wanted, |slot| state.slots.is_held(slot))
         {
             return self.fail(state, maker, source, now);
         }
-        let Some(continuation) = state.continuation.take() else { return };
+        let continuation = state.continuation.take()?;
         let response = self.outputs(state);
-        continuation.answer(&self.plan, response, busy, now);
+        Some(RunEnd::Answer { continuation, response, busy, now })
     }
 
     /// The outputs of the ensemble that this run was to make.

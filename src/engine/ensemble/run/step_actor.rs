@@ -18,10 +18,22 @@ use troupe_base::metrics::{QueuedGuard, StepMetrics, activity::EnsembleActivity}
 /// How soon a queued request is let go, once its client has gone.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The actors of one ensemble, by position: one set of them for each engine thread, so that a step
-/// starts on the thread that has its inputs; or a single one, where requests in flight are limited
-/// or keep an order.
-pub(crate) type StepAddrs = PerThread<Box<[Addr<StepActor>]>>;
+/// The actors of one ensemble.
+#[derive(Clone)]
+pub(crate) struct StepAddrs {
+    /// By position: one set of them for each engine thread, or a single one.
+    pub(crate) sets: PerThread<Box<[Addr<StepActor>]>>,
+    /// No turn is waited for: a step starts on whatever thread has its inputs, its actor being
+    /// asked only where too many calls are nested.
+    pub(crate) starts_anywhere: bool,
+}
+
+impl StepAddrs {
+    /// The actor of a step, for the current thread.
+    pub(crate) fn of(&self, step: usize) -> &Addr<StepActor> {
+        &self.sets.here()[step]
+    }
+}
 
 /// Runs one step for whichever request is ready for it.
 pub(crate) struct StepActor {
@@ -185,6 +197,6 @@ impl Handler<WatchRequest> for StepActor {
 /// whether what waits for room is still needed.
 pub(crate) fn release(steps: &StepAddrs, turn: &StepTurn) {
     if turn.has_window {
-        steps.here()[turn.step].do_send(Released);
+        steps.of(turn.step).do_send(Released);
     }
 }

@@ -139,8 +139,7 @@ impl StreamRun {
                     let stage = &mut state.stages[stage];
                     stage.is_busy = true;
                     stage.call = Some(DecoupledCall { request, credit, is_last });
-                    self.step_addrs.here()[step]
-                        .do_send(StepReady { of: self.clone(), ready: now });
+                    self.step_addrs.of(step).do_send(StepReady { of: self.clone(), ready: now });
                 }
                 Ok(_) => state.stages[feeds].end(Ok(())),
                 Err(error) => state.stages[feeds].end(Err(error)),
@@ -184,7 +183,7 @@ impl StreamRun {
 
     /// Tells an actor of this ensemble; all of them are on one thread.
     pub(super) fn watch(&self, watch: WatchRequest) {
-        self.step_addrs.here()[0].do_send(watch);
+        self.step_addrs.of(0).do_send(watch);
     }
 
     /// Ends the client's reply.

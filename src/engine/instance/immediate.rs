@@ -1,0 +1,102 @@
+//! Instances that execute at once on the thread that asks: found there, and called without a message.
+
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use super::state::Instance;
+use troupe_base::request::Pending;
+
+/// Instances of a model on this thread whose executions end before a call of them returns.
+pub struct ImmediateInstances(pub(super) Vec<Rc<RefCell<Instance>>>);
+
+impl ImmediateInstances {
+    /// Runs and answers one request; gives it back if no instance can take it now: all are down, or
+    /// each is executing, and its answer has led back here.
+    pub fn run(&self, pending: Pending) -> Result<(), Pending> {
+        let free = |it: &Rc<RefCell<Instance>>| it.try_borrow().is_ok_and(|it| it.runs_now());
+        let Some(instance) = self.0.iter().find(|it| free(it)) else { return Err(pending) };
+        if let Some(error) = pending.request.context.stopped() {
+            pending.reply.answer(Err(error));
+            return Ok(());
+        }
+        let due = instance.borrow_mut().run_now(pending);
+        // Not before: whoever is answered may ask this instance again.
+        if let Some(due) = due {
+            due.give();
+        }
+        Ok(())
+    }
+}
+
+/// Where instances are found on their thread. On others they are not, whatever is there.
+#[derive(Clone, Copy)]
+pub struct ImmediateKey {
+    index: usize,
+    serial: u64,
+}
+
+/// Keeps instances to be found; on their thread.
+pub struct Findable {
+    key: ImmediateKey,
+    instances: Rc<ImmediateInstances>,
+}
+
+/// Of all threads together, so that no two keys are the same.
+static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static FOUND_HERE: RefCell<Vec<Option<(u64, Rc<ImmediateInstances>)>>> =
+        const { RefCell::new(Vec::new()) };
+}
+
+impl Findable {
+    /// Instances of this thread.
+    pub fn new(instances: ImmediateInstances) -> Findable {
+        let instances = Rc::new(instances);
+        let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
+        let index = FOUND_HERE.with_borrow_mut(|all| {
+            let free = all.iter().position(Option::is_none).unwrap_or_else(|| {
+                all.push(None);
+                all.len() - 1
+            });
+            all[free] = Some((serial, instances.clone()));
+            free
+        });
+        Findable { key: ImmediateKey { index, serial }, instances }
+    }
+
+    /// What they are found by.
+    pub fn key(&self) -> ImmediateKey {
+        self.key
+    }
+
+    /// The instances.
+    pub fn instances(&self) -> &ImmediateInstances {
+        &self.instances
+    }
+}
+
+impl Drop for Findable {
+    fn drop(&mut self) {
+        // A thread that ends has let go of them already.
+        let _ = FOUND_HERE.try_with(|all| all.borrow_mut()[self.key.index] = None);
+    }
+}
+
+impl ImmediateKey {
+    /// Runs and answers one request, if the instances are on this thread and one can take it; else
+    /// gives it back.
+    pub fn run(self, pending: Pending) -> Result<(), Pending> {
+        let instances = FOUND_HERE.with_borrow(|all| match all.get(self.index) {
+            Some(Some((serial, instances))) if *serial == self.serial => Some(instances.clone()),
+            _ => None,
+        });
+        match instances {
+            Some(instances) => instances.run(pending),
+            None => Err(pending),
+        }
+    }
+}
