@@ -129,6 +129,16 @@ impl Error {
         self
     }
 
+    /// The same with more behind its text; a failure of a step stays as it is.
+    pub fn with_hint(self, hint: &str) -> Error {
+        match self {
+            Error::Plain { kind, text, instance } => {
+                Error::Plain { kind, text: format!("{text}{hint}").into(), instance }
+            }
+            step @ Error::Step(_) => step,
+        }
+    }
+
     /// What gateways turn into a status code.
     pub fn kind(&self) -> ErrorKind {
         match self.innermost() {

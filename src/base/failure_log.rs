@@ -160,7 +160,8 @@ fn told_ids<'a>(ids: impl Iterator<Item = &'a str>) -> (usize, Option<String>) {
 /// first. A model that was called by another one has frames of its own within the text.
 pub fn on_one_line(text: &str) -> String {
     let mut parts = text.split(FRAMES_HEAD);
-    let mut line = parts.next().unwrap_or_default().to_owned();
+    let text = parts.next().unwrap_or_default().lines().map(str::trim);
+    let mut line = text.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" | ");
     for part in parts {
         let is_frame = |it: &&str| it.starts_with("  ");
         let frames = part.lines().take_while(is_frame).map(str::trim).take(MAX_FRAMES);
@@ -209,6 +210,7 @@ mod tests {
             ),
             ("no\n\nAt:\n  a.py(3): f\n\nadvice", "no, at a.py(3): f; advice"),
             ("no\n\nAt:\n  a.py(3): f\n;", "no, at a.py(3): f;"),
+            ("ValueError: a\n  b\n\nAt:\n  m.py(3): f\n", "ValueError: a | b, at m.py(3): f"),
         ] {
             assert_eq!(on_one_line(text), line);
         }

@@ -70,11 +70,17 @@ pub struct TensorMetadata {
 
 /// Describes a model: all its ready versions, or the one asked for.
 pub fn model(state: &ServerState, name: &str, version: Option<i64>) -> Result<ModelMetadata> {
-    let catalog = state.repository.catalog.load();
-    let model = catalog.get(name, version)?;
+    let model = state.model(name, version)?;
     let versions = match version {
         Some(number) => vec![number.to_string()],
-        None => catalog.versions(name).iter().map(|it| it.version.to_string()).collect(),
+        None => state
+            .repository
+            .catalog
+            .load()
+            .versions(name)
+            .iter()
+            .map(|it| it.version.to_string())
+            .collect(),
     };
     let config = &model.config;
     Ok(ModelMetadata {
@@ -284,7 +290,11 @@ pub fn statistics(
     }
     let versions = catalog.versions(name);
     if versions.is_empty() {
-        return Err(Error::invalid(format!("requested model '{name}' is not available")));
+        let why = match catalog.entries.get(name) {
+            Some(entry) => entry.why_not(),
+            None => state.guess(&catalog, name),
+        };
+        return Err(Error::invalid(format!("requested model '{name}' is not available{why}")));
     }
     let chosen = versions.iter().filter(|it| version.is_none_or(|number| number == it.version));
     let found: Vec<_> = chosen.map(|it| statistics_of(it)).collect();

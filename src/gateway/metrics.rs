@@ -13,7 +13,7 @@ use std::{io, sync::Arc, time::Duration};
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_web::{
     App, HttpResponse,
-    dev::ServerHandle,
+    dev::{ServerHandle, Service},
     http::header,
     web::{self, Data},
 };
@@ -23,6 +23,7 @@ use crate::{
     ServerState,
     connections::{
         ConnectionLimits, Connections, HttpListen, HttpServing, head_as_get, mark_busy, serve,
+        stay_busy,
     },
     dashboard,
     socket::{Binding, ListenAddress, SocketFile},
@@ -60,7 +61,10 @@ impl MetricsGateway {
         let HttpServing { server, addresses, files } = serve(&listen, move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
-                .wrap_fn(|request, service| mark_busy(head_as_get(request), service))
+                .wrap_fn(|request, service| {
+                    let request = head_as_get(request);
+                    stay_busy(mark_busy(&request), service.call(request))
+                })
                 .app_data(source.clone())
                 .service(methods)
                 .configure(|app| health::configure(app, &pages, &was_ready))

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, sync::OnceLock};
 
+use actix_web::{HttpRequest, http::header};
+
 use crate::socket::ListenAddress;
 
 /// Where the services are, once they listen.
@@ -35,7 +37,7 @@ impl ServiceUrl {
     /// The one host that it is reached by; `None` if that depends on who asks.
     pub fn own_host(&self) -> Option<String> {
         let address = self.address.tcp()?;
-        let own = host_of(address, "");
+        let own = host_in_link(address, "");
         (!own.is_empty()).then_some(own)
     }
 
@@ -43,12 +45,17 @@ impl ServiceUrl {
     pub fn text(&self, host: &str) -> Option<String> {
         let scheme = if self.is_encrypted { "https" } else { "http" };
         let address = self.address.tcp()?;
-        Some(format!("{scheme}://{}:{}", host_of(address, host), address.port()))
+        Some(format!("{scheme}://{}:{}", host_in_link(address, host), address.port()))
     }
 }
 
+/// What its client calls this machine.
+pub(crate) fn host_of(http: &HttpRequest) -> &str {
+    host_name(http.headers().get(header::HOST).and_then(|it| it.to_str().ok()))
+}
+
 /// The name in a `Host` header; `localhost` where it has none that could be in a link.
-pub(crate) fn host_name(header: Option<&str>) -> &str {
+fn host_name(header: Option<&str>) -> &str {
     let header = header.unwrap_or_default();
     let host = match header.find(']') {
         Some(end) if header.starts_with('[') => &header[..=end],
@@ -60,7 +67,7 @@ pub(crate) fn host_name(header: Option<&str>) -> &str {
 
 /// A port on all addresses has those of the machine; one on loopback is reached by whatever name
 /// leads there.
-fn host_of(address: SocketAddr, host: &str) -> String {
+fn host_in_link(address: SocketAddr, host: &str) -> String {
     match address.ip() {
         ip if ip.is_unspecified() || ip.is_loopback() => host.to_owned(),
         std::net::IpAddr::V4(ip) => ip.to_string(),

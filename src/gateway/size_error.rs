@@ -47,6 +47,20 @@ pub(super) fn explain(dtype: DataType, shape: &[i64], data: &[u8], about: &Input
     }
 }
 
+/// What to write in place of a data type that there is not, behind a separator.
+pub(super) fn unknown_dtype(text: &str) -> String {
+    match (text.strip_prefix("TYPE_").unwrap_or(text), DataType::meant_by(text)) {
+        ("STRING" | "BYTES", _) => {
+            ": strings are 'BYTES' in requests, 'TYPE_STRING' in configs".to_owned()
+        }
+        (name, Some(_)) if name.len() < text.len() => {
+            ": in requests it stands without 'TYPE_'".to_owned()
+        }
+        (_, Some(meant)) => format!(", did you mean '{}'?", meant.as_str()),
+        _ => String::new(),
+    }
+}
+
 /// The error for so many bytes where others were expected.
 pub(super) fn size_mismatch(expected: usize, got: usize, about: &InputContext) -> Error {
     let InputContext { input, model, .. } = about;

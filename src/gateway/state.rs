@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use crate::{
+    access::Access,
     lifecycle::{Lifecycle, Stage},
     settings::Settings,
 };
 use troupe_base::{
+    config::did_you_mean,
     error::Result,
     model::{Model, all_ready},
 };
 use troupe_observability::telemetry::Tracer;
-use troupe_repository::Repository;
+use troupe_options::Api;
+use troupe_repository::{Catalog, Repository};
 
 /// What every gateway holds of the server.
 #[derive(Clone)]
@@ -29,7 +32,23 @@ pub struct ServerState {
 impl ServerState {
     /// A ready model; `None` is its highest ready version.
     pub fn model(&self, name: &str, version: Option<i64>) -> Result<Arc<Model>> {
-        self.repository.catalog.load().get(name, version)
+        let catalog = self.repository.catalog.load();
+        catalog.get(name, version).map_err(|error| match catalog.entries.contains_key(name) {
+            true => error,
+            false => error.with_hint(&self.guess(&catalog, name)),
+        })
+    }
+
+    /// What a name that no model has was probably meant to be, behind a separator; nothing where
+    /// somebody may not list the models.
+    pub(crate) fn guess(&self, catalog: &Catalog, name: &str) -> String {
+        let Settings { http_access, grpc_access, .. } = &self.settings;
+        let is_closed = |it: &Access| it.restrictions.header(Api::ModelRepository).is_some();
+        if is_closed(http_access) || is_closed(grpc_access) {
+            return String::new();
+        }
+        let names = catalog.entries.keys().map(|it| &**it);
+        did_you_mean(name, names).map_or_else(String::new, |it| format!(", did you mean `{it}`?"))
     }
 
     /// What `health/ready` and `ServerReady` say while the server is not exiting.

@@ -1,7 +1,10 @@
 //! The trace extension: settings in Triton's names, as strings, over either protocol.
 
 use crate::ServerState;
-use troupe_base::error::{Error, Result};
+use troupe_base::{
+    config::instead,
+    error::{Error, Result},
+};
 use troupe_observability::telemetry::{FieldChange, TraceUpdate};
 use troupe_options::TraceLevels;
 
@@ -26,6 +29,9 @@ pub(super) fn set(
     Ok(state.tracer.shown(model))
 }
 
+/// What may be changed; `trace_mode` and `trace_file` are set at start.
+const NAMES: [&str; 4] = ["trace_level", "trace_rate", "trace_count", "log_frequency"];
+
 fn update(changes: SettingValues) -> Result<TraceUpdate> {
     if changes.iter().any(|(name, _)| name == "trace_file") {
         return Err(Error::unsupported(
@@ -46,7 +52,10 @@ fn update(changes: SettingValues) -> Result<TraceUpdate> {
                     "trace mode can not be updated through network protocol",
                 ));
             }
-            _ => return Err(invalid(&format!("there is no setting '{name}'"))),
+            _ => {
+                let text = format!("there is no setting '{name}'");
+                return Err(invalid(&instead(text, &name, "settings", NAMES.into_iter())));
+            }
         }
     }
     Ok(update)
@@ -148,7 +157,8 @@ mod tests {
             (
                 "trace_rates",
                 &["1"],
-                "Attempting to set invalid trace setting :there is no setting 'trace_rates'",
+                "Attempting to set invalid trace setting :there is no setting 'trace_rates', did you mean \
+                 `trace_rate`?",
             ),
         ] {
             let error = update_of(name, values).unwrap_err();

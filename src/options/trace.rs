@@ -125,7 +125,11 @@ impl TraceLevels {
                 // Triton's old names for it.
                 "TIMESTAMPS" | "MIN" | "MAX" => levels.timestamps = true,
                 "TENSORS" => levels.tensors = true,
-                _ => return Err(format!("unknown trace level '{name}'")),
+                _ => {
+                    return Err(format!(
+                        "unknown trace level '{name}', expected OFF, TIMESTAMPS or TENSORS"
+                    ));
+                }
             }
         }
         if is_off && !levels.is_off() {
@@ -290,7 +294,7 @@ mod tests {
             (&["rate=-1"], "--trace-config rate=-1: expected a number from 0 to 4294967295"),
             (&["count=-2"], "--trace-config count=-2: expected a number from -1 on"),
             (&["mode=jaeger"], "expected `triton` or `opentelemetry`"),
-            (&["level=ALL"], "unknown trace level 'ALL'"),
+            (&["level=ALL"], "unknown trace level 'ALL', expected OFF, TIMESTAMPS or TENSORS"),
             (&["level=OFF", "level=TENSORS"], "Expect only one trace level 'OFF' is specified"),
             (&["level=TIMESTAMPS"], "trace file name is not given"),
             (&["opentelemetry,protocol=http/json"], "expected the protocol `http/protobuf` or"),

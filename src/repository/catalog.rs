@@ -57,6 +57,14 @@ pub struct ModelEntry {
 /// Letters of a reason that clients are told: the index has all of it.
 const MAX_REASON_CHARS: usize = 500;
 
+/// A reason behind a separator; nothing of what was unloaded.
+fn why(reason: &str) -> String {
+    if reason.is_empty() || reason == UNLOADED {
+        return String::new();
+    }
+    format!(": {}", reason.chars().take(MAX_REASON_CHARS).collect::<String>())
+}
+
 impl ModelEntry {
     /// Whether there is something to show: a folder, or a version that serves, comes or goes.
     pub(super) fn is_there(&self) -> bool {
@@ -65,18 +73,13 @@ impl ModelEntry {
     }
 
     /// Why it has no version that is ready, behind a separator; nothing of what was unloaded.
-    fn why_not(&self) -> String {
+    pub fn why_not(&self) -> String {
         if self.versions.values().any(|it| it.state == VersionState::Loading) {
             return ": it is being loaded".to_owned();
         }
         let reasons = self.versions.values().map(|version| &version.reason);
         let mut told = reasons.chain([&self.reason]).filter(|it| !it.is_empty());
-        match told.next_back() {
-            Some(reason) if reason != UNLOADED => {
-                format!(": {}", reason.chars().take(MAX_REASON_CHARS).collect::<String>())
-            }
-            _ => String::new(),
-        }
+        told.next_back().map_or_else(String::new, |it| why(it))
     }
 
     fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
@@ -106,10 +109,17 @@ impl Catalog {
             });
         };
         let version = entry.versions.get(&number).ok_or_else(|| {
-            Error::not_found(format!("{} version {number} is not found", unknown()))
+            let there = entry.ready().map(|it| it.version.to_string()).collect::<Vec<_>>();
+            let there = match there.is_empty() {
+                true => entry.why_not(),
+                false => format!(" (ready: {})", there.join(", ")),
+            };
+            Error::not_found(format!("{} version {number} is not found{there}", unknown()))
         })?;
         version.model.clone().ok_or_else(|| {
-            Error::unavailable(format!("{} version {number} is not at ready state", unknown()))
+            let why = why(&version.reason);
+            let text = format!("{} version {number} is not at ready state{why}", unknown());
+            Error::unavailable(text)
         })
     }
 

@@ -41,7 +41,10 @@ pub fn check(settings: &Settings) -> CheckReport {
     let (folders, unreadable) = scan::folders(&settings.repositories);
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
     settings.repositories.iter().for_each(|it| warnings.extend(scan::dangling_links(it)));
-    folders.values().flatten().for_each(|it| warnings.extend(scan::dangling_links(it)));
+    for folder in folders.values().flatten() {
+        warnings.extend(scan::dangling_links(folder));
+        warnings.extend(definition::misnamed_config(settings, folder));
+    }
     let mut models = BTreeMap::new();
     for name in folders.keys() {
         match definition::read(settings, &folders, name, &Overrides::default()) {

@@ -8,10 +8,13 @@ use std::{
 
 use petgraph::{
     Direction::{Incoming, Outgoing},
-    algo::tarjan_scc,
+    algo::{astar, tarjan_scc},
     graph::{DiGraph, NodeIndex},
     visit::{Dfs, UndirectedAdaptor},
 };
+
+/// Models of a cycle that an error tells at most.
+const MAX_TOLD_MODELS: usize = 20;
 
 /// Models and the models they run; an edge leads from a step's model to the ensemble that runs it.
 pub(super) struct DependencyGraph {
@@ -86,6 +89,19 @@ impl DependencyGraph {
             .collect()
     }
 
+    /// Which model of a cycle runs which, behind a separator: from `first` back to it, by its step
+    /// `last`.
+    fn way_round(&self, first: &Arc<str>, last: &Arc<str>) -> String {
+        let (from, to) = (self.nodes[first], self.nodes[last]);
+        let way = astar(&self.graph, from, |node| node == to, |_| 1_usize, |_| 0);
+        let steps = way.into_iter().flat_map(|(_, way)| way.into_iter().rev());
+        let runs: Vec<&str> = steps.map(|node| &*self.graph[node]).collect();
+        if MAX_TOLD_MODELS < runs.len() {
+            return String::new();
+        }
+        format!(": {first} runs {}", runs.join(", which runs "))
+    }
+
     /// Models that depend on themselves, each with Triton's text for its cycle.
     pub(super) fn cycles(&self) -> BTreeMap<Arc<str>, String> {
         let mut cycles = BTreeMap::new();
@@ -96,7 +112,8 @@ impl DependencyGraph {
                 continue;
             };
             let text = format!(
-                "circular dependency between ensembles: {first} -> ... -> {last} -> {first}"
+                "circular dependency between ensembles: {first} -> ... -> {last} -> {first}{}",
+                self.way_round(first, &last)
             );
             cycles.extend(names.iter().map(|name| (name.clone(), text.clone())));
         }
@@ -124,10 +141,13 @@ mod tests {
         };
         let text = "circular dependency between ensembles: ";
         assert_eq!(cycles(&["a: b", "b: c", "c:"]), [""; 0]);
-        assert_eq!(cycles(&["m: m n"]), [format!("m: {text}m -> ... -> m -> m")]);
+        assert_eq!(cycles(&["m: m n"]), [format!("m: {text}m -> ... -> m -> m: m runs m")]);
         assert_eq!(
             cycles(&["a: b", "b: c", "c: a", "d: a"]),
-            ["a", "b", "c"].map(|it| format!("{it}: {text}a -> ... -> b -> a"))
+            ["a", "b", "c"].map(|it| {
+                let way = "a runs b, which runs c, which runs a";
+                format!("{it}: {text}a -> ... -> b -> a: {way}")
+            })
         );
     }
 

@@ -1,5 +1,6 @@
 //! Knows which file, platform and backend belong together.
 
+use super::problem::did_you_mean;
 use troupe_proto::inference;
 
 /// The platform of a model that answers by running others; it has no backend.
@@ -70,6 +71,31 @@ pub(super) fn fill(config: &mut inference::ModelConfig) {
     }
     if config.default_model_filename.is_empty() {
         config.default_model_filename = known.file.into();
+    }
+}
+
+/// The backend that a name which is none probably means.
+pub fn meant_backend(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    let alias = match &*name {
+        "onnx" | "ort" | "onnx_runtime" | "onnxruntime_onnx" => Some("onnxruntime"),
+        "py" | "python3" | "python_backend" => Some("python"),
+        "torch" | "libtorch" => Some("pytorch"),
+        "trt" => Some("tensorrt"),
+        _ => None,
+    };
+    alias.or_else(|| did_you_mean(&name, KNOWN.iter().map(|known| known.backend)))
+}
+
+/// What to write in place of a platform that nobody knows, behind a separator.
+pub(super) fn instead_of_platform(platform: &str) -> String {
+    let platforms = KNOWN.iter().map(|known| known.platform).filter(|it| !it.is_empty());
+    match (did_you_mean(platform, platforms.chain([ENSEMBLE])), meant_backend(platform)) {
+        (Some(meant), _) => format!(", did you mean `{meant}`?"),
+        (None, Some(backend)) => format!(": write `backend: \"{backend}\"` in its place"),
+        (None, None) => {
+            ": what runs a model is its 'backend'; a platform may be left out".to_owned()
+        }
     }
 }
 

@@ -22,14 +22,15 @@ mod types;
 
 pub use self::{
     auto_complete::{AutoComplete, CompletionSource},
-    backend::usual_file,
+    backend::{meant_backend, usual_file},
     backend_traits::BackendTraits,
     bytes::parse_bytes,
     check::stays_in_model,
     draft::{Draft, read_json, read_text},
     features::{MINIMUM_CAPABILITY, ServerFeatures},
     problem::{
-        Problem, SourceMap, SourcePosition, did_you_mean, join_messages, join_texts, suggesting,
+        Problem, SourceMap, SourcePosition, did_you_mean, instead, join_messages, join_texts,
+        suggesting,
     },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,

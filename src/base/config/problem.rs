@@ -154,6 +154,9 @@ pub fn did_you_mean<'a>(
     nearest.map(|(_, candidate)| candidate)
 }
 
+/// Names that `instead` lists.
+const MAX_LISTED_NAMES: usize = 20;
+
 /// How a guess begins.
 pub(crate) const DID_YOU_MEAN: &str = "did you mean";
 
@@ -167,6 +170,24 @@ pub fn suggesting<'a>(
         Some(candidate) if text.ends_with('.') => format!("{text} Did you mean `{candidate}`?"),
         Some(candidate) => format!("{text}, {DID_YOU_MEAN} `{candidate}`?"),
         None => text,
+    }
+}
+
+/// A text about a name that its owner does not have, and behind it which of those that it has was
+/// probably meant, or all of them; `kind` is what they are names of, in the plural.
+pub fn instead<'a>(
+    text: String,
+    name: &str,
+    kind: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> String {
+    match did_you_mean(name, names.clone()) {
+        Some(meant) => format!("{text}, {DID_YOU_MEAN} `{meant}`?"),
+        None if names.clone().next().is_none() => format!("{text} (it has no {kind})"),
+        None => {
+            let names: Vec<&str> = names.take(MAX_LISTED_NAMES).collect();
+            format!("{text} (its {kind}: {})", names.join(", "))
+        }
     }
 }
 

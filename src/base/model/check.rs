@@ -6,6 +6,9 @@ use crate::{
     tensor::{Tensor, shape_text},
 };
 
+/// Parameters of a request that an error lists.
+const MAX_LISTED_PARAMETERS: usize = 8;
+
 /// Sets the batch size, or says in Triton's words what is wrong.
 pub(super) fn check(config: &ModelConfig, request: &mut Request) -> Result<(), String> {
     let required = config.inputs.iter().filter(|it| !it.optional).count();
@@ -31,8 +34,8 @@ pub(super) fn check(config: &ModelConfig, request: &mut Request) -> Result<(), S
     }
     if config.max_batch_size < request.batch {
         return Err(format!(
-            "inference request batch-size must be <= {} for '{}'",
-            config.max_batch_size, config.name
+            "inference request batch-size must be <= {} for '{}', got {}",
+            config.max_batch_size, config.name, request.batch
         ));
     }
     Ok(())
@@ -62,20 +65,26 @@ fn check_tensor(
             ));
         };
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-        if *batch.get_or_insert(rows) != rows {
+        let others = *batch.get_or_insert(rows);
+        if others != rows {
             return Err(format!(
-                "input '{}' batch size does not match other inputs for '{}'",
+                "input '{}' batch size does not match other inputs for '{}': got {rows}, others \
+                 have {others}",
                 input.name, config.name
             ));
         }
         dims = rest;
     }
-    let fits = dims.len() == input.dims.len()
-        && dims.iter().zip(&input.dims).all(|(got, want)| *want == -1 || got == want);
-    if fits { Ok(()) } else { Err(wrong_shape(config, input, tensor)) }
+    if fits(dims, &input.dims) { Ok(()) } else { Err(wrong_shape(config, input, tensor)) }
+}
+
+fn fits(got: &[i64], wanted: &[i64]) -> bool {
+    got.len() == wanted.len()
+        && got.iter().zip(wanted).all(|(got, want)| *want == -1 || got == want)
 }
 
 fn wrong_shape(config: &ModelConfig, input: &Input, tensor: &Tensor) -> String {
+    let expected = config.full_dims(input);
     let note = if 0 < config.max_batch_size {
         " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension \
          to be prepended to each input shape. If you want to specify the full shape including the \
@@ -84,12 +93,20 @@ fn wrong_shape(config: &ModelConfig, input: &Input, tensor: &Tensor) -> String {
     } else {
         ""
     };
+    let got = tensor.shape();
+    // A batch of one row whose first dimension was forgotten.
+    let row = if 0 < config.max_batch_size && fits(got, &input.dims) {
+        let row: Vec<i64> = [1].iter().chain(got).copied().collect();
+        format!(" One row of {} is a batch of shape {}.", shape_text(got), shape_text(&row))
+    } else {
+        String::new()
+    };
     format!(
-        "unexpected shape for input '{}' for model '{}'. Expected {}, got {}.{note}",
+        "unexpected shape for input '{}' for model '{}'. Expected {}, got {}.{note}{row}",
         input.name,
         config.name,
-        shape_text(&config.full_dims(input)),
-        shape_text(tensor.shape())
+        shape_text(&expected),
+        shape_text(got)
     )
 }
 
@@ -110,9 +127,16 @@ fn missing_inputs(
     } else {
         format!("expected number of inputs between {required} and {total}")
     };
+    let parameters = request.context.parameters.iter().take(MAX_LISTED_PARAMETERS);
+    let parameters: Vec<String> = parameters.map(|(key, _)| format!("'{key}'")).collect();
+    let not_inputs = if parameters.is_empty() {
+        String::new()
+    } else {
+        format!(" Taken as parameters, as no input has these names: {}.", parameters.join(","))
+    };
     format!(
         "{expected} but got {found} inputs for model '{}'. Got input(s) [{}], but missing required \
-         input(s) [{}]. Please provide all required input(s).",
+         input(s) [{}]. Please provide all required input(s).{not_inputs}",
         config.name,
         names(&|_, has| has),
         names(&|it, has| !has && !it.optional)

@@ -18,7 +18,7 @@ use futures_util::future::{BoxFuture, join_all};
 pub use self::{
     class_labels::ClassLabels,
     lookup::{LoadTarget, Lookup, Overrides},
-    names::{parse_version, pick_outputs, place_inputs},
+    names::{parse_version, pick_outputs, place_inputs, unexpected_input},
 };
 use crate::{
     budget::{Budget, ByteBudget, Reason, Reserved, is_worth_counting},

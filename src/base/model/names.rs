@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::{
-    config::ModelConfig,
+    config::{ModelConfig, instead},
     error::{Error, Result},
     request::{Context, Wanted},
     tensor::Tensor,
@@ -38,12 +38,11 @@ pub fn place_inputs<'a>(
 ) -> Result<Vec<Option<Tensor>>> {
     let mut places: Vec<Option<Tensor>> = vec![None; config.inputs.len()];
     for (name, tensor) in inputs {
-        let index = config.inputs.iter().position(|it| *it.name == *name).ok_or_else(|| {
-            tagged(
-                context,
-                &format!("unexpected inference input '{name}' for model '{}'", config.name),
-            )
-        })?;
+        let index = config
+            .inputs
+            .iter()
+            .position(|it| *it.name == *name)
+            .ok_or_else(|| tagged(context, &unexpected_input(config, &name)))?;
         if places[index].replace(tensor).is_some() {
             return Err(tagged(context, &format!("input '{name}' already exists in request")));
         }
@@ -64,10 +63,9 @@ pub fn pick_outputs(
     for name in names {
         let found = config.outputs.iter().position(|it| *it.name == **name);
         let index = found.and_then(|it| u16::try_from(it).ok()).ok_or_else(|| {
-            tagged(
-                context,
-                &format!("unexpected inference output '{name}' for model '{}'", config.name),
-            )
+            let text = format!("unexpected inference output '{name}' for model '{}'", config.name);
+            let outputs = config.outputs.iter().map(|it| &*it.name);
+            tagged(context, &instead(text, name, "outputs", outputs))
         })?;
         if picked.contains(&index) {
             return Err(tagged(context, &format!("output '{name}' already exists in request")));
@@ -75,6 +73,12 @@ pub fn pick_outputs(
         picked.push(index);
     }
     Ok(Wanted::Only(picked))
+}
+
+/// Triton's text for an input that the model does not have, and those that it has.
+pub fn unexpected_input(config: &ModelConfig, name: &str) -> String {
+    let text = format!("unexpected inference input '{name}' for model '{}'", config.name);
+    instead(text, name, "inputs", config.inputs.iter().map(|it| &*it.name))
 }
 
 fn tagged(context: &Context, text: &str) -> Error {

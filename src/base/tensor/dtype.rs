@@ -42,6 +42,32 @@ const ROWS: [Row; 14] = [
     (DataType::Bf16, "BF16", inference::DataType::TypeBf16, Some(2)),
 ];
 
+/// What numpy, Python and others call them, in upper case.
+const FOREIGN_NAMES: [(&str, DataType); 22] = [
+    ("BOOL_", DataType::Bool),
+    ("BOOLEAN", DataType::Bool),
+    ("STRING", DataType::Bytes),
+    ("STR", DataType::Bytes),
+    ("TEXT", DataType::Bytes),
+    ("OBJECT", DataType::Bytes),
+    ("OBJECT_", DataType::Bytes),
+    ("STR_", DataType::Bytes),
+    ("BYTES_", DataType::Bytes),
+    ("FLOAT16", DataType::Fp16),
+    ("HALF", DataType::Fp16),
+    ("F16", DataType::Fp16),
+    ("BFLOAT16", DataType::Bf16),
+    ("FLOAT32", DataType::Fp32),
+    ("FLOAT", DataType::Fp32),
+    ("F32", DataType::Fp32),
+    ("FLOAT64", DataType::Fp64),
+    ("DOUBLE", DataType::Fp64),
+    ("F64", DataType::Fp64),
+    ("INT", DataType::Int64),
+    ("INTEGER", DataType::Int64),
+    ("LONG", DataType::Int64),
+];
+
 impl DataType {
     /// Bytes of one element; `None` when elements vary in length.
     pub fn size(self) -> Option<usize> {
@@ -56,6 +82,16 @@ impl DataType {
     /// Reads the name requests use.
     pub fn parse(name: &str) -> Option<DataType> {
         ROWS.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    /// The type that another name probably means: numpy's, Python's, that of configurations, or
+    /// one in lower case.
+    pub fn meant_by(name: &str) -> Option<DataType> {
+        let name = name.rsplit('.').next()?;
+        let upper = name.to_ascii_uppercase();
+        let upper = upper.strip_prefix("TYPE_").unwrap_or(&upper);
+        let parsed = DataType::parse(upper);
+        parsed.or_else(|| FOREIGN_NAMES.iter().find(|it| it.0 == upper).map(|it| it.1))
     }
 
     /// The name configurations use: `TYPE_FP32`, `TYPE_STRING`.
@@ -98,5 +134,21 @@ mod tests {
         assert_eq!(DataType::Bytes.size(), None);
         assert_eq!(DataType::parse("TYPE_STRING"), None);
         assert_eq!(DataType::from_proto(0), None);
+    }
+
+    #[test]
+    fn names_of_others_mean_a_type() {
+        for (name, expected) in [
+            ("fp32", Some(DataType::Fp32)),
+            ("np.float32", Some(DataType::Fp32)),
+            ("TYPE_INT64", Some(DataType::Int64)),
+            ("TYPE_STRING", Some(DataType::Bytes)),
+            ("str", Some(DataType::Bytes)),
+            ("torch.bfloat16", Some(DataType::Bf16)),
+            ("complex64", None),
+            ("", None),
+        ] {
+            assert_eq!(DataType::meant_by(name), expected, "{name}");
+        }
     }
 }

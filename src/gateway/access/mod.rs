@@ -24,9 +24,27 @@ use troupe_options::Api;
 pub struct Endpoint {
     /// Its group among the restricted APIs.
     pub api: Api,
+    /// A second group whose header it asks for: it shows what that group shows.
+    pub also: Option<Api>,
     /// It changes what the server does, or shows what other clients sent: no web page of another
     /// origin may ask for it.
     pub changes: bool,
+}
+
+impl Endpoint {
+    /// One that changes nothing.
+    pub const fn reading(api: Api) -> Endpoint {
+        Endpoint { api, also: None, changes: false }
+    }
+
+    /// One that changes something, or shows what others sent.
+    pub const fn changing(api: Api) -> Endpoint {
+        Endpoint { api, also: None, changes: true }
+    }
+
+    fn groups(self) -> impl Iterator<Item = Api> {
+        [Some(self.api), self.also].into_iter().flatten()
+    }
 }
 
 /// Why a request may not ask for what it asks.
@@ -74,7 +92,7 @@ impl Access {
 
     /// Is there anything to look at?
     pub fn is_guarded(&self, endpoint: Endpoint) -> bool {
-        endpoint.changes || self.restrictions.of(endpoint.api).is_some()
+        endpoint.changes || endpoint.groups().any(|api| self.restrictions.of(api).is_some())
     }
 
     /// May our own page, and nobody else, ask for an inference with these headers?
@@ -94,7 +112,9 @@ impl Access {
         endpoint: Endpoint,
         header: impl Fn(&str) -> Option<&'a [u8]>,
     ) -> std::result::Result<(), Denied> {
-        self.restrictions.check(endpoint.api, &header)?;
+        for api in endpoint.groups() {
+            self.restrictions.check(api, &header)?;
+        }
         if endpoint.changes && self.token.is_foreign_page(header) {
             return Err(Denied::ForeignPage);
         }

@@ -226,20 +226,20 @@ impl SocketServer {
     }
 }
 
-/// Marks the connection busy until the answer was handed to it.
-pub fn mark_busy<S, B>(
-    request: ServiceRequest,
-    service: &S,
-) -> impl Future<Output = Result<ServiceResponse<BusyBody<B>>, Error>> + use<S, B>
-where
-    S: Service<ServiceRequest, Response = ServiceResponse<B>, Error = Error>,
-{
-    let busy = request.conn_data::<ServedConnection>().map(|it| {
-        it.request_began(body_length(&request));
+/// Marks the connection of a request busy.
+pub fn mark_busy(request: &ServiceRequest) -> Option<Busy> {
+    request.conn_data::<ServedConnection>().map(|it| {
+        it.request_began(body_length(request));
         it.connection().begin()
-    });
-    let call = service.call(request);
-    async move { Ok(call.await?.map_body(|_, body| BusyBody { body, _busy: busy })) }
+    })
+}
+
+/// The same answer; its connection stays busy until the answer was handed to it.
+pub fn stay_busy<B>(
+    busy: Option<Busy>,
+    answer: impl Future<Output = Result<ServiceResponse<B>, Error>>,
+) -> impl Future<Output = Result<ServiceResponse<BusyBody<B>>, Error>> {
+    async move { Ok(answer.await?.map_body(|_, body| BusyBody { body, _busy: busy })) }
 }
 
 /// Bytes of the body, if they are known before it comes.

@@ -21,7 +21,7 @@ pub(crate) use self::write_watch::{WriteWatch, timed_out};
 pub use self::{
     head_requests::head_as_get,
     http_connection::ServedConnection,
-    http_server::{BusyBody, HttpListen, HttpServing, mark_busy, serve},
+    http_server::{BusyBody, HttpListen, HttpServing, mark_busy, serve, stay_busy},
     pressure::ConnectionLimits,
     table::{Busy, Connection, ConnectionGuard, Connections},
 };

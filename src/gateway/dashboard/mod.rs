@@ -14,7 +14,7 @@ mod workbench;
 
 use actix_web::{
     HttpRequest, HttpResponse, Route,
-    http::{StatusCode, header},
+    http::StatusCode,
     web::{self, Data},
 };
 use serde::Deserialize;
@@ -27,7 +27,7 @@ use super::{
     ServerState,
     access::{Endpoint, add_guarded},
     reference_page::{self, ReferenceLinks},
-    service_urls::host_name,
+    service_urls::host_of,
     status::status,
     web_page::{self, response},
 };
@@ -47,7 +47,7 @@ pub fn configure(app: &mut web::ServiceConfig, state: &ServerState) {
     }
     app.app_data(Data::new(state.clone()));
     let access = &state.settings.http_access;
-    let endpoint = Endpoint { api: Api::Troupe, changes: false };
+    let endpoint = Endpoint::reading(Api::Troupe);
     workbench::configure(app, state);
     let mut on = |path: &str, route: Route| {
         add_guarded(app, access, endpoint, web::resource(path).route(route));
@@ -80,8 +80,7 @@ async fn index_page(state: Data<ServerState>) -> HttpResponse {
 }
 
 async fn reference(state: Data<ServerState>, http: HttpRequest) -> HttpResponse {
-    let host = http.headers().get(header::HOST).and_then(|it| it.to_str().ok());
-    let api = state.settings.urls.api(host_name(host));
+    let api = state.settings.urls.api(host_of(&http));
     drawn(move || {
         let document = format!("{api}/v2/openapi.json");
         let links = ReferenceLinks { api: &api, style: "/docs.css", openapi: &document };

@@ -18,14 +18,14 @@ use crate::{
     inference::{Deliveries, Delivery, Encoding, InferParams, MAX_BYTES_ON_THREAD},
     resolve::NamedRequest,
     shared_memory::{RegionAccess, RegionSlice},
-    size_error::{InputContext, explain},
+    size_error::{InputContext, explain, unknown_dtype},
 };
 use bytes::Bytes;
 use troupe_base::{
     budget::{Charge, Kind},
     config::ModelConfig,
     error::{Error, Result},
-    model::Model,
+    model::{Model, unexpected_input},
     request::Response,
     tensor::{DataType, Tensor},
 };
@@ -204,15 +204,15 @@ fn data_type(
 ) -> Result<DataType> {
     DataType::parse(input.datatype).ok_or_else(|| match config.input_index(input.name) {
         Some(index) => about.tagged(&format!(
-            "inference input '{}' data-type is '<invalid>', but model '{}' expects '{}'",
+            "inference input '{}' data-type is '<invalid>', but model '{}' expects '{}': unknown \
+             datatype '{}'{}",
             input.name,
             config.name,
-            config.inputs[index].dtype.as_str()
+            config.inputs[index].dtype.as_str(),
+            input.datatype,
+            unknown_dtype(input.datatype)
         )),
-        None => about.tagged(&format!(
-            "unexpected inference input '{}' for model '{}'",
-            input.name, config.name
-        )),
+        None => about.tagged(&unexpected_input(config, input.name)),
     })
 }
 

@@ -8,14 +8,11 @@ use super::{
     observe::{self, CallHead},
 };
 use crate::{
-    ServerState,
+    ServerState, decoupled,
     inference::{Admitted, InferParams, Observed, RequestTrace},
     shared_memory::RegionAccess,
 };
-use troupe_base::{
-    error::{Error, Result},
-    model::Model,
-};
+use troupe_base::{error::Result, model::Model};
 use troupe_proto::inference::ModelInferResponse;
 
 /// Asks the model and waits. Dropping the future before the answer cancels the request. The trace
@@ -45,11 +42,12 @@ async fn answer(
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
     let admitted = observe::admit(observed, state, &mut message)?;
-    if admitted.model.config.decoupled {
-        return Err(Error::unsupported(
-            "ModelInfer RPC doesn't support models with decoupled transaction policy",
-        ));
-    }
+    decoupled::check(
+        state,
+        &admitted.model,
+        "ModelInfer RPC doesn't support models with decoupled transaction policy",
+        "ModelStreamInfer (tritonclient: start_stream and async_stream_infer)",
+    )?;
     let regions = prepare(observed, state, head, &admitted.model)?;
     once(&admitted, message, head.times.deadline, regions, observed).await
 }

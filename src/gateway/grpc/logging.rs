@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::log_settings::check_name;
 use troupe_base::error::{Error, Result};
 use troupe_observability::log::{Log, LogChange, Settings};
 use troupe_options::LogFormat;
@@ -33,11 +34,11 @@ fn response_of(settings: Settings) -> LogSettingsResponse {
     LogSettingsResponse { settings: values.into_iter().map(value).collect() }
 }
 
-/// What is not known changes nothing.
 fn read(given: &HashMap<String, log_settings_request::SettingValue>) -> Result<LogChange> {
     use log_settings_request::setting_value::ParameterChoice::{
         BoolParam, StringParam, Uint32Param,
     };
+    given.keys().try_for_each(|it| check_name(it))?;
     let choice = |key: &str| given.get(key).map(|it| it.parameter_choice.as_ref());
     if choice("log_file").is_some() {
         return Err(Error::unsupported(
@@ -92,7 +93,6 @@ mod tests {
                 StringParam("json".to_owned()),
                 LogChange { format: Some(LogFormat::Json), ..none() },
             ),
-            ("nonsense", Uint32Param(1), none()),
         ] {
             assert_eq!(read_one(name, choice), Ok(expected), "{name}");
         }
@@ -106,6 +106,11 @@ mod tests {
                 "log_file",
                 text(),
                 Error::unsupported("log file location can not be updated through network protocol"),
+            ),
+            (
+                "log_inf",
+                BoolParam(true),
+                Error::invalid("the log has no setting 'log_inf', did you mean `log_info`?"),
             ),
             ("log_info", text(), Error::invalid("expect boolean for 'log_info'")),
             ("log_warning", Uint32Param(1), Error::invalid("expect boolean for 'log_warning'")),

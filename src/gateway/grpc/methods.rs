@@ -44,12 +44,12 @@ impl Method {
 }
 
 const fn reads(api: Api, path: &'static str) -> Method {
-    let endpoint = Endpoint { api, changes: false };
+    let endpoint = Endpoint::reading(api);
     Method { path, endpoint, handler: Handler::Inference, is_stream: false }
 }
 
 const fn changes(api: Api, path: &'static str) -> Method {
-    let endpoint = Endpoint { api, changes: true };
+    let endpoint = Endpoint::changing(api);
     Method { path, endpoint, handler: Handler::Inference, is_stream: false }
 }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, ops::Range};
 
 use super::{
     body::Body,
-    elements, flat_json,
+    elements, hints,
     infer_json::{Envelope, InputJson, OutputJson},
     json,
     json_values::{self, Scalar},
@@ -15,7 +15,7 @@ use crate::{
     shared_memory::{
         OFFSET_PARAMETER, REGION_PARAMETER, RegionAccess, RegionRange, RegionSlice, SIZE_PARAMETER,
     },
-    size_error::{InputContext, explain},
+    size_error::{InputContext, explain, unknown_dtype},
 };
 use troupe_base::{
     config::ModelConfig,
@@ -74,16 +74,23 @@ struct InferReader<'a> {
 impl InferReader<'_> {
     fn read(mut self, header: usize) -> Result<InferParams> {
         let text = &self.body.bytes[..header];
+        // Serde would take a list for the members of the object, in their order.
+        if text.trim_ascii_start().starts_with(b"[") {
+            let error = Error::invalid("attempt to access JSON non-object as object");
+            return Err(hints::of_inputs(error, self.config, text));
+        }
         match json_values::parse(text) {
-            Ok(envelope) => self.request(envelope),
+            Ok(envelope) => self.request(envelope, text),
             Err(error) => match json::quote_non_finite(text) {
                 Cow::Borrowed(_) => Err(error),
-                Cow::Owned(text) => self.request(json_values::parse(&text)?),
+                Cow::Owned(text) => self.request(json_values::parse(&text)?, &text),
             },
         }
     }
 
-    fn request(&mut self, envelope: Envelope<'_>) -> Result<InferParams> {
+    /// Reads what the JSON `text` says.
+    fn request(&mut self, envelope: Envelope<'_>, text: &[u8]) -> Result<InferParams> {
+        let config = self.config;
         let charge = self.body.charge.clone();
         let mut named = NamedRequest { charge, ..NamedRequest::default() };
         if envelope.id != Scalar::Absent {
@@ -98,12 +105,9 @@ impl InferReader<'_> {
                 named.parameters.push((key.into_owned().into(), value));
             }
         }
-        let inputs = envelope.inputs.required("inputs").map_err(|error| {
-            let hint = flat_json::hint(&self.body.bytes, self.config);
-            hint.map_or(error.clone(), |hint| Error::invalid(format!("{error}{hint}")))
-        })?;
-        for input in inputs {
-            let (name, tensor) = self.input(&named.id, input)?;
+        let inputs = envelope.inputs.required("inputs");
+        for input in inputs.map_err(|it| hints::of_inputs(it, config, text))? {
+            let (name, tensor) = self.input(&named.id, input, text)?;
             named.inputs.push((name, tensor));
         }
         if self.at < self.body.bytes.len() {
@@ -131,17 +135,25 @@ impl InferReader<'_> {
         Ok(InferParams { request, deliveries })
     }
 
-    fn input<'b>(&mut self, id: &str, input: InputJson<'b>) -> Result<(Cow<'b, str>, Tensor)> {
-        let name = input.name.into_text("name")?;
-        let dtype = parse_dtype(&name, input.datatype.text("datatype")?)?;
-        let shape = input.shape.into_shape()?;
+    fn input<'b>(
+        &mut self,
+        id: &str,
+        input: InputJson<'b>,
+        text: &[u8],
+    ) -> Result<(Cow<'b, str>, Tensor)> {
+        let name = input.name.into_text("name");
+        let name = name.map_err(|it| hints::of_inputs(it, self.config, text))?;
+        let told = |error| hints::of_input(error, self.config, &name);
+        let dtype = parse_dtype(&name, input.datatype.text("datatype").map_err(told)?)?;
+        let shape = input.shape.into_shape().map_err(told)?;
         let elements = element_count(&shape)
             .map_err(|it| Error::invalid(format!("invalid shape for input '{name}': {it}")))?;
-        let parameters = input.parameters.list("parameters")?;
+        let parameters = input.parameters.list("parameters").map_err(told)?;
         let find = |name| parameters.iter().find(|(key, _)| key == name);
         let size = find("binary_data_size");
-        let size = size.map(|(key, value)| value.count(key)).transpose()?;
-        check_source(input.data.is_some(), size.is_some(), find(REGION_PARAMETER).is_some())?;
+        let size = size.map(|(key, value)| value.count(key)).transpose().map_err(told)?;
+        let is_shared = find(REGION_PARAMETER).is_some();
+        check_source(input.data.is_some(), size.is_some(), is_shared).map_err(told)?;
         check_byte_size(&name, elements, dtype)?;
         let about = InputContext { input: &name, model: &self.config.name, id };
         let tensor = match (input.data, size) {
@@ -189,11 +201,7 @@ impl InferReader<'_> {
 
 fn parse_dtype(name: &str, text: &str) -> Result<DataType> {
     DataType::parse(text).ok_or_else(|| {
-        let hint = match text.strip_prefix("TYPE_").unwrap_or(text) {
-            "STRING" | "BYTES" => ": strings are 'BYTES' in requests, 'TYPE_STRING' in configs",
-            _ if text.starts_with("TYPE_") => ": in requests it stands without 'TYPE_'",
-            _ => "",
-        };
+        let hint = unknown_dtype(text);
         Error::invalid(format!("unknown datatype '{text}' of inference input '{name}'{hint}"))
     })
 }

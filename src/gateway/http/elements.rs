@@ -10,6 +10,9 @@ use troupe_base::{
     tensor::{DataType, Tensor},
 };
 
+/// Letters of a wrong element that an error shows.
+const MAX_SHOWN_CHARS: usize = 40;
+
 /// What a `data` member is read as.
 pub(super) struct ElementSpec<'a> {
     /// The input's name, for messages.
@@ -25,7 +28,8 @@ pub(super) struct ElementSpec<'a> {
 /// Row-major bytes of a flat or nested array. `text` is well-formed JSON.
 pub(super) fn read(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
     if !text.starts_with('[') {
-        return Err(unable("attempt to access JSON non-array as array"));
+        let hint = format!(": 'data' of input '{}' is a list", wanted.name);
+        return Err(unable("attempt to access JSON non-array as array").with_hint(&hint));
     }
     read_flat(wanted, text)
 }
@@ -123,18 +127,18 @@ fn each<const N: usize>(
     let mut bytes = Vec::with_capacity(wanted.elements.min(text.len() / 2 + 1) * N);
     let mut left = wanted.elements;
     for token in tokens(text) {
-        left = left.checked_sub(1).ok_or_else(|| wrong_count(wanted))?;
+        left = left.checked_sub(1).ok_or_else(|| wrong_count(wanted, text))?;
         let element = read(token).ok_or_else(|| wrong_element(wanted, token))?;
         bytes.extend_from_slice(&element);
     }
-    if left == 0 { Ok(bytes) } else { Err(wrong_count(wanted)) }
+    if left == 0 { Ok(bytes) } else { Err(wrong_count(wanted, text)) }
 }
 
 fn strings(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len().min(wanted.limit));
     let mut left = wanted.elements;
     for token in tokens(text) {
-        left = left.checked_sub(1).ok_or_else(|| wrong_count(wanted))?;
+        left = left.checked_sub(1).ok_or_else(|| wrong_count(wanted, text))?;
         if !token.starts_with('"') {
             return Err(wrong_element(wanted, token));
         }
@@ -143,7 +147,7 @@ fn strings(wanted: &ElementSpec<'_>, text: &str) -> Result<Vec<u8>> {
         bytes.extend_from_slice(element.as_bytes());
         check_size(wanted, bytes.len())?;
     }
-    if left == 0 { Ok(bytes) } else { Err(wrong_count(wanted)) }
+    if left == 0 { Ok(bytes) } else { Err(wrong_count(wanted, text)) }
 }
 
 fn unescaped(token: &str) -> Result<Cow<'_, str>> {
@@ -164,11 +168,12 @@ fn check_size(wanted: &ElementSpec<'_>, size: usize) -> Result<()> {
     )))
 }
 
-fn wrong_count(wanted: &ElementSpec<'_>) -> Error {
+fn wrong_count(wanted: &ElementSpec<'_>, text: &str) -> Error {
     let ElementSpec { name, elements, .. } = wanted;
+    let got = tokens(text).count();
     Error::internal(format!(
         "Unable to parse 'data': Shape does not match true shape of 'data' field: the shape of input \
-         '{name}' has {elements} elements"
+         '{name}' has {elements} elements, its data {got}"
     ))
 }
 
@@ -193,8 +198,11 @@ fn wrong_element(wanted: &ElementSpec<'_>, token: &str) -> Error {
         "unsigned-integer" => is_integer && !token.starts_with('-'),
         _ => is_integer,
     };
-    let shown: String = token.chars().take(40).collect();
     let (name, dtype) = (wanted.name, wanted.dtype.as_str());
+    let mut shown: String = token.chars().take(MAX_SHOWN_CHARS).collect();
+    if shown.len() < token.len() {
+        shown.push('…');
+    }
     if is_right {
         return unable(&format!("value {shown} of input '{name}' is out of range for {dtype}"));
     }

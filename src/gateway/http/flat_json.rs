@@ -4,12 +4,11 @@ use serde_json::value::RawValue;
 
 use super::{
     elements::{append, count_flat},
-    generate_json::shape,
     json_values::{self, Members},
 };
 use troupe_base::{
     config::{Input, ModelConfig},
-    tensor::shape_text,
+    tensor::{Shape, shape_text},
 };
 
 /// Longer values are left out of the hint.
@@ -49,4 +48,21 @@ fn tensor(input: &Input, dims: &[i64], value: &str) -> String {
     let text = String::from_utf8_lossy(&text);
     let dtype = input.dtype.as_str();
     format!("{text},\"datatype\":\"{dtype}\",\"shape\":{shape},\"data\":{data}}}")
+}
+
+/// The shape of so many elements: the innermost open dimension takes what the fixed ones leave
+/// over.
+pub(super) fn shape(dims: &[i64], elements: usize) -> Option<Shape> {
+    let mut left = i64::try_from(elements).ok()?;
+    for dim in dims.iter().filter(|it| **it != -1) {
+        if left.checked_rem(*dim)? != 0 {
+            return None;
+        }
+        left /= dim;
+    }
+    let mut shape = Shape::from_slice(dims);
+    for dim in shape.iter_mut().rev().filter(|it| **it == -1) {
+        *dim = std::mem::replace(&mut left, 1);
+    }
+    (left == 1).then_some(shape)
 }

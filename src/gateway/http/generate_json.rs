@@ -9,7 +9,8 @@ use super::{
     body::Body,
     elements::{self, append, count_flat, read_flat},
     encode::append_parameter,
-    json,
+    flat_json::shape,
+    hints, json,
     json_values::{self, Members, Scalar},
 };
 use crate::resolve::NamedRequest;
@@ -47,7 +48,8 @@ struct GenerateReader<'a> {
 
 impl GenerateReader<'_> {
     fn request(&self, object: Object<'_>) -> Result<Request> {
-        let members = members(object).map_err(Error::invalid)?;
+        let members =
+            members(object).map_err(|why| hints::of_flat(Error::invalid(why), self.config))?;
         let charge = self.charge.clone();
         let mut named = NamedRequest { charge, ..NamedRequest::default() };
         for (key, value) in members {
@@ -92,15 +94,8 @@ impl GenerateReader<'_> {
                 named.inputs.push((key, tensor));
             }
             None => {
-                let value = scalar(value)?.into_parameter(&key).map_err(|error| {
-                    // Lists are what inputs get.
-                    let is_list = value.get().starts_with('[');
-                    let names = self.config.inputs.iter().map(|it| &*it.name);
-                    let known: Vec<&str> = names.collect();
-                    let hint = format!(" Inputs of the model: {}", known.join(", "));
-                    let hint = if is_list { hint } else { String::new() };
-                    Error::invalid(format!("{error}{hint}"))
-                })?;
+                let value = scalar(value)?.into_parameter(&key);
+                let value = value.map_err(|it| hints::of_parameter(it, self.config, &key))?;
                 named.parameters.push((key.into_owned().into(), value));
             }
         }
@@ -142,23 +137,6 @@ fn members<V>(object: Members<'_, V>) -> Result<Vec<(Cow<'_, str>, V)>, &'static
 
 fn scalar(value: &RawValue) -> Result<Scalar<'_>> {
     json_values::parse(value.get().as_bytes())
-}
-
-/// The shape of so many elements: the innermost open dimension takes what the fixed ones leave
-/// over.
-pub(super) fn shape(dims: &[i64], elements: usize) -> Option<Shape> {
-    let mut left = i64::try_from(elements).ok()?;
-    for dim in dims.iter().filter(|it| **it != -1) {
-        if left.checked_rem(*dim)? != 0 {
-            return None;
-        }
-        left /= dim;
-    }
-    let mut shape = Shape::from_slice(dims);
-    for dim in shape.iter_mut().rev().filter(|it| **it == -1) {
-        *dim = std::mem::replace(&mut left, 1);
-    }
-    (left == 1).then_some(shape)
 }
 
 /// Appends a response as one object. An output hides a parameter of its name, and both hide what

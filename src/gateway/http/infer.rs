@@ -15,7 +15,7 @@ use super::{
     server_state::{charge, state},
 };
 use crate::{
-    ServerState,
+    ServerState, decoupled,
     inference::{Deliveries, InferParams, MAX_BYTES_ON_THREAD, Observed},
     settings::Settings,
     shared_memory::RegionAccess,
@@ -49,10 +49,12 @@ async fn answer(
     let state = state(http)?;
     let admitted = observe::admit(observed, state, http)?;
     let model = &admitted.model;
-    if model.config.decoupled {
-        let text = "HTTP end point doesn't support models with decoupled transaction policy";
-        return Err(Error::unsupported(text).into());
-    }
+    decoupled::check(
+        state,
+        model,
+        "HTTP end point doesn't support models with decoupled transaction policy",
+        "generate_stream in place of infer, or gRPC's ModelStreamInfer",
+    )?;
     observe::forward(observed, state, http)?;
     observe::sample(observed, state, model, http);
     let layout = layout(http.headers())?;

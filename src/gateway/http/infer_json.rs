@@ -7,7 +7,7 @@ use super::json_values::{Dims, List, Members, Scalar};
 
 /// The whole request.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, expecting = "an object with 'inputs'")]
 pub(super) struct Envelope<'a> {
     #[serde(borrow)]
     pub(super) id: Scalar<'a>,
@@ -21,7 +21,10 @@ pub(super) struct Envelope<'a> {
 
 /// One input.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(
+    default,
+    expecting = "an object like {\"name\": …, \"datatype\": …, \"shape\": […], \"data\": […]}"
+)]
 pub(super) struct InputJson<'a> {
     #[serde(borrow)]
     pub(super) name: Scalar<'a>,
@@ -37,7 +40,7 @@ pub(super) struct InputJson<'a> {
 
 /// One requested output.
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(default, expecting = "an object like {\"name\": …}")]
 pub(super) struct OutputJson<'a> {
     #[serde(borrow)]
     pub(super) name: Scalar<'a>,

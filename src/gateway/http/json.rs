@@ -12,12 +12,28 @@ use troupe_base::error::{Error, Result};
 
 const MAX_DEPTH: usize = 100;
 
+/// Letters of a text that an error shows where it is no JSON.
+const MAX_SHOWN_CHARS: usize = 20;
+
 /// Reads `text` as a `T` that borrows from it.
 pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T> {
     check_depth(text)?;
     // Checked at once, and not again for each string in it.
     let text = std::str::from_utf8(text).map_err(|error| no_json(&error))?;
-    serde_json::from_str(text).map_err(|error| no_json(&error))
+    serde_json::from_str(text)
+        .map_err(|error| no_json(&error).with_hint(&near(text, error.line(), error.column())))
+}
+
+/// What stands where a text is no JSON, behind a separator.
+fn near(text: &str, line: usize, column: usize) -> String {
+    if text.trim().is_empty() {
+        return ": the body is empty".to_owned();
+    }
+    let line = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    // Columns count bytes, from 1 on.
+    let rest = line.char_indices().skip_while(|(start, _)| start + 1 < column);
+    let found: String = rest.map(|(_, letter)| letter).take(MAX_SHOWN_CHARS).collect();
+    if found.is_empty() { String::new() } else { format!(", at `{found}`") }
 }
 
 fn no_json(error: &dyn fmt::Display) -> Error {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{body, json, refusal::Refusal, server_state::state};
+use crate::log_settings::check_name;
 use troupe_base::error::{Error, Result};
 use troupe_observability::log::{LogChange, Settings};
 use troupe_options::LogFormat;
@@ -47,9 +48,10 @@ fn all_settings(settings: Settings) -> Result<HttpResponse, Refusal> {
     })
 }
 
-/// What is `null` or not known changes nothing.
+/// What is `null` changes nothing.
 fn read(text: &[u8]) -> Result<LogChange> {
     let members: Map<String, Value> = json::parse(text)?;
+    members.keys().try_for_each(|it| check_name(it))?;
     let given = |key: &str| members.get(key).filter(|it| !it.is_null());
     if given("log_file").is_some() {
         return Err(Error::unsupported(
@@ -57,13 +59,13 @@ fn read(text: &[u8]) -> Result<LogChange> {
         ));
     }
     let switch =
-        |key| given(key).map(|it| it.as_bool().ok_or_else(|| wrong("boolean"))).transpose();
+        |key| given(key).map(|it| it.as_bool().ok_or_else(|| wrong(key, "boolean"))).transpose();
     let level = given("log_verbose_level").map(|it| {
         let level = it.as_u64().and_then(|it| u32::try_from(it).ok());
-        level.ok_or_else(|| wrong("unsigned-integer"))
+        level.ok_or_else(|| wrong("log_verbose_level", "unsigned-integer"))
     });
     let format = given("log_format").map(|it| {
-        let name = it.as_str().ok_or_else(|| wrong("string"))?;
+        let name = it.as_str().ok_or_else(|| wrong("log_format", "string"))?;
         LogFormat::named(name).ok_or_else(|| {
             Error::unavailable(format!("invalid argument for --log_format, got: {name}"))
         })
@@ -77,8 +79,8 @@ fn read(text: &[u8]) -> Result<LogChange> {
     })
 }
 
-fn wrong(expected: &str) -> Error {
-    Error::invalid(format!("attempt to access JSON non-{expected} as {expected}"))
+fn wrong(key: &str, expected: &str) -> Error {
+    Error::invalid(format!("attempt to access JSON non-{expected} as {expected}: '{key}'"))
 }
 
 #[cfg(test)]
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_is_given_is_read_and_the_rest_stays() {
-        let text = br#"{"log_info":false,"log_verbose_level":2,"log_format":"ISO8601","x":[]}"#;
+        let text = br#"{"log_info":false,"log_verbose_level":2,"log_format":"ISO8601"}"#;
         let expected = LogChange {
             info: Some(false),
             verbose: Some(2),
@@ -109,10 +111,16 @@ mod tests {
                 r#"{"log_format":"x"}"#,
                 Error::unavailable("invalid argument for --log_format, got: x"),
             ),
-            (r#"{"log_format":1}"#, wrong("string")),
-            (r#"{"log_info":1}"#, wrong("boolean")),
-            (r#"{"log_verbose_level":-1}"#, wrong("unsigned-integer")),
-            (r#"{"log_verbose_level":4294967296}"#, wrong("unsigned-integer")),
+            (r#"{"log_format":1}"#, wrong("log_format", "string")),
+            (r#"{"log_info":1}"#, wrong("log_info", "boolean")),
+            (r#"{"log_verbose_level":-1}"#, wrong("log_verbose_level", "unsigned-integer")),
+            (r#"{"log_verbose_level":4294967296}"#, wrong("log_verbose_level", "unsigned-integer")),
+            (
+                r#"{"log_verbos_level":1}"#,
+                Error::invalid(
+                    "the log has no setting 'log_verbos_level', did you mean `log_verbose_level`?",
+                ),
+            ),
         ] {
             assert_eq!(read(text.as_bytes()), Err(expected), "{text}");
         }

@@ -15,6 +15,7 @@ mod generate;
 mod generate_json;
 mod graph;
 mod health;
+mod hints;
 mod infer;
 mod infer_json;
 mod json;
@@ -26,6 +27,7 @@ mod metadata;
 mod observe;
 mod pace;
 mod pointer;
+mod pointers;
 mod reference;
 mod refusal;
 mod repository;
@@ -158,13 +160,13 @@ fn build(
             .app_data(web::Data::from(cell.clone()))
             .wrap_fn({
                 let origins = origins.clone();
-                move |request, service| with_cors(&origins, request, service)
-            })
-            .wrap_fn(|request, service| {
-                let request = connections::head_as_get(request_head::detached(request));
-                connections::mark_busy(request, service)
+                move |request, service| {
+                    let request = connections::head_as_get(request_head::detached(request));
+                    let busy = connections::mark_busy(&request);
+                    connections::stay_busy(busy, with_cors(&origins, request, service))
+                }
             })
             .configure(|app| routes::configure(app, &access))
-            .default_service(web::to(refusal::not_found))
+            .default_service(web::to(pointers::not_found))
     })
 }

@@ -10,7 +10,7 @@ use super::{json, refusal::Refusal, server_state::state};
 use crate::{
     ServerState,
     metadata::{self, ServerMetadata},
-    service_urls::host_name,
+    service_urls::host_of,
     web_page,
 };
 use troupe_base::text::escape_markup;
@@ -39,8 +39,7 @@ struct Links {
 /// As HTML for browsers, as JSON for everybody else.
 pub(super) async fn pointer(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let state = state(&http)?;
-    let header = |name| http.headers().get(name).and_then(|it| it.to_str().ok());
-    let page = page_address(state, host_name(header(header::HOST)));
+    let page = page_address(state, host_of(&http));
     let links = Links {
         page,
         docs: state.settings.allow_dashboard.then_some("/v2/docs"),
@@ -49,7 +48,8 @@ pub(super) async fn pointer(http: HttpRequest) -> Result<HttpResponse, Refusal> 
         models: "/v2/models",
         health: "/v2/health/ready",
     };
-    if header(header::ACCEPT).is_some_and(|it| it.contains("text/html")) {
+    let accepted = http.headers().get(header::ACCEPT).and_then(|it| it.to_str().ok());
+    if accepted.is_some_and(|it| it.contains("text/html")) {
         let page = web_page::plain_page(&state.settings.server_id, &markup(&links));
         return Ok(web_page::response(StatusCode::OK, web_page::HTML).body(page));
     }

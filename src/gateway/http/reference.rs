@@ -1,10 +1,6 @@
 //! The API described: for programs as OpenAPI, for people as a page.
 
-use actix_web::{
-    HttpRequest, HttpResponse,
-    http::{StatusCode, header},
-    web,
-};
+use actix_web::{HttpRequest, HttpResponse, http::StatusCode, web};
 
 use super::{
     json,
@@ -14,7 +10,7 @@ use super::{
 use crate::{
     openapi,
     reference_page::{self, ReferenceLinks},
-    service_urls::host_name,
+    service_urls::host_of,
     web_page,
 };
 use troupe_base::error::Error;
@@ -31,10 +27,9 @@ pub(super) async fn openapi(http: HttpRequest) -> Result<HttpResponse, Refusal> 
 pub(super) async fn page(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let state = state(&http)?.clone();
     if !state.settings.allow_dashboard {
-        return Ok(refusal::not_found().await);
+        return Ok(refusal::not_found(": --allow-dashboard=false turned the page off"));
     }
-    let host = http.headers().get(header::HOST).and_then(|it| it.to_str().ok());
-    let api = state.settings.urls.api(host_name(host));
+    let api = state.settings.urls.api(host_of(&http));
     let drawn = web::block(move || {
         let links =
             ReferenceLinks { api: &api, style: "/v2/docs.css", openapi: "/v2/openapi.json" };

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use actix_web::{
-    HttpResponse, ResponseError,
+    HttpResponse, HttpResponseBuilder, ResponseError,
     http::{StatusCode, header},
 };
 
@@ -115,13 +115,12 @@ fn error_json(text: &str) -> String {
     format!("{{\"error\":{text}}}")
 }
 
-/// No such path.
-pub(super) async fn not_found() -> HttpResponse {
-    HttpResponse::NotFound().content_type("application/json").body(error_json("Not Found"))
+/// No such path; the hint, if there is one, begins with what separates it.
+pub(super) fn not_found(hint: &str) -> HttpResponse {
+    refused(&mut HttpResponse::NotFound(), "Not Found", hint)
 }
 
-/// A known path, another method.
-pub(super) async fn method_not_allowed() -> HttpResponse {
-    let mut response = HttpResponse::MethodNotAllowed();
-    response.content_type("application/json").body(error_json("Method Not Allowed"))
+/// Triton's words first, as clients look for them.
+pub(super) fn refused(answer: &mut HttpResponseBuilder, text: &str, hint: &str) -> HttpResponse {
+    answer.content_type("application/json").body(error_json(&format!("{text}{hint}")))
 }

@@ -9,7 +9,7 @@ use actix_web::{
 };
 
 use super::{
-    generate, graph, health, infer, logging, logs, metadata, pointer, reference, refusal,
+    generate, graph, health, infer, logging, logs, metadata, pointer, pointers, reference,
     repository, shared_memory, tap, trace,
 };
 use crate::access::{Access, Endpoint, add_guarded};
@@ -23,15 +23,21 @@ struct Routes<'a> {
 
 impl Routes<'_> {
     fn reads(&mut self, api: Api, path: &str, route: Route) {
-        self.add(Endpoint { api, changes: false }, path, vec![route]);
+        self.add(Endpoint::reading(api), path, vec![route]);
+    }
+
+    /// Names all models: not for those to whom the repository index is closed.
+    fn lists(&mut self, api: Api, path: &str, route: Route) {
+        let also = Some(Api::ModelRepository);
+        self.add(Endpoint { also, ..Endpoint::reading(api) }, path, vec![route]);
     }
 
     fn changes(&mut self, api: Api, path: &str, route: Route) {
-        self.add(Endpoint { api, changes: true }, path, vec![route]);
+        self.add(Endpoint::changing(api), path, vec![route]);
     }
 
     fn add(&mut self, endpoint: Endpoint, path: &str, routes: Vec<Route>) {
-        let others = web::to(refusal::method_not_allowed);
+        let others = web::to(pointers::method_not_allowed);
         let resource = web::resource(path).default_service(others);
         let resource = routes.into_iter().fold(resource, |resource, it| resource.route(it));
         add_guarded(self.app, self.access, endpoint, resource);
@@ -73,8 +79,8 @@ fn of_models(on: &mut Routes<'_>) {
     on.reads(Api::Metadata, "/v2", web::get().to(metadata::server));
     on.reads(Api::Metadata, "/v2/", web::get().to(metadata::server));
     on.reads(Api::Metadata, "/", web::get().to(pointer::pointer));
-    on.reads(Api::Metadata, "/v2/openapi.json", web::get().to(reference::openapi));
-    on.reads(Api::Metadata, "/v2/docs", web::get().to(reference::page));
+    on.lists(Api::Metadata, "/v2/openapi.json", web::get().to(reference::openapi));
+    on.lists(Api::Metadata, "/v2/docs", web::get().to(reference::page));
     on.reads(Api::Metadata, "/v2/docs.css", web::get().to(reference::style));
     // The repository index says the same.
     on.reads(Api::ModelRepository, "/v2/models", web::get().to(metadata::models));
@@ -104,7 +110,7 @@ fn of_the_server(on: &mut Routes<'_>) {
     on.changes(Api::Trace, "/v2/trace/setting", either().to(trace::setting));
     on.changes(Api::Trace, "/v2/models/{model}/trace/setting", either().to(trace::setting));
     let settings = vec![web::get().to(logging::settings), web::post().to(logging::change)];
-    on.add(Endpoint { api: Api::Logging, changes: true }, "/v2/logging", settings);
+    on.add(Endpoint::changing(Api::Logging), "/v2/logging", settings);
     of_shared_memory(on);
 }
 

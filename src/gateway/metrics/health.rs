@@ -37,7 +37,7 @@ pub(super) fn configure(
 ) {
     app.app_data(Data::new(HealthSource { state: state.clone(), was_ready: was_ready.clone() }));
     let access = &state.settings.http_access;
-    let endpoint = Endpoint { api: Api::Health, changes: false };
+    let endpoint = Endpoint::reading(Api::Health);
     let mut on = |path: &str, route: Route| {
         add_guarded(app, access, endpoint, web::resource(path).route(route));
     };

@@ -18,13 +18,14 @@ use crate::{
     failure::{LoadFailure, NO_VERSION},
 };
 use troupe_base::{
-    config::{self, Draft, ModelConfig, Problem, SourceMap},
+    config::{self, Draft, ModelConfig, Problem, SourceMap, did_you_mean},
     files,
 };
 use troupe_proto::inference::{
     ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
 
+const CONFIG_FILE: &str = "config.pbtxt";
 /// The parameter of Python models that names their environment.
 const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
 /// What stands for the model's folder in it.
@@ -143,9 +144,10 @@ pub(crate) fn read(
     let files = files.unwrap_or_default();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     draft.complete_from_directory(name, &files).map_err(|mut problems| {
-        let misplaced = latest.is_none().then(|| misplaced(&model_dir)).flatten();
-        if let (Some(last), Some(hint)) = (problems.last_mut(), misplaced) {
-            last.text += &hint;
+        let misplaced = || latest.is_none().then(|| misplaced(&model_dir)).flatten();
+        let hint = misnamed_config(settings, &model_dir).or_else(misplaced);
+        if let (Some(last), Some(hint)) = (problems.last_mut(), hint) {
+            last.text += &format!(" {hint}");
         }
         LoadFailure::Unreadable(problems)
     })?;
@@ -187,7 +189,7 @@ fn check_environment(
 pub(crate) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathBuf> {
     let named = settings.config_name.as_ref();
     let named = named.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
-    let usual = model_dir.join("config.pbtxt");
+    let usual = model_dir.join(CONFIG_FILE);
     named.into_iter().chain([usual]).find(|path| path.exists())
 }
 
@@ -203,10 +205,23 @@ fn misplaced(model_dir: &Path) -> Option<String> {
     files_of(model_dir).iter().find_map(|file| {
         let expected = config::usual_file(file)?;
         Some(format!(
-            " A model lies in the folder of its version: move '{dir}/{file}' to \
+            "A model lies in the folder of its version: move '{dir}/{file}' to \
              '{dir}/1/{expected}'."
         ))
     })
+}
+
+/// What to do about a file that is nearly called as a config, where there is none.
+pub(crate) fn misnamed_config(settings: &Settings, model_dir: &Path) -> Option<String> {
+    if config_file(settings, model_dir).is_some() {
+        return None;
+    }
+    let is_nearly = |file: &&String| {
+        file.starts_with(CONFIG_FILE) || did_you_mean(file, [CONFIG_FILE]).is_some()
+    };
+    let file = files_of(model_dir).into_iter().filter(|it| is_nearly(&it)).min()?;
+    let dir = model_dir.display();
+    Some(format!("'{dir}/{file}' is not read: a config is called '{CONFIG_FILE}'."))
 }
 
 /// The versions a policy picks of those present; by default the latest one.
@@ -251,11 +266,11 @@ fn overlay(settings: &Settings, overrides: &Overrides) -> Result<Option<Overlay>
 
 fn read_config(settings: &Settings, model_dir: &Path, name: &str) -> Result<Draft, LoadFailure> {
     let Some(file) = config_file(settings, model_dir) else {
-        if let Some(text) = files::dangling(&model_dir.join("config.pbtxt")) {
-            return Err(unreadable(&model_dir.join("config.pbtxt"), text));
+        if let Some(text) = files::dangling(&model_dir.join(CONFIG_FILE)) {
+            return Err(unreadable(&model_dir.join(CONFIG_FILE), text));
         }
         if settings.auto_complete {
-            let file = model_dir.join("config.pbtxt");
+            let file = model_dir.join(CONFIG_FILE);
             return config::read_text("", &file.to_string_lossy()).map_err(LoadFailure::Unreadable);
         }
         let text = format!("model configuration is not provided for model '{name}'");

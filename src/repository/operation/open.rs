@@ -16,7 +16,7 @@ use crate::{
 };
 use troupe_base::{
     backend::{Backend, ModelFiles},
-    config::{self, Draft, ModelConfig, json},
+    config::{self, Draft, ModelConfig, json, meant_backend},
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
@@ -176,6 +176,9 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let files = files_of(definition, version);
     let labels = labels::read(&definition.model_dir, &config)?;
     let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
+    if let Some(warning) = disk::definition::misnamed_config(settings, &definition.model_dir) {
+        tracing::warn!("{warning}");
+    }
     if let Some(warning) = nothing_to_ask(&config) {
         tracing::warn!("{warning}");
     }
@@ -272,9 +275,16 @@ pub(crate) fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
 /// Triton's text for a backend that does not exist, and the names of those that do.
 pub(crate) fn unknown_backend(name: &str) -> Error {
     let known: Vec<_> = troupe_backends::names().collect();
+    let hint = match meant_backend(name) {
+        Some(meant) if known.contains(&meant) => format!(". Did you mean `{meant}`?"),
+        Some("pytorch" | "tensorflow") => {
+            ". Export the model to ONNX, or load it in a model.py (backend \"python\")".to_owned()
+        }
+        _ => String::new(),
+    };
     Error::invalid(format!(
         "unable to find backend library for backend '{name}', try specifying runtime on the model \
-         configuration. troupe has: {}",
+         configuration. troupe has: {}{hint}",
         known.join(", ")
     ))
 }

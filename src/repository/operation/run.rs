@@ -281,10 +281,12 @@ impl LoadProgress {
                 tracing::info!("loaded `{name}` version {versions} in {seconds:.2} s{count}");
             }
             Err(failure @ (LoadFailure::Missing | LoadFailure::Refused(_))) => {
-                tracing::debug!("failed to load `{name}`{count}: {}", failure.reason());
+                let reason = on_one_line(&failure.reason());
+                tracing::debug!("failed to load `{name}`{count}: {reason}");
             }
             Err(failure) => {
-                let reason = on_one_line(&failure.reason());
+                let reason = failure.reason();
+                let reason = on_one_line(reason.trim_end_matches(';'));
                 tracing::error!("failed to load `{name}`{count}: {reason}");
             }
         }

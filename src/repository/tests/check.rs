@@ -40,7 +40,7 @@ fn every_problem_of_a_repository_has_its_place() {
         "/f/config.pbtxt:5:8: ensemble 'f' depends on 'ok' whose required version 2 is not loaded.",
         "/f/config.pbtxt:6:45: in ensemble f, ensemble tensor t1: inconsistent shape: [4] is inferred",
         "/f/config.pbtxt:6:80: in ensemble f, ensemble tensor Y: inconsistent shape: [4] is inferred",
-        "/g/config.pbtxt:4:1: circular dependency between ensembles: g -> ... -> g -> g",
+        "/g/config.pbtxt:4:1: circular dependency between ensembles: g -> ... -> g -> g: g runs g",
     ];
     let is_as_expected = found.iter().zip(expected).all(|(it, expected)| it.starts_with(expected));
     assert!(is_as_expected && found.len() == expected.len(), "{found:#?}");

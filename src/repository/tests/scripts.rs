@@ -234,7 +234,7 @@ async fn names_and_missing_models_are_refused() {
 
 #[actix::test]
 async fn cycles_are_reported_for_each_of_their_ensembles() {
-    let cycle = "circular dependency between ensembles: p -> ... -> q -> p";
+    let cycle = "circular dependency between ensembles: p -> ... -> q -> p: p runs q, which runs p";
     check(
         "cycles",
         &["a", "p: q a", "q: p", "over: p"],

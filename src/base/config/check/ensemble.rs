@@ -100,10 +100,16 @@ fn written_once(steps: &[StepConfig], report: &mut ConfigReport<'_>) {
     let mut written = HashMap::new();
     for (index, step) in steps.iter().enumerate() {
         for (entry, (_, tensor)) in step.outputs.iter().enumerate() {
-            if written.insert(tensor, index).is_some() {
+            if let Some(first) = written.insert(tensor, index) {
+                let hint = match first == index {
+                    true => String::new(),
+                    false => {
+                        format!(": step {first} (model '{}') writes it, too", steps[first].model)
+                    }
+                };
                 let text = format!(
                     "ensemble tensor '{tensor}' can appear in an output map only once for \
-                     ensemble '{m}' step {index}"
+                     ensemble '{m}' step {index}{hint}"
                 );
                 report.add(&format!("{}.output_map[{entry}]", step_path(index)), text);
             }

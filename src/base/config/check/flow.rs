@@ -10,6 +10,9 @@ use troupe_proto::inference::ModelConfig;
 /// Problems that come with a suggestion of what was meant: each compares all names.
 const MAX_SUGGESTIONS: usize = 100;
 
+/// Ways round that are longer are not told to their end.
+const MAX_CIRCLE_BYTES: usize = 2000;
+
 /// A name that appears in a map of some step.
 struct FlowTensor<'a> {
     name: &'a str,
@@ -51,7 +54,9 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
             Some(number) => {
                 if let Some(step) = flow.tensors[*number].writer {
                     let text = format!(
-                        "ensemble input '{name}' is also written by step {step} of ensemble '{m}'"
+                        "ensemble input '{name}' is also written by step {step} of ensemble '{m}': \
+                         give what model '{}' writes another name",
+                        steps[step].model
                     );
                     report.add(&path, text);
                 }
@@ -77,7 +82,7 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
         }
     }
     let consequences = report.problems.len();
-    flow.unused(config, &outputs, report);
+    flow.unused(config, &outputs, steps, report);
     // What was probably meant is the cause of the rest.
     let is_guess = |problem: &Problem| problem.text.contains(DID_YOU_MEAN);
     let guesses = report.problems[consequences..].iter().filter(|it| is_guess(it)).count();
@@ -167,6 +172,7 @@ impl<'a> TensorFlow<'a> {
         &self,
         config: &ModelConfig,
         outputs: &HashSet<usize>,
+        steps: &[StepConfig],
         report: &mut ConfigReport<'_>,
     ) {
         let m = report.model;
@@ -181,11 +187,31 @@ impl<'a> TensorFlow<'a> {
                 continue;
             }
             let mut text = format!("ensemble tensor '{}' is unused in ensemble '{m}'", tensor.name);
+            if in_circles[number] {
+                text += &self.circle(number, steps);
+            }
             if nobody_writes && report.problems.len() < MAX_SUGGESTIONS {
                 text = suggesting(text, tensor.name, known.iter().copied());
             }
             report.add(&tensor.path, text);
         }
+    }
+
+    /// The way round from a tensor that waits for itself, behind a separator.
+    fn circle(&self, start: usize, steps: &[StepConfig]) -> String {
+        let name = |tensor: usize| self.tensors[tensor].name;
+        let mut way = name(start).to_owned();
+        let mut here = start;
+        while let (Some(step), Some(before)) = (self.tensors[here].writer, self.first_missing(here))
+        {
+            way =
+                format!("{} -> step {step} (model '{}') -> {way}", name(before), steps[step].model);
+            if before == start || MAX_CIRCLE_BYTES < way.len() {
+                break;
+            }
+            here = before;
+        }
+        format!(": it waits for itself: {way}")
     }
 
     /// Which tensors wait for themselves, if each waits for its first missing one.

@@ -115,7 +115,8 @@ fn platform(config: &inference::ModelConfig, report: &mut ConfigReport<'_>) {
     } else if platform.is_empty() && backend.is_empty() {
         report.add("", format!("must specify 'platform' or 'backend' for '{m}'"));
     } else if backend.is_empty() {
-        report.add("platform", format!("unexpected platform type '{platform}' for {m}"));
+        let hint = backend::instead_of_platform(platform);
+        report.add("platform", format!("unexpected platform type '{platform}' for {m}{hint}"));
     } else if !platform.is_empty() {
         let agrees = match backend::of_known_platform(platform) {
             Some(known) => known == backend,

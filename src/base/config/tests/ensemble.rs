@@ -86,7 +86,9 @@ fn every_step_says_what_it_runs_reads_and_writes() {
 fn a_tensor_is_written_once() {
     says(
         &ensemble("a", "b", &["n: a -> b", "n: a -> b"]),
-        &["ensemble tensor 'b' can appear in an output map only once for ensemble 'm' step 1"],
+        &[
+            "ensemble tensor 'b' can appear in an output map only once for ensemble 'm' step 1: step 0 (model 'n') writes it, too",
+        ],
     );
     says(
         &ensemble("a", "b", &["n: a -> x=b y=b"]),
@@ -94,7 +96,9 @@ fn a_tensor_is_written_once() {
     );
     says(
         &ensemble("a", "b", &["n: a -> c", "n: c -> a b"]),
-        &["ensemble input 'a' is also written by step 1 of ensemble 'm'"],
+        &[
+            "ensemble input 'a' is also written by step 1 of ensemble 'm': give what model 'n' writes another name",
+        ],
     );
 }
 
@@ -154,15 +158,15 @@ fn tensors_that_wait_for_each_other_are_reported() {
         &ensemble("a", "b", &["n: a d -> c", "n: c -> d b"]),
         &[
             "output 'b' for ensemble 'm' is not written: at least one of its depending tensors, 'd', is not connected",
-            "ensemble tensor 'd' is unused in ensemble 'm'",
-            "ensemble tensor 'c' is unused in ensemble 'm'",
+            "ensemble tensor 'd' is unused in ensemble 'm': it waits for itself: d -> step 0 (model 'n') -> c -> step 1 (model 'n') -> d",
+            "ensemble tensor 'c' is unused in ensemble 'm': it waits for itself: c -> step 1 (model 'n') -> d -> step 0 (model 'n') -> c",
         ],
     );
     says(
         &ensemble("a", "b", &["n: a -> b", "n: c -> d", "n: d -> c"]),
         &[
-            "ensemble tensor 'c' is unused in ensemble 'm'",
-            "ensemble tensor 'd' is unused in ensemble 'm'",
+            "ensemble tensor 'c' is unused in ensemble 'm': it waits for itself: c -> step 1 (model 'n') -> d -> step 2 (model 'n') -> c",
+            "ensemble tensor 'd' is unused in ensemble 'm': it waits for itself: d -> step 2 (model 'n') -> c -> step 1 (model 'n') -> d",
         ],
     );
     says(&ensemble("a", "b", &["n: a b -> b"]), &["output 'b' for ensemble 'm' is not written"]);

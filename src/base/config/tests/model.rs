@@ -115,7 +115,21 @@ fn a_model_has_a_sound_number_of_instances() {
 fn a_model_has_a_name_and_someone_who_runs_it() {
     check("backend: 'python'", &["f: model configuration must specify 'name'"]);
     check("name: 'm'", &["f: must specify 'platform' or 'backend' for 'm'"]);
-    check("name: 'm' platform: 'caffe'", &["1:11: unexpected platform type 'caffe' for m"]);
+    check(
+        "name: 'm' platform: 'caffe'",
+        &[
+            "1:11: unexpected platform type 'caffe' for m: what runs a model is its 'backend'; a platform may be left out",
+        ],
+    );
+    for (platform, hint) in [
+        ("onnxruntime_onx", ", did you mean `onnxruntime_onnx`?"),
+        ("ensembl", ", did you mean `ensemble`?"),
+        ("onnx", ": write `backend: \"onnxruntime\"` in its place"),
+        ("python", ": write `backend: \"python\"` in its place"),
+    ] {
+        let text = format!("1:11: unexpected platform type '{platform}' for m{hint}");
+        check(&format!("name: 'm' platform: '{platform}'"), &[&text]);
+    }
     check(
         "name: 'm' platform: 'onnxruntim' backend: 'onnxruntime'",
         &["1:11: unexpected 'platform' and 'backend' pair, got:onnxruntim, onnxruntime"],

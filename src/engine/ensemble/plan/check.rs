@@ -7,12 +7,9 @@ use std::{
 
 use super::{graph, stages::stages, window_bytes::window_bytes};
 use troupe_base::{
-    config::{EnsembleConfig, Input, ModelConfig, Output, Problem, StepConfig, suggesting},
+    config::{EnsembleConfig, Input, ModelConfig, Output, Problem, StepConfig, instead},
     tensor::{DataType, shape_text},
 };
-
-/// Names of a model that an error lists.
-const MAX_LISTED_NAMES: usize = 20;
 
 /// What the first model that mentions a tensor says of it.
 struct AgreedTensor {
@@ -206,21 +203,6 @@ impl<'a> Agreement<'a> {
         }
         texts.into_iter().for_each(|text| self.add(field, text));
     }
-}
-
-/// The text about a name that `model` does not have, and which of its names was probably meant.
-fn instead<'a>(
-    text: String,
-    name: &str,
-    kind: &str,
-    names: impl Iterator<Item = &'a str> + Clone,
-) -> String {
-    let told = suggesting(text.clone(), name, names.clone());
-    if told != text {
-        return told;
-    }
-    let names: Vec<&str> = names.take(MAX_LISTED_NAMES).collect();
-    format!("{text} (its {kind}: {})", names.join(", "))
 }
 
 /// Where rows are lost: steps whose model does not batch get the batches of this ensemble, and take

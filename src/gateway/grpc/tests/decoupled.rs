@@ -97,7 +97,7 @@ async fn a_wrong_request_is_refused_and_the_stream_goes_on() {
     texts.sort();
     let expected = [
         "inference input 'a' data-type is 'FP32', but model 'many' expects 'INT32'",
-        "unexpected inference input 'b' for model 'many'",
+        "unexpected inference input 'b' for model 'many' (its inputs: a)",
         "unexpected shape for input 'a' for model 'many'. Expected [1], got [2].",
     ];
     assert_eq!(texts, expected.map(|it| format!("[request id: <id_unknown>] {it}")));

@@ -245,6 +245,12 @@ impl Answered {
         assert_eq!(self.header("content-type"), Some("application/json"));
         (self.status, json["error"].clone())
     }
+    /// Triton's words come first; the hints behind them are in `tests/api/mistakes.md`.
+    #[track_caller]
+    fn refuses(&self, status: u16, words: &str, what: &str) {
+        let (found, error) = self.error();
+        assert_eq!((found, error.get(..words.len())), (status, Some(words)), "{what}: {error}");
+    }
 }
 
 fn message(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
