@@ -20,7 +20,7 @@ use troupe_base::{
     error::{Error, Result},
     model::Model,
     request::{Request, Response},
-    tensor::{Shape, Tensor, element_count, shape_text},
+    tensor::{Tensor, element_count, shape_text},
 };
 
 /// Members whose types depend on the model.
