@@ -31,7 +31,7 @@ class Browser:
         port = next(found[1] for found in lines if found)
         threading.Thread(target=self.driver.stdout.read, daemon=True).start()
         self.address = f"http://localhost:{port}/session"
-        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},{height}"]
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         options = {"goog:chromeOptions": {"args": arguments}}
         answer = self.ask("POST", "", {"capabilities": {"alwaysMatch": options}})
         self.address += "/" + answer["sessionId"]

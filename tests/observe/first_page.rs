@@ -1,9 +1,10 @@
 //! The first page and the others as different eyes and hands meet them: phones, dark rooms, keyboards.
 
 use serde_json::json;
+use troupe_proto::inference::{ModelInferRequest, model_infer_request::InferInputTensor};
 
 use super::workbench::{fill, send};
-use crate::support::{Repository, Server, browser::Browser, http::floats, native};
+use crate::support::{Repository, Server, browser::Browser, grpc::Grpc, http::floats, native};
 
 const SHAPE: &str = "x:FP32[-1] text:BYTES[-1] -> y:FP32[-1] z:BYTES[-1]";
 
@@ -54,6 +55,33 @@ fn the_first_page_says_what_is_broken_and_finds_models_by_name() {
     browser.click(".notice a");
     browser.says("h1", "late");
     assert!(browser.text("main").contains("<b>no_such_op</b>"));
+}
+
+#[test]
+fn requests_that_are_refused_at_the_door_stand_on_the_page_of_their_model() {
+    let server = Server::start(Repository::of([("same", native("identity", SHAPE))]));
+    server.http.post("/v2/models/same/infer", "{\"inputs\": [").refuses(400, "parse");
+    let unknown = floats(&[("nope", &[1.0])]);
+    for _ in 0..2 {
+        server.infer("same", &unknown).refuses(400, "unexpected inference input 'nope'");
+    }
+    server.http.post("/v2/models/same/generate", "[1]").refuses(400, "");
+    let mut grpc = Grpc::connect(server.grpc);
+    let request = ModelInferRequest {
+        model_name: "same".to_owned(),
+        inputs: vec![InferInputTensor { name: "over_grpc".to_owned(), ..Default::default() }],
+        ..Default::default()
+    };
+    assert!(grpc.call(async |it| it.model_infer(request).await).is_err());
+    let page = server.metrics.get("/model/same").ok().text();
+    let (_, failures) = page.split_once("id=\"failures\"").unwrap();
+    for part in ["EOF while parsing", "&#39;nope&#39;", ", 2 times in a row, refused", "over_grpc"]
+    {
+        assert!(failures.contains(part), "no {part} in {failures}");
+    }
+    // Nor does it count them: the model never had them.
+    assert_eq!(failures.matches("not counted").count(), 4, "{failures}");
+    assert!(page.contains("id=\"s-errors\" class=\"errors\">0<"), "{page}");
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub struct LastError {
     pub time: SystemTime,
     /// It is one of those that are counted: the model had the request.
     pub is_counted: bool,
+    /// So often in a row.
+    pub times: u64,
 }
 
 /// The last minute, summed up.
@@ -105,9 +107,17 @@ impl RecentStatistics {
     }
 
     fn remember(&self, error: &Error, now: Instant, is_counted: bool) {
-        let it = LastError { error: error.clone(), at: now, time: SystemTime::now(), is_counted };
+        let (error, time) = (error.clone(), SystemTime::now());
+        let mut it = LastError { error, at: now, time, is_counted, times: 1 };
         let mut failures = self.failures.lock();
-        if failures.len() == MAX_FAILURES {
+        // Clients that are wrong repeat themselves, and must not hide what else fails.
+        let is_same = |last: &&LastError| {
+            last.is_counted == is_counted && last.error.to_string() == it.error.to_string()
+        };
+        if let Some(last) = failures.back().filter(is_same) {
+            it.times += last.times;
+            failures.pop_back();
+        } else if failures.len() == MAX_FAILURES {
             failures.pop_front();
         }
         failures.push_back(it);
@@ -124,7 +134,7 @@ impl RecentStatistics {
         self.failures.lock().iter().rev().find(|it| it.is_counted).cloned()
     }
 
-    /// The last failures, from old to new, also of requests that the model never had.
+    /// The last failures, from old to new, equal ones in a row as one, also of requests that the model never had.
     pub fn failures(&self) -> Vec<LastError> {
         self.failures.lock().iter().cloned().collect()
     }
@@ -158,5 +168,38 @@ impl RecentStatistics {
             *point = HistoryPoint { requests, errors, p99 };
         }
         points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failures_are_remembered_and_equal_ones_in_a_row_are_one() {
+        let recent = RecentStatistics::default();
+        let now = Instant::now();
+        let fail = |text: &str| recent.ended(Some(&Error::internal(text)), Duration::ZERO, now);
+        fail("first");
+        recent.ended(Some(&Error::cancelled()), Duration::ZERO, now);
+        ["second", "second", "third", "second"].into_iter().for_each(fail);
+        recent.refused(&Error::invalid("second"), now);
+        recent.refused(&Error::cancelled(), now);
+        let told = |it: &LastError| (it.error.to_string(), it.times, it.is_counted);
+        let all: Vec<_> = recent.failures().iter().map(told).collect();
+        let expected = [
+            ("first", 1, true),
+            ("second", 2, true),
+            ("third", 1, true),
+            ("second", 1, true),
+            ("second", 1, false),
+        ];
+        assert_eq!(all, expected.map(|(text, times, counted)| (text.to_owned(), times, counted)));
+        // What was refused is not counted, and is not the last failure of the model.
+        assert!(recent.last_error().unwrap().is_counted);
+        assert_eq!(recent.minute(now).errors, 5);
+        fail("sixth");
+        assert_eq!(recent.failures().len(), MAX_FAILURES);
+        assert_eq!(recent.failures()[0].error.to_string(), "second");
     }
 }

@@ -152,8 +152,12 @@ pub(super) fn failures(all: &[LastError], now: Instant) -> String {
     let item = |it: &LastError| {
         let refused =
             if it.is_counted { "" } else { ", refused before the model saw it, not counted" };
+        let times = match it.times {
+            1 => String::new(),
+            times => format!(", {} times in a row", numbers::count(times)),
+        };
         format!(
-            "<p class=\"when\">{}{refused}</p><pre tabindex=\"0\">{}</pre>",
+            "<p class=\"when\">{}{times}{refused}</p><pre tabindex=\"0\">{}</pre>",
             ago(now.saturating_duration_since(it.at).as_secs()),
             escaped_lines(&troupe_draw::step::cut(&it.error.to_string()))
         )

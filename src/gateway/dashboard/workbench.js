@@ -35,7 +35,8 @@ const workbench = (() => {
     const { name, datatype } = field.dataset, declared = JSON.parse(field.dataset.shape);
     const text = field.querySelector("textarea").value;
     const files = [...(fileInput(field)?.files ?? [])];
-    const given = field.querySelector(".shape").value.trim();
+    // Only what has open dimensions has a field for its shape.
+    const given = field.querySelector(".shape")?.value.trim();
     const shape = given ? tensors.parse("INT32", given).elements : null;
     if (files.length) return readFiles({ name, datatype, declared, shape }, files);
     if (!text.trim()) {
@@ -224,7 +225,7 @@ const workbench = (() => {
       if (!same) continue;
       for (const kind of ["textarea", ".shape"]) {
         const [from, to] = [same.querySelector(kind), field.querySelector(kind)];
-        if (from.value !== from.defaultValue) to.value = from.value;
+        if (from && to && from.value !== from.defaultValue) to.value = from.value;
       }
       if (!fileInput(field) || !fileInput(same)?.files.length) continue;
       fileInput(field).files = fileInput(same).files;

@@ -132,13 +132,18 @@ fn field(config: &ModelConfig, input: &Input) -> String {
         _ if takes_file => "JSON, unless there is a file",
         _ => "JSON, or zeros, ones, random",
     };
+    let open = match shape.contains("-1") {
+        true => format!(
+            "<label>shape <input class=\"shape\" placeholder=\"as written\" \
+             aria-label=\"shape of {name}\"></label>\n"
+        ),
+        false => String::new(),
+    };
     format!(
         "<fieldset data-name=\"{name}\" data-datatype=\"{datatype}\" data-shape=\"{shape}\" \
          data-optional=\"{}\">\n<legend>{name} <small>{datatype} {shown}{optional}</small></legend>\n\
          <textarea rows=\"2\" spellcheck=\"false\" aria-label=\"value of {name}\" \
-         placeholder=\"{}\">{}</textarea>\n{file}\
-         <label>shape <input class=\"shape\" placeholder=\"as written\" \
-         aria-label=\"shape of {name}\"></label>\n\
+         placeholder=\"{}\">{}</textarea>\n{file}{open}\
          <div class=\"preview\"></div><p class=\"wrong\" role=\"alert\"></p></fieldset>\n",
         input.optional,
         escape_markup(hint),
