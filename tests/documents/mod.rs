@@ -57,6 +57,11 @@ fn the_page_of_the_command_line_is_true() {
 }
 
 #[test]
+fn the_page_of_python_models_is_true() {
+    is_true("pipelines/reference/python_models.md");
+}
+
+#[test]
 fn the_story_of_two_models_is_true() {
     is_true("pipelines/add_sub_mul/README.md");
 }
@@ -72,11 +77,13 @@ fn other_documents_have_only_blocks_that_say_why_they_are_not_run() {
         "README.md",
         "pipelines/your_own/README.md",
         "pipelines/reference/command_line.md",
+        "pipelines/reference/python_models.md",
         "pipelines/add_sub_mul/README.md",
         "pipelines/ocr/README.md",
     ];
     let mut unmarked = Vec::new();
-    for document in documents(Path::new("pipelines")) {
+    let all = ["pipelines", "benches", "src"].map(|it| documents(Path::new(it)));
+    for document in all.into_iter().flatten() {
         for Block { line, used, .. } in blocks::blocks(&read(&document)) {
             match used {
                 Use::NotRun(why) if why.len() < 8 => {
