@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -18,11 +19,31 @@ pub fn dangling(path: &Path) -> Option<String> {
     })
 }
 
+/// How the files begin that Git has in place of large ones.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+
+/// What to say of a file that Git LFS has not fetched; nothing of others.
+pub fn not_fetched(path: &Path) -> Option<String> {
+    let mut head = [0; LFS_POINTER.len()];
+    fs::File::open(path).ok()?.read_exact(&mut head).ok()?;
+    (head == LFS_POINTER).then(|| {
+        format!(
+            "'{}' is only a pointer to the file in Git LFS: run `git lfs pull` in its repository",
+            path.display()
+        )
+    })
+}
+
 /// What to say behind the error that `path` is not there, beginning with a separator; nothing if
 /// there is nothing to say.
 pub fn instead_of(path: &Path) -> String {
     if let Some(text) = dangling(path) {
         return format!(": {text}");
+    }
+    match fs::metadata(path) {
+        Ok(it) if it.is_dir() => return ": it is a folder, expected a file".to_owned(),
+        Ok(_) => return ": it is no regular file".to_owned(),
+        Err(_) => (),
     }
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return String::new();
@@ -64,6 +85,7 @@ mod tests {
         fs::create_dir_all(at("link/1")).unwrap();
         fs::write(at("other/1/clf.onnx"), "").unwrap();
         fs::write(at("above/model.onnx"), "").unwrap();
+        fs::create_dir_all(at("folder/1/model.py")).unwrap();
         std::os::unix::fs::symlink("nowhere", at("link/1/model.onnx")).unwrap();
         let told = |path: &str| instead_of(&at(path)).replace(&*root.to_string_lossy(), "");
         for (path, expected) in [
@@ -71,6 +93,7 @@ mod tests {
             ("none/1/model.onnx", ": there is no folder '/none/1'"),
             ("other/1/model.onnx", ": '/other/1' has 'clf.onnx', expected 'model.onnx'"),
             ("above/1/model.onnx", ": '/above/model.onnx' belongs into the folder '/above/1'"),
+            ("folder/1/model.py", ": it is a folder, expected a file"),
             (
                 "link/1/model.onnx",
                 ": '/link/1/model.onnx' is a link to 'nowhere', which does not exist",
@@ -78,6 +101,11 @@ mod tests {
         ] {
             assert_eq!(told(path), expected);
         }
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+        fs::write(at("pointer"), pointer).unwrap();
+        assert!(not_fetched(&at("pointer")).unwrap().contains("`git lfs pull`"));
+        fs::write(at("pointer"), &pointer[1..]).unwrap();
+        assert_eq!(not_fetched(&at("pointer")), None);
         fs::remove_dir_all(root).unwrap();
     }
 }

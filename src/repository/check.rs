@@ -40,6 +40,9 @@ pub struct CheckReport {
 pub fn check(settings: &Settings) -> CheckReport {
     let (folders, unreadable) = scan::folders(&settings.repositories);
     let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    if folders.is_empty() && unreadable.is_empty() {
+        warnings.extend(scan::emptiness(&settings.repositories));
+    }
     settings.repositories.iter().for_each(|it| warnings.extend(scan::dangling_links(it)));
     for folder in folders.values().flatten() {
         warnings.extend(scan::dangling_links(folder));

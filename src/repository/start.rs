@@ -11,7 +11,7 @@ use super::{
     action::Action,
     actor::RepositoryActor,
     control::RepositoryClient,
-    disk::overlay,
+    disk::{overlay, scan},
     lookup::ModelLookup,
     operation::{
         open::{ModelOpener, OpenModel},
@@ -90,10 +90,17 @@ async fn initial(client: RepositoryClient, settings: Arc<Settings>) -> Summary {
     };
     let outcome = client.run(initial_action(&settings)).await;
     if let Some(known) = watched {
-        actix_rt::spawn(Watch::new(&client, settings, known).run());
+        actix_rt::spawn(Watch::new(&client, settings.clone(), known).run());
     }
     match outcome {
-        Ok(outcome) => summary::summary(&client.catalog.load(), &outcome),
+        Ok(outcome) => {
+            let catalog = client.catalog.load();
+            let is_empty = catalog.entries.is_empty() && outcome.problems.is_empty();
+            if let (true, Some(text)) = (is_empty, scan::emptiness(&settings.repositories)) {
+                tracing::warn!("{text}");
+            }
+            summary::summary(&catalog, &outcome)
+        }
         Err(error) => {
             tracing::error!("{error}");
             Summary::default()

@@ -1,12 +1,13 @@
 //! Reloads: models are swapped whole or not at all, also under load.
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{
     Model, Repository, Server, at_once, ensemble,
     http::floats,
     models::{delay, execute},
-    native, python,
+    native, process, python, until,
 };
 
 use crate::life::repository::{CHAIN, FLOATS, explicit, id, one};
@@ -104,6 +105,26 @@ fn a_step_that_its_ensemble_could_not_run_is_not_loaded() {
     server.load("a").ok();
     assert_eq!(server.state("e"), "READY");
     assert_eq!(server.infer("e", &floats(&[("A", &[2.0; 4])])).numbers("Z"), [2.0; 4]);
+}
+
+#[test]
+fn workers_that_die_come_back_with_what_was_loaded_and_not_with_what_was_saved_since() {
+    let repository = Repository::of([("m", constant(1).with("instance_group { count: 2 }"))]);
+    let mut server = explicit(repository, &["m"]);
+    let answer = |server: &Server| {
+        let answer = server.infer("m", &one());
+        (answer.status == 200).then(|| answer.numbers("y")[0])
+    };
+    server.repository.write("m", &constant(2));
+    for pid in process::descendants(server.pid) {
+        process::signal(pid, Signal::KILL);
+    }
+    until("another worker to answer", || answer(&server).is_some());
+    for _ in 0..8 {
+        assert_eq!(answer(&server).unwrap_or(1.0), 1.0);
+    }
+    server.load("m").ok();
+    assert_eq!(answer(&server), Some(2.0));
 }
 
 #[test]

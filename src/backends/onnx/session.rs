@@ -21,7 +21,7 @@ use troupe_base::{
     backend::{InstanceName, ModelFiles},
     config::stays_in_model,
     error::{Error, Result},
-    files::instead_of,
+    files::{instead_of, not_fetched},
 };
 
 /// The file of a model that names none, and of one that is a folder.
@@ -61,6 +61,9 @@ pub(super) fn find(place: &ModelFiles, name: &str) -> Result<ModelFile> {
             place.name,
             instead_of(&path)
         )));
+    }
+    if let Some(text) = not_fetched(&path) {
+        return Err(Error::invalid(text));
     }
     Ok(ModelFile { path, model: place.name.clone(), version: place.version })
 }

@@ -22,7 +22,7 @@ use troupe_base::{
     config::{ModelConfig, json, parse_bytes},
     error::{Error, Result},
     failure_log::FailureLog,
-    files::instead_of,
+    files::{instead_of, not_fetched},
 };
 
 /// The file of a model that names none.
@@ -327,6 +327,9 @@ pub(super) fn model_file(files: &ModelFiles, name: &str) -> Result<PathBuf> {
             path.display(),
             instead_of(&path)
         )));
+    }
+    if let Some(text) = not_fetched(&path) {
+        return Err(Error::invalid(text));
     }
     Ok(path)
 }

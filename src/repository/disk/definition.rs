@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
-    fs,
     hash::{Hash, Hasher},
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -11,7 +10,7 @@ use std::{
 use super::{
     overlay::Overlay,
     pipeline,
-    scan::{self, Folders, Stamp},
+    scan::{self, Folders, Stamp, names_in},
 };
 use crate::{
     Overrides, Settings,
@@ -140,12 +139,16 @@ pub(crate) fn read(
     let numbers = present.keys().copied().collect();
     let versions = choose(name, draft.proto.version_policy.as_ref(), present);
     let latest = versions.keys().next_back();
-    let files = latest.map(|version| files_of(&model_dir.join(version.to_string())));
-    let files = files.unwrap_or_default();
+    // They tell which backend runs it.
+    let version_dir = latest.map(|version| model_dir.join(version.to_string()));
+    let files = version_dir.as_deref().map(names_in).unwrap_or_default();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     draft.complete_from_directory(name, &files).map_err(|mut problems| {
-        let misplaced = || latest.is_none().then(|| misplaced(&model_dir)).flatten();
-        let hint = misnamed_config(settings, &model_dir).or_else(misplaced);
+        let lacking = || match &version_dir {
+            None => misplaced(&model_dir).or_else(|| Some(lacking(&model_dir.join("1")))),
+            Some(folder) => files.is_empty().then(|| lacking(folder)),
+        };
+        let hint = misnamed_config(settings, &model_dir).or_else(lacking);
         if let (Some(last), Some(hint)) = (problems.last_mut(), hint) {
             last.text += &format!(" {hint}");
         }
@@ -193,16 +196,18 @@ pub(crate) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathB
     named.into_iter().chain([usual]).find(|path| path.exists())
 }
 
-/// The names in one version's folder: they tell which backend runs it.
-fn files_of(version_dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(version_dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
-
-/// What to do about a model's file that lies beside the folders of versions.
+/// What to do about a folder whose name is not quite that of a version, or a model's file that
+/// lies beside the folders of versions.
 fn misplaced(model_dir: &Path) -> Option<String> {
     let dir = model_dir.display();
-    files_of(model_dir).iter().find_map(|file| {
+    let mut named = names_in(model_dir).into_iter().filter(|it| model_dir.join(it).is_dir());
+    if let Some((number, name)) = named.find_map(|it| Some((meant_version(&it)?, it))) {
+        return Some(format!(
+            "A version's folder has a number for its name: rename '{dir}/{name}' to \
+             '{dir}/{number}'."
+        ));
+    }
+    names_in(model_dir).iter().find_map(|file| {
         let expected = config::usual_file(file)?;
         Some(format!(
             "A model lies in the folder of its version: move '{dir}/{file}' to \
@@ -219,9 +224,28 @@ pub(crate) fn misnamed_config(settings: &Settings, model_dir: &Path) -> Option<S
     let is_nearly = |file: &&String| {
         file.starts_with(CONFIG_FILE) || did_you_mean(file, [CONFIG_FILE]).is_some()
     };
-    let file = files_of(model_dir).into_iter().filter(|it| is_nearly(&it)).min()?;
+    let file = names_in(model_dir).into_iter().filter(|it| is_nearly(&it)).min()?;
     let dir = model_dir.display();
     Some(format!("'{dir}/{file}' is not read: a config is called '{CONFIG_FILE}'."))
+}
+
+/// What to do about a version without a file.
+fn lacking(version_dir: &Path) -> String {
+    format!(
+        "Nothing is there to load: put a model.py or a model.onnx into '{}'.",
+        version_dir.display()
+    )
+}
+
+/// `v1`, `version_1` and `01` for 1.
+fn meant_version(name: &str) -> Option<u32> {
+    let words = ["v", "version", "ver"];
+    let digits = name.trim_start_matches(|it: char| !it.is_ascii_digit());
+    let word = name[..name.len() - digits.len()].to_ascii_lowercase();
+    let word = word.trim_end_matches(['-', '_', '.', ' ']);
+    let is_meant = word.is_empty() || words.contains(&word);
+    let number: u32 = digits.parse().ok().filter(|it| is_meant && *it != 0)?;
+    (number.to_string() != name).then_some(number)
 }
 
 /// The versions a policy picks of those present; by default the latest one.
@@ -306,6 +330,9 @@ pub(crate) fn no_version(definition: &Definition) -> String {
     }
     if folder.is_dir() {
         return format!("{text}: the policy picks none of the folders there are");
+    }
+    if let Some(hint) = misplaced(model_dir) {
+        return format!("{text}. {hint}");
     }
     let folder = folder.display();
     match &definition.content {

@@ -14,8 +14,10 @@ use std::{
 };
 
 use troupe_base::{
+    config::usual_file,
     error::{Error, Result},
     files,
+    text::shell_quoted,
 };
 
 /// Larger configs are refused unread.
@@ -43,6 +45,14 @@ pub(crate) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
     let mut folders = Folders::new();
     let mut problems = Vec::new();
     for repository in repositories {
+        if is_model(repository) {
+            let above = std::path::absolute(repository).unwrap_or_else(|_| repository.clone());
+            let above = above.parent().unwrap_or(Path::new("/")).display();
+            let why =
+                format_args!("it is the folder of a model, expected the one above, '{above}'");
+            problems.push(unread(repository, &why));
+            continue;
+        }
         let ignored = |name: &OsStr| {
             tracing::warn!("ignore model directory {name:?} whose name is not UTF-8");
         };
@@ -52,13 +62,58 @@ pub(crate) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
                     folders.entry(name).or_default().push(folder);
                 }
             }
-            Err(problem) => {
-                let at = repository.display();
-                problems.push(format!("failed to read model repository '{at}': {problem}"));
-            }
+            Err(problem) => problems.push(match problem.kind() {
+                io::ErrorKind::NotFound => unread(
+                    repository,
+                    &format_args!(
+                        "{problem}. Is it another folder, `--model-repository DIR`? A new one: {}",
+                        new_model(repository)
+                    ),
+                ),
+                _ => unread(repository, &problem),
+            }),
         }
     }
     (folders, problems)
+}
+
+fn unread(repository: &Path, why: &dyn std::fmt::Display) -> String {
+    format!("failed to read model repository '{}': {why}", repository.display())
+}
+
+/// The command line that makes a model in a repository.
+fn new_model(repository: &Path) -> String {
+    match repository.display().to_string() {
+        usual if usual == "model_repository" => "`troupe new model NAME`".to_owned(),
+        other => format!("`troupe new model NAME --model-repository {}`", shell_quoted(&other)),
+    }
+}
+
+/// What to say of repositories without a single model; nothing where there are no repositories.
+pub(crate) fn emptiness(repositories: &[PathBuf]) -> Option<String> {
+    let first = repositories.first()?;
+    let all: Vec<_> = repositories.iter().map(|it| format!("'{}'", it.display())).collect();
+    Some(format!("no models in {}: {} makes one", all.join(", "), new_model(first)))
+}
+
+/// Has what a model's folder has, and no folders but versions.
+fn is_model(folder: &Path) -> bool {
+    let names = names_in(folder);
+    let is_folder = |name: &&String| !name.starts_with('.') && is_folder(&folder.join(name));
+    if names.iter().filter(is_folder).any(|it| !is_digits(it)) {
+        return false;
+    }
+    let has_file = |version: &String| {
+        is_digits(version)
+            && names_in(&folder.join(version)).iter().any(|it| usual_file(it).is_some())
+    };
+    names.iter().any(|it| matches!(&**it, "config.pbtxt" | "pipeline.py") || has_file(it))
+}
+
+/// None of what cannot be read.
+pub(crate) fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Links of a folder that lead nowhere, one line each: whatever they were meant to be is ignored.

@@ -92,8 +92,8 @@ impl Dependents<'_> {
                     let told = culprits.entry(name.clone()).or_insert_with(Vec::new);
                     told.push(format!(
                         "ensemble '{ensemble}', which serves, would not work with it: {why}. \
-                         Change '{ensemble}', too, and load '{ensemble}', which also loads the \
-                         models it runs; or unload it first"
+                         Change '{ensemble}' or its other models to fit and load '{ensemble}', \
+                         which also loads those; or unload it first"
                     ));
                 }
             }

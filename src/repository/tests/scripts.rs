@@ -92,8 +92,8 @@ async fn a_failed_reload_keeps_the_old_one_serving() {
 fn unfit(model: &str, ensemble: &str, why: &str) -> String {
     format!(
         "load failed for model '{model}': ensemble '{ensemble}', which serves, would not work with \
-         it: {why}. Change '{ensemble}', too, and load '{ensemble}', which also loads the models it \
-         runs; or unload it first. What was loaded before serves on\n"
+         it: {why}. Change '{ensemble}' or its other models to fit and load '{ensemble}', which also \
+         loads those; or unload it first. What was loaded before serves on\n"
     )
 }
 

@@ -123,7 +123,7 @@ async fn a_load_may_bring_its_config_and_files() {
     assert_eq!(load("a", overrides(Some(config), &[("2/model.py", "pass")])).await, "");
     assert_eq!((scratch(), fixture.index()), (1, "-a +a/2 +e".to_owned()));
     assert_eq!(load("a", overrides(None, &[])).await, "");
-    assert_eq!((batch(), scratch(), fixture.index()), (0, 0, "+a -a/2 +e".to_owned()));
+    assert_eq!((batch(), scratch(), fixture.index()), (0, 0, "+a +e".to_owned()));
     assert_eq!(load("new", overrides(Some(config), &[("1/model.py", "pass")])).await, "");
     assert_eq!(fixture.act("unload new").await, "ok");
     drop(repository);
