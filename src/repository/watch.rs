@@ -117,7 +117,7 @@ impl Watch {
     async fn apply(&mut self, changes: BTreeMap<Arc<str>, Change>) -> Option<()> {
         let client = self.client()?;
         let loads_all = self.settings.mode == ControlMode::None;
-        let (mut added, mut changed) = (Vec::new(), Vec::new());
+        let (mut added, mut changed, mut removed) = (Vec::new(), Vec::new(), Vec::new());
         for (name, change) in changes {
             match change {
                 Change::Added if loads_all => {
@@ -126,7 +126,7 @@ impl Watch {
                 }
                 Change::Removed if loads_all => {
                     tracing::info!("the folder of `{name}` is gone");
-                    client.run(Action::Unload { name, dependents: false }).await.ok()?;
+                    removed.push(name);
                 }
                 Change::Changed(files) => {
                     tracing::info!("`{name}` has changed: {}", named(&files));
@@ -140,18 +140,31 @@ impl Watch {
             client.run(Action::Load(added)).await.ok()?;
         }
         if !changed.is_empty() {
-            // Who edits several models saves one after the other.
-            changed.extend(std::mem::take(&mut self.unfit));
-            changed.sort();
-            changed.dedup();
-            let outcome = client.run(Action::Refresh(changed)).await.ok()?;
-            for (name, result) in &outcome.results {
-                if result.is_err() && client.catalog.load().get(name, None).is_ok() {
-                    tracing::warn!("`{name}` goes on as it was loaded before");
-                }
-                if let Err(LoadFailure::Unfit(_)) = result {
-                    self.unfit.insert(name.clone());
-                }
+            self.refresh(&client, changed).await?;
+        }
+        // Last: ensembles that ran them may have changed, too.
+        let has_removed = !removed.is_empty();
+        for name in removed {
+            client.run(Action::Unload { name, dependents: false }).await.ok()?;
+        }
+        if has_removed && !self.unfit.is_empty() {
+            self.refresh(&client, Vec::new()).await?;
+        }
+        Some(())
+    }
+
+    /// Loads what has changed, with what did not fit before: who edits several models saves one
+    /// after the other. `None`: the repository has ended.
+    async fn refresh(&mut self, client: &RepositoryClient, changed: Vec<Arc<str>>) -> Option<()> {
+        let mut names = std::mem::take(&mut self.unfit);
+        names.extend(changed);
+        let outcome = client.run(Action::Refresh(names.into_iter().collect())).await.ok()?;
+        for (name, result) in &outcome.results {
+            if result.is_err() && client.catalog.load().get(name, None).is_ok() {
+                tracing::warn!("`{name}` goes on as it was loaded before");
+            }
+            if let Err(LoadFailure::Unfit(_)) = result {
+                self.unfit.insert(name.clone());
             }
         }
         Some(())

@@ -164,7 +164,17 @@ fn models_and_ensembles_that_fit_only_together_are_replaced_once_all_are_saved()
     server.repository.write("b", &step("x:FP32[2] -> y:FP32[1]"));
     until("all to be replaced", || server.state("a") == "READY");
     assert_eq!((&*server.state("b"), &*server.state("e")), ("READY", "READY"));
-    let dims = |model: &str| server.http.get(&format!("/v2/models/{model}")).ok().json();
-    assert_eq!(dims("a")["outputs"][0]["shape"], json!([2]));
-    assert_eq!(dims("b")["inputs"][0]["shape"], json!([2]));
+    let dims =
+        |server: &Server, model: &str| server.http.get(&format!("/v2/models/{model}")).ok().json();
+    assert_eq!(dims(&server, "a")["outputs"][0]["shape"], json!([2]));
+    assert_eq!(dims(&server, "b")["inputs"][0]["shape"], json!([2]));
+    // Nor is anything left of what is taken away, and then it forbids nothing.
+    server.repository.write("b", &step(old));
+    until("what does not fit to be refused", || server.state("b").starts_with("READY: "));
+    server.repository.remove("e");
+    until("the last one to be replaced", || server.state("b") == "READY");
+    assert_eq!(dims(&server, "b")["inputs"][0]["shape"], json!([1]));
+    let index = server.http.post("/v2/repository/index", "").json();
+    let names = index.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
 }

@@ -149,8 +149,12 @@ impl Dependents<'_> {
                 pulled.insert(name.clone(), found);
             }
             match made {
-                Ok(made) => drop(expected.insert(name, made)),
-                Err(problems) => drop(broken.insert(name, join_texts(problems.into_iter()))),
+                Ok(made) => {
+                    expected.insert(name, made);
+                }
+                Err(problems) => {
+                    broken.insert(name, join_texts(problems.into_iter()));
+                }
             }
         }
         (broken, pulled)

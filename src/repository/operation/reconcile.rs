@@ -168,11 +168,9 @@ pub(super) async fn reconcile(
 
 /// Whether versions that serve would be other ones, or none.
 fn is_replaced(record: &ModelRecord, opened: &OpenedDefinition) -> bool {
-    let is_opened = |number: &i64| opened.versions.iter().any(|(it, _)| it == number);
     let is_picked = |number: &i64| opened.definition.versions.contains_key(number);
     !record.loaded.is_empty()
-        && (!opened.versions.is_empty()
-            || record.loaded.keys().any(|it| is_opened(it) || !is_picked(it)))
+        && (!opened.versions.is_empty() || !record.loaded.keys().all(is_picked))
 }
 
 /// What was done about a model.
