@@ -1,7 +1,6 @@
 """Runs a plain function or class as a `TritonPythonModel`: joins batches, converts, streams."""
 import inspect
 import json
-from asyncio import sleep
 
 import numpy as np
 import triton_python_backend_utils as pb
@@ -332,6 +331,9 @@ class AsyncStream(Streaming):
     """The same, with other requests in work meanwhile."""
 
     async def execute(self, requests):
+        # Here, as other models do not need it.
+        from asyncio import sleep
+
         for sender, arguments in self.begun(requests):
             values = self.call(**arguments)
             if inspect.isawaitable(values):
