@@ -11,4 +11,5 @@ pub(crate) mod grpc;
 pub(crate) mod grpc_requests;
 pub(crate) mod http;
 pub(crate) mod http_tensors;
+mod mistakes;
 mod reference;

@@ -193,11 +193,11 @@ fn why_a_model_was_not_asked_is_in_the_response() {
             "2: Failed for execute the inference request. Model 'nobody' is not ready.",
             "2: Failed for execute the inference request. Model 'doubles' is not ready.",
             "3: Model doubles - Error when running inference: [request id: <id_unknown>] \
-             unexpected inference output 'q' for model 'doubles'",
+             unexpected inference output 'q' for model 'doubles' (its outputs: y)",
             "3: Model doubles - Error when running inference: [request id: me] output 'y' already \
              exists in request",
             "3: Model doubles - Error when running inference: [request id: <id_unknown>] \
-             unexpected inference input 'q' for model 'doubles'",
+             unexpected inference input 'q' for model 'doubles' (its inputs: x)",
             "3: Model doubles - Error when running inference: [request id: <id_unknown>] inference \
              input 'x' data-type is 'INT64', but model 'doubles' expects 'FP32'",
             "3: Model doubles - Error when running inference: [request id: <id_unknown>] unexpected \
@@ -206,7 +206,7 @@ fn why_a_model_was_not_asked_is_in_the_response() {
              inputs but got 0 inputs for model 'doubles'. Got input(s) [], but missing required \
              input(s) ['x']. Please provide all required input(s).",
             "3: Model batches - Error when running inference: [request id: <id_unknown>] inference \
-             request batch-size must be <= 4 for 'batches'",
+             request batch-size must be <= 4 for 'batches', got 5",
         ],
     );
 }

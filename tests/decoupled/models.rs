@@ -230,7 +230,9 @@ fn single_calls_are_refused() {
     let refused = grpc.infer(ask("repeats", &[1.0], false)).unwrap_err();
     assert_eq!(refused.code(), tonic::Code::Unimplemented);
     let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
-    assert_eq!(refused.message(), text);
+    let hint = "model 'repeats' answers any number of times; use ModelStreamInfer";
+    let told = refused.message();
+    assert!(told.starts_with(&format!("{text}: {hint}")), "{told}");
     let answer = SERVER.infer("repeats", &http::floats(&[("x", &[1.0])]));
     assert_eq!(answer.status, 501, "{}", answer.text());
 }

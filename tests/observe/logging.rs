@@ -139,7 +139,9 @@ fn wrong_changes_are_refused_in_tritons_words_and_change_nothing() {
         let error = ask(&mut client, [(name, choice), off]).unwrap_err();
         assert_eq!((error.code(), error.message()), (code, expected));
     }
-    assert_eq!(settings(&server, json!({"unknown": 1})).ok().json(), default_settings());
+    let unknown = settings(&server, json!({"log_inf": false}));
+    unknown.refuses(400, "the log has no setting 'log_inf', did you mean `log_info`?");
+    assert_eq!(server.http.get("/v2/logging").ok().json(), default_settings());
     assert_eq!(server.http.send("PUT", "/v2/logging", &[], b"{}").status, 405);
 }
 

@@ -74,7 +74,12 @@ pub(super) async fn method_not_allowed(http: HttpRequest) -> HttpResponse {
         _ => return refused(&mut answer, "Method Not Allowed", ""),
     };
     answer.insert_header((header::ALLOW, hint));
-    refused(&mut answer, "Method Not Allowed", &format!(": ask with {hint}"))
+    let model = http.path().strip_prefix("/v2/models/").filter(|it| !it.contains('/'));
+    let infer = match model.filter(|_| hint == "GET") {
+        Some(model) => format!("; inference is POST /v2/models/{model}/infer"),
+        None => String::new(),
+    };
+    refused(&mut answer, "Method Not Allowed", &format!(": ask with {hint}{infer}"))
 }
 
 fn at(path: &str) -> String {
