@@ -247,24 +247,21 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
     }
     out += "</td>";
     let labels = ["Requests", "Rate", "p50", "p99", "Queue", "In flight", "Errors"];
-    match &row.model {
-        Some(model) => {
-            let numbers = WorkNumbers::of_model(model, now);
-            let values = values(&numbers);
-            for ((key, value), label) in values.iter().zip(labels) {
-                let class = match *key {
-                    "errors" => errors_class(&numbers).to_owned(),
-                    key => format!("number {key}"),
-                };
-                let _ = write!(
-                    out,
-                    "<td data-is=\"{label}\" class=\"{class}\" id=\"r{index}-{key}\">{value}</td>"
-                );
-            }
-            let bars = blocks::bars(&model.stats.recent.history(now));
-            let _ = write!(out, "<td class=\"minute\" id=\"r{index}-bars\">{bars}</td>");
+    if let Some(model) = &row.model {
+        let numbers = WorkNumbers::of_model(model, now);
+        let values = values(&numbers);
+        for ((key, value), label) in values.iter().zip(labels) {
+            let class = match *key {
+                "errors" => errors_class(&numbers).to_owned(),
+                key => format!("number {key}"),
+            };
+            let _ = write!(
+                out,
+                "<td data-is=\"{label}\" class=\"{class}\" id=\"r{index}-{key}\">{value}</td>"
+            );
         }
-        None => (),
+        let bars = blocks::bars(&model.stats.recent.history(now));
+        let _ = write!(out, "<td class=\"minute\" id=\"r{index}-bars\">{bars}</td>");
     }
     out + "</tr>\n"
 }
