@@ -15,12 +15,11 @@ mod responses;
 mod sharded_counters;
 pub mod sliding_window;
 mod timing;
+mod totals;
 
 pub use self::{
     age_tracker::{AgeToken, AgeTracker},
-    counters::{
-        BatchTotal, DurationTotal, FailureReason, LatencySummaries, OptionalStatistics, Statistics,
-    },
+    counters::{FailureReason, LatencySummaries, OptionalStatistics, Statistics},
     histogram::{BucketBounds, Histogram, HistogramSnapshot},
     in_flight::{InFlight, OldestInFlight},
     log_linear::LogLinear,
@@ -30,4 +29,5 @@ pub use self::{
     responses::{ResponseCount, ResponseOutcome, ResponseTotal, Responses},
     sharded_counters::{ShardedCounters, ThreadShard},
     timing::{Timing, lap_time},
+    totals::{BatchTotal, DurationTotal, Totals},
 };

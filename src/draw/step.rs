@@ -8,7 +8,7 @@ use troupe_base::{
     metrics::activity::StepActivity,
     model::Model,
     statistics::{
-        FailureReason, Statistics,
+        BatchTotal, FailureReason, Statistics,
         recent::{HistoryPoint, MinuteSummary, RecentStatistics},
         sliding_window::SLOTS,
     },
@@ -164,15 +164,16 @@ impl WorkNumbers {
         let minute = stats.recent.minute(now);
         let (_, instances) = model.health.instances();
         let cancelled = stats.failures(FailureReason::Canceled);
-        let failed = stats.fail.count();
+        let failed = stats.fail().count;
+        let totals = stats.totals();
         let numbers = WorkNumbers {
             utilization: (instances != 0).then(|| (minute.busy / instances as f64).min(1.0)),
             queue_depth: stats.pending(),
             in_flight: stats.in_flight.count(),
-            requests: stats.success.count() + failed,
+            requests: totals.success.count + failed,
             errors: failed.saturating_sub(cancelled),
             cancelled,
-            batch_sizes: batch_sizes(stats),
+            batch_sizes: batch_sizes(totals.batches),
             ..WorkNumbers::default()
         };
         numbers.with(&minute, &stats.recent, now)
@@ -219,8 +220,8 @@ impl WorkNumbers {
     }
 }
 
-fn batch_sizes(stats: &Statistics) -> Vec<BatchSize> {
-    let sizes = stats.batches().into_iter().map(|(size, it)| BatchSize { size, count: it.count });
+fn batch_sizes(totals: Vec<(u32, BatchTotal)>) -> Vec<BatchSize> {
+    let sizes = totals.into_iter().map(|(size, it)| BatchSize { size, count: it.count });
     let mut sizes: Vec<BatchSize> = sizes.collect();
     sizes.sort_by_key(|it| std::cmp::Reverse(it.count));
     sizes.truncate(MAX_BATCH_SIZES);

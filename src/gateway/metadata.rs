@@ -1,6 +1,6 @@
 //! What the server says about itself and its models, the same in every protocol.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
@@ -9,7 +9,7 @@ use troupe_base::{
     config::{Input, ModelConfig, Output},
     error::{Error, ErrorKind, Result},
     model::Model,
-    statistics::{BatchTotal, DurationTotal, ResponseCount, ResponseTotal, Responses, Statistics},
+    statistics::{BatchTotal, DurationTotal, ResponseCount, ResponseTotal, Responses, Totals},
 };
 use troupe_repository::{ModelEntry, VersionState};
 
@@ -308,32 +308,33 @@ pub fn statistics(
 
 fn statistics_of(model: &Model) -> ModelStatistics {
     let stats = &*model.stats;
+    let totals = stats.totals();
     ModelStatistics {
         name: model.name().to_string(),
         version: model.version.to_string(),
         last_inference: stats.last_inference(),
-        inference_count: stats.inference_count.load(Relaxed),
-        execution_count: stats.execution_count.load(Relaxed),
-        inference_stats: infer_statistics(stats),
+        inference_count: totals.inference_count,
+        execution_count: totals.execution_count,
+        inference_stats: infer_statistics(&totals, stats.fail()),
         response_stats: stats.extra.responses.iter().flat_map(response_statistics).collect(),
         memory_usage: Vec::new(),
-        batch_stats: stats
-            .batches()
+        batch_stats: totals
+            .batches
             .into_iter()
             .map(|(rows, total)| batch_statistics(rows, total))
             .collect(),
     }
 }
 
-fn infer_statistics(stats: &Statistics) -> InferStatistics {
-    let of = |total: &DurationTotal| Duration { count: total.count(), ns: total.ns() };
+fn infer_statistics(totals: &Totals, fail: DurationTotal) -> InferStatistics {
+    let of = |total: DurationTotal| Duration { count: total.count, ns: total.ns };
     InferStatistics {
-        success: of(&stats.success),
-        fail: of(&stats.fail),
-        queue: of(&stats.queue),
-        compute_input: of(&stats.compute_input),
-        compute_infer: of(&stats.compute_infer),
-        compute_output: of(&stats.compute_output),
+        success: of(totals.success),
+        fail: of(fail),
+        queue: of(totals.queue),
+        compute_input: of(totals.compute_input),
+        compute_infer: of(totals.compute_infer),
+        compute_output: of(totals.compute_output),
         cache_hit: Duration::default(),
         cache_miss: Duration::default(),
     }

@@ -7,7 +7,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{clock::since_begin, sharded_counters::ShardedCounters};
+use super::{
+    clock::since_begin,
+    sharded_counters::{ShardedCounters, live},
+};
 
 /// Generations of items that are told apart.
 const GENERATIONS: usize = 64;
@@ -96,11 +99,6 @@ impl AgeTracker {
         self.begins[free].store(now, Relaxed);
         self.current.store(free, Relaxed);
     }
-}
-
-/// Shards are read one after the other: an item's leaving may be seen before its entering.
-fn live(count: u64) -> u64 {
-    (count as i64).max(0) as u64
 }
 
 /// Never zero, which is where unused generations begin.

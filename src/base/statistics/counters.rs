@@ -2,53 +2,21 @@
 //! extension shows them.
 
 use std::{
-    collections::BTreeMap,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-
 use super::{
-    clock::unix_milliseconds, histogram::Histogram, in_flight::InFlight, quantiles::Quantiles,
-    recent::RecentStatistics, responses::Responses, timing::Timing,
+    clock::unix_milliseconds,
+    histogram::Histogram,
+    in_flight::InFlight,
+    quantiles::Quantiles,
+    recent::RecentStatistics,
+    responses::Responses,
+    timing::Timing,
+    totals::{DurationTotal, Totals, WorkCounters},
 };
 use crate::error::ErrorKind;
-
-/// A count of events and the sum of their durations.
-#[derive(Debug, Default)]
-pub struct DurationTotal {
-    count: AtomicU64,
-    ns: AtomicU64,
-}
-
-impl DurationTotal {
-    fn add(&self, time: Duration) {
-        self.add_many(1, time);
-    }
-    fn add_many(&self, count: u64, time: Duration) {
-        self.count.fetch_add(count, Relaxed);
-        self.ns.fetch_add(time.as_nanos() as u64, Relaxed);
-    }
-    /// How many events.
-    pub fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
-    /// The sum of their durations in nanoseconds.
-    pub fn ns(&self) -> u64 {
-        self.ns.load(Relaxed)
-    }
-}
-
-/// Executions of one batch size, and the sums of their phases.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct BatchTotal {
-    pub count: u64,
-    pub compute_input_ns: u64,
-    pub compute_infer_ns: u64,
-    pub compute_output_ns: u64,
-}
 
 /// Why a request failed: the label `reason` of `nv_inference_request_failure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,16 +101,10 @@ impl LatencySummaries {
 
 /// Counters of one version of a model, from its load to its unload.
 #[derive(Debug, Default)]
-#[allow(missing_docs, reason = "the names are those of the statistics extension")]
 pub struct Statistics {
-    pub success: DurationTotal,
-    pub fail: DurationTotal,
-    pub queue: DurationTotal,
-    pub compute_input: DurationTotal,
-    pub compute_infer: DurationTotal,
-    pub compute_output: DurationTotal,
-    pub inference_count: AtomicU64,
-    pub execution_count: AtomicU64,
+    work: WorkCounters,
+    /// How many requests failed, and the nanoseconds they took.
+    fail: [AtomicU64; 2],
     /// Milliseconds since the Unix epoch; 0 before the first execution.
     last_inference: AtomicU64,
     /// Requests that are queued for an execution.
@@ -160,19 +122,6 @@ pub struct Statistics {
     /// Responses with rows that no row of the request asked for.
     pub unexpected_rows: AtomicU64,
     failures: [AtomicU64; FailureReason::ALL.len()],
-    /// Executions by their rows, of fewer than `SMALL_BATCHES`: counted without a lock.
-    small_batches: [BatchCounters; SMALL_BATCHES],
-    large_batches: Mutex<BTreeMap<u32, BatchTotal>>,
-}
-
-const SMALL_BATCHES: usize = 16;
-
-#[derive(Debug, Default)]
-struct BatchCounters {
-    count: AtomicU64,
-    compute_input_ns: AtomicU64,
-    compute_infer_ns: AtomicU64,
-    compute_output_ns: AtomicU64,
 }
 
 impl Statistics {
@@ -200,11 +149,7 @@ impl Statistics {
     /// Counts a request that was answered after `elapsed`.
     #[inline]
     pub fn success(&self, timing: &Timing, elapsed: Duration) {
-        self.success.add(elapsed);
-        self.queue.add(timing.queue);
-        self.compute_input.add(timing.compute_input);
-        self.compute_infer.add(timing.compute_infer);
-        self.compute_output.add(timing.compute_output);
+        self.work.success(timing, elapsed);
         if let Some(summaries) = &self.extra.summaries {
             summaries.observe(timing, elapsed);
         }
@@ -212,7 +157,9 @@ impl Statistics {
 
     /// Counts a request that failed after `elapsed`.
     pub fn failure(&self, kind: ErrorKind, elapsed: Duration) {
-        self.fail.add(elapsed);
+        let [count, ns] = &self.fail;
+        count.fetch_add(1, Relaxed);
+        ns.fetch_add(elapsed.as_nanos() as u64, Relaxed);
         self.failures[FailureReason::of(kind) as usize].fetch_add(1, Relaxed);
     }
 
@@ -223,27 +170,14 @@ impl Statistics {
         if rows == 0 {
             return;
         }
-        self.inference_count.fetch_add(u64::from(rows), Relaxed);
-        self.execution_count.fetch_add(1, Relaxed);
-        self.last_inference.store(unix_milliseconds(now), Relaxed);
+        self.work.execution(rows, timing);
+        let milliseconds = unix_milliseconds(now);
+        // Written a thousand times a second at most: other threads read the line it is in.
+        if self.last_inference.load(Relaxed) != milliseconds {
+            self.last_inference.store(milliseconds, Relaxed);
+        }
         let took = timing.compute_input + timing.compute_infer + timing.compute_output;
         self.recent.busy_for(took, now);
-        let [input, infer, output] =
-            [timing.compute_input, timing.compute_infer, timing.compute_output]
-                .map(|it| it.as_nanos() as u64);
-        if let Some(batch) = self.small_batches.get(rows as usize) {
-            batch.count.fetch_add(1, Relaxed);
-            batch.compute_input_ns.fetch_add(input, Relaxed);
-            batch.compute_infer_ns.fetch_add(infer, Relaxed);
-            batch.compute_output_ns.fetch_add(output, Relaxed);
-            return;
-        }
-        let mut batches = self.large_batches.lock();
-        let batch = batches.entry(rows).or_default();
-        batch.count += 1;
-        batch.compute_input_ns += input;
-        batch.compute_infer_ns += infer;
-        batch.compute_output_ns += output;
     }
 
     /// Milliseconds since the epoch; 0 before the first execution.
@@ -256,19 +190,14 @@ impl Statistics {
         self.failures[reason as usize].load(Relaxed)
     }
 
-    /// Executed batch sizes in ascending order.
-    pub fn batches(&self) -> Vec<(u32, BatchTotal)> {
-        let small = self.small_batches.iter().enumerate().map(|(rows, it)| {
-            let total = BatchTotal {
-                count: it.count.load(Relaxed),
-                compute_input_ns: it.compute_input_ns.load(Relaxed),
-                compute_infer_ns: it.compute_infer_ns.load(Relaxed),
-                compute_output_ns: it.compute_output_ns.load(Relaxed),
-            };
-            (rows as u32, total)
-        });
-        let large = self.large_batches.lock();
-        let large = large.iter().map(|(rows, total)| (*rows, *total));
-        small.filter(|(_, total)| total.count != 0).chain(large).collect()
+    /// Requests that failed.
+    pub fn fail(&self) -> DurationTotal {
+        let [count, ns] = self.fail.each_ref().map(|it| it.load(Relaxed));
+        DurationTotal { count, ns }
+    }
+
+    /// What was done since the load: to be asked for once by whoever wants several of its numbers.
+    pub fn totals(&self) -> Totals {
+        self.work.totals()
     }
 }

@@ -2,11 +2,13 @@
 //! requests.
 
 use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Instant,
 };
 
 use parking_lot::Mutex;
+
+use super::sharded_counters::{ShardedCounters, live};
 
 /// Generations of requests that are told apart.
 const GENERATIONS: usize = 8;
@@ -15,9 +17,10 @@ const GENERATIONS: usize = 8;
 /// arrived, or gave a response that is not its last.
 ///
 /// The watchdog begins a new generation with `turn`. A request costs two additions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct InFlight {
-    counts: [AtomicU64; GENERATIONS],
+    /// By generation.
+    counts: ShardedCounters,
     current: AtomicUsize,
     /// When each generation began; `None` if that was before the first turn.
     begins: Mutex<[Option<Instant>; GENERATIONS]>,
@@ -32,17 +35,24 @@ pub struct OldestInFlight {
     pub count: u64,
 }
 
+impl Default for InFlight {
+    fn default() -> InFlight {
+        let counts = ShardedCounters::new(GENERATIONS);
+        InFlight { counts, current: AtomicUsize::default(), begins: Mutex::default() }
+    }
+}
+
 impl InFlight {
     /// Counts one more request; returns its generation.
     pub(super) fn enter(&self) -> usize {
         let generation = self.current.load(Relaxed);
-        self.counts[generation].fetch_add(1, Relaxed);
+        self.counts.this_thread().add(generation, 1);
         generation
     }
 
     /// Counts a request of this generation no longer.
     pub(super) fn leave(&self, generation: usize) {
-        self.counts[generation].fetch_sub(1, Relaxed);
+        self.counts.this_thread().subtract(generation, 1);
     }
 
     /// Moves a request from its generation to the current one, which is returned.
@@ -57,13 +67,14 @@ impl InFlight {
 
     /// How many requests are in flight.
     pub fn count(&self) -> u64 {
-        self.counts.iter().map(|count| count.load(Relaxed)).sum()
+        self.counts.totals().into_iter().map(live).sum()
     }
 
     /// Begins a new generation and describes the older ones; `None` if nothing is in flight.
     pub fn turn(&self, now: Instant) -> Option<OldestInFlight> {
         let mut begins = self.begins.lock();
-        let is_used = |generation: &usize| self.counts[*generation].load(Relaxed) != 0;
+        let counts = self.counts.totals();
+        let is_used = |generation: &usize| live(counts[*generation]) != 0;
         let used = (0..GENERATIONS).filter(is_used);
         let since = used.map(|generation| *begins[generation].get_or_insert(now)).min();
         // Without a free generation new requests look older than they are: the others are stuck

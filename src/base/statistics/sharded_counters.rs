@@ -79,6 +79,12 @@ impl ThreadShard<'_> {
     }
 }
 
+/// A total of what is added and later subtracted. Shards are read one after the other: that an item
+/// left may be seen before that it entered.
+pub(super) fn live(total: u64) -> u64 {
+    (total as i64).max(0) as u64
+}
+
 /// The number of the current thread, unique among living threads and small: numbers are reused.
 fn thread() -> usize {
     thread_local! {

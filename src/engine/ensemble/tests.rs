@@ -140,7 +140,7 @@ impl Fixture {
     }
 
     fn executions(&self, name: &str) -> u64 {
-        self.models[name].stats.execution_count.load(std::sync::atomic::Ordering::Relaxed)
+        self.models[name].stats.totals().execution_count
     }
 }
 

@@ -10,7 +10,8 @@ use troupe_base::{
     metrics::{LatencyMetrics, proto},
     model::Model,
     statistics::{
-        DurationTotal, FailureReason, HistogramSnapshot, LatencySummaries, Quantiles, Statistics,
+        BatchTotal, DurationTotal, FailureReason, HistogramSnapshot, LatencySummaries, Quantiles,
+        Statistics, Totals,
     },
 };
 use troupe_repository::Catalog;
@@ -28,7 +29,7 @@ struct CounterFamily {
     help: &'static str,
     /// A sum of microseconds; those can be turned off.
     is_latency: bool,
-    value: fn(&Statistics) -> u64,
+    value: fn(&Statistics, &Totals) -> u64,
 }
 
 const COUNTERS: &[CounterFamily] = &[
@@ -36,61 +37,61 @@ const COUNTERS: &[CounterFamily] = &[
         name: "nv_inference_request_success",
         help: "Number of successful inference requests, all batch sizes",
         is_latency: false,
-        value: |it| it.success.count(),
+        value: |_, it| it.success.count,
     },
     CounterFamily {
         name: "nv_inference_count",
         help: "Number of inferences performed (does not include cached requests)",
         is_latency: false,
-        value: |it| it.inference_count.load(Relaxed),
+        value: |_, it| it.inference_count,
     },
     CounterFamily {
         name: "nv_inference_exec_count",
         help: "Number of model executions performed (does not include cached requests)",
         is_latency: false,
-        value: |it| it.execution_count.load(Relaxed),
+        value: |_, it| it.execution_count,
     },
     CounterFamily {
         name: "nv_inference_request_duration_us",
         help: "Cumulative inference request duration in microseconds (includes cached requests)",
         is_latency: true,
-        value: |it| it.success.ns() / 1000,
+        value: |_, it| it.success.ns / 1000,
     },
     CounterFamily {
         name: "nv_inference_queue_duration_us",
         help: "Cumulative inference queuing duration in microseconds (includes cached requests)",
         is_latency: true,
-        value: |it| it.queue.ns() / 1000,
+        value: |_, it| it.queue.ns / 1000,
     },
     CounterFamily {
         name: "nv_inference_compute_input_duration_us",
         help: COMPUTE_INPUT_HELP,
         is_latency: true,
-        value: |it| it.compute_input.ns() / 1000,
+        value: |_, it| it.compute_input.ns / 1000,
     },
     CounterFamily {
         name: "nv_inference_compute_infer_duration_us",
         help: COMPUTE_INFER_HELP,
         is_latency: true,
-        value: |it| it.compute_infer.ns() / 1000,
+        value: |_, it| it.compute_infer.ns / 1000,
     },
     CounterFamily {
         name: "nv_inference_compute_output_duration_us",
         help: COMPUTE_OUTPUT_HELP,
         is_latency: true,
-        value: |it| it.compute_output.ns() / 1000,
+        value: |_, it| it.compute_output.ns / 1000,
     },
     CounterFamily {
         name: "troupe_missing_outputs_total",
         help: "Number of responses without an output that was asked for",
         is_latency: false,
-        value: |it| it.missing_outputs.load(Relaxed),
+        value: |it, _| it.missing_outputs.load(Relaxed),
     },
     CounterFamily {
         name: "troupe_unexpected_rows_total",
         help: "Number of responses whose rows are not those of their request",
         is_latency: false,
-        value: |it| it.unexpected_rows.load(Relaxed),
+        value: |it, _| it.unexpected_rows.load(Relaxed),
     },
 ];
 
@@ -124,7 +125,7 @@ struct SummaryFamily {
     name: &'static str,
     help: &'static str,
     quantiles: fn(&LatencySummaries) -> &Quantiles,
-    total: fn(&Statistics) -> &DurationTotal,
+    total: fn(&Totals) -> DurationTotal,
 }
 
 const SUMMARIES: &[SummaryFamily] = &[
@@ -132,55 +133,66 @@ const SUMMARIES: &[SummaryFamily] = &[
         name: "nv_inference_request_summary_us",
         help: "Summary of inference request duration in microseconds (includes cached requests)",
         quantiles: |it| &it.request,
-        total: |it| &it.success,
+        total: |it| it.success,
     },
     SummaryFamily {
         name: "nv_inference_queue_summary_us",
         help: "Summary of inference queuing duration in microseconds (includes cached requests)",
         quantiles: |it| &it.queue,
-        total: |it| &it.queue,
+        total: |it| it.queue,
     },
     SummaryFamily {
         name: "nv_inference_compute_input_summary_us",
         help: COMPUTE_INPUT_HELP,
         quantiles: |it| &it.compute_input,
-        total: |it| &it.compute_input,
+        total: |it| it.compute_input,
     },
     SummaryFamily {
         name: "nv_inference_compute_infer_summary_us",
         help: COMPUTE_INFER_HELP,
         quantiles: |it| &it.compute_infer,
-        total: |it| &it.compute_infer,
+        total: |it| it.compute_infer,
     },
     SummaryFamily {
         name: "nv_inference_compute_output_summary_us",
         help: COMPUTE_OUTPUT_HELP,
         quantiles: |it| &it.compute_output,
-        total: |it| &it.compute_output,
+        total: |it| it.compute_output,
     },
 ];
 
 type Labels = Vec<LabelPair>;
 
+/// What a model has counted: its sums are taken once for all families.
+struct ModelCounts<'a> {
+    stats: &'a Statistics,
+    totals: Totals,
+}
+
 /// Their families, those without series included.
 pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<MetricFamily> {
-    let models: Vec<_> = catalog.ready_models().map(|it| (labels(it), &*it.stats)).collect();
+    let models = catalog.ready_models();
+    let models =
+        models.map(|it| (labels(it), ModelCounts { stats: &it.stats, totals: it.stats.totals() }));
+    let models: Vec<_> = models.collect();
     let of_each =
-        |head: (&str, &str), kind, metric: &dyn Fn(Labels, &Statistics) -> Option<Metric>| {
+        |head: (&str, &str), kind, metric: &dyn Fn(Labels, &ModelCounts<'_>) -> Option<Metric>| {
             let series = models.iter().filter_map(|(labels, it)| metric(labels.clone(), it));
             let (name, help) = head;
             proto::family(name, help, kind, series)
         };
     let mut families = Vec::new();
     for row in COUNTERS.iter().filter(|it| latencies.counters || !it.is_latency) {
-        let value = |labels, stats: &_| Some(proto::counter(labels, (row.value)(stats) as f64));
+        let value = |labels, it: &ModelCounts<'_>| {
+            Some(proto::counter(labels, (row.value)(it.stats, &it.totals) as f64))
+        };
         families.push(of_each((row.name, row.help), MetricType::COUNTER, &value));
     }
-    let failures = models.iter().flat_map(|(labels, it)| failures(labels, it));
+    let failures = models.iter().flat_map(|(labels, it)| failures(labels, it.stats));
     // Behind the successes, the first row.
     families.insert(1, proto::family(FAILURES.0, FAILURES.1, MetricType::COUNTER, failures));
     let gauge = |head, value: fn(&Statistics) -> f64| {
-        of_each(head, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it))))
+        of_each(head, MetricType::GAUGE, &|labels, it| Some(proto::gauge(labels, value(it.stats))))
     };
     families.push(gauge(PENDING, |it| it.pending() as f64));
     families.push(gauge(LOAD, |it| it.load().as_secs_f64()));
@@ -191,21 +203,21 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
     let (name, help) = RELOAD_FAILED;
     families.push(proto::family(name, help, MetricType::GAUGE, reloads));
     families.push(of_each(FIRST_RESPONSE, MetricType::HISTOGRAM, &|labels, it| {
-        Some(proto::histogram(labels, &it.extra.first_response.as_ref()?.snapshot()))
+        Some(proto::histogram(labels, &it.stats.extra.first_response.as_ref()?.snapshot()))
     }));
     families.extend(SUMMARIES.iter().map(|row| {
         let now = std::time::Instant::now();
         of_each((row.name, row.help), MetricType::SUMMARY, &|labels, it| {
-            let summaries = it.extra.summaries.as_ref()?;
+            let summaries = it.stats.extra.summaries.as_ref()?;
             let ranks = &latencies.quantiles;
             let values = (row.quantiles)(summaries).at(ranks, now);
-            let total = (row.total)(it);
-            let sum = (total.ns() / 1000) as f64;
-            Some(proto::summary(labels, ranks.iter().copied().zip(values), total.count(), sum))
+            let total = (row.total)(&it.totals);
+            let sum = (total.ns / 1000) as f64;
+            Some(proto::summary(labels, ranks.iter().copied().zip(values), total.count, sum))
         })
     }));
     families.push(of_each(BATCHES, MetricType::HISTOGRAM, &|labels, it| {
-        Some(proto::histogram(labels, &batches(it)))
+        Some(proto::histogram(labels, &batches(&it.totals.batches)))
     }));
     families
 }
@@ -243,8 +255,7 @@ fn failures(labels: &[LabelPair], stats: &Statistics) -> [Metric; 5] {
     })
 }
 
-fn batches(stats: &Statistics) -> HistogramSnapshot {
-    let sizes = stats.batches();
+fn batches(sizes: &[(u32, BatchTotal)]) -> HistogramSnapshot {
     let up_to = |most: u32| -> u64 {
         sizes.iter().filter(|(rows, _)| *rows <= most).map(|(_, it)| it.count).sum()
     };
