@@ -160,7 +160,8 @@ async fn a_server_without_listeners_is_asked_in_process() {
     assert_eq!(infer(&server, "chain_alone", "A", &[1.0]).await.unwrap(), [1.0]);
     assert_eq!(infer(&server, "twice_alone", "x", &[1.0]).await.unwrap(), [2.0]);
     let wrong = infer(&server, "chain_alone", "B", &[1.0]).await.unwrap_err();
-    let text = "[request id: <id_unknown>] unexpected inference input 'B' for model 'chain_alone'";
+    let text = "[request id: <id_unknown>] unexpected inference input 'B' for model 'chain_alone' \
+                (its inputs: A)";
     assert_eq!(wrong.to_string(), text);
     assert_eq!(server.stop(GRACE).await, Ending::Drained);
     // It stays what it is.

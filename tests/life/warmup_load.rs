@@ -198,14 +198,21 @@ fn files_that_come_with_the_load_warm_it_up() {
 
 #[test]
 fn what_is_wrong_with_a_warm_up_is_said_without_loading() {
+    let fails = fails();
+    let completes = "\n    @staticmethod\n    def auto_complete_config(it):\n        return it\n";
+    // Its inputs are not known before it is loaded.
+    let open = Model {
+        config: "backend: \"python\"\n".into(),
+        source: fails.source.clone().map(|it| it + completes),
+        ..fails
+    };
     let repository = Repository::of([("first", id("")), ("second", id(""))])
         .with("good", id(&zeros(ONE)))
         .with("lost", id(&sample(ONE, &[("x:FP32[2]", "input_data_file: \"gone\"")])))
         .with("misnamed", id(&sample(ONE, &[("q:FP32[2]", "zero_data: true")])))
         .with("unsized", id(&sample(ONE, &[("x:FP32[-1]", "zero_data: true")])))
         .with("e", ensemble(CHAIN, &STEPS).with(for_chain("batch_size: 2", "zero_data: true")))
-        // Its inputs are not known before it is loaded.
-        .with("open", Model { config: "backend: \"python\"\n".into(), ..fails() }.with(zeros(ONE)));
+        .with("open", open.with(zeros(ONE)));
     let ended = troupe(&["check", repository.models().to_str().unwrap()]);
     assert_eq!(ended.code, Some(1), "{}", ended.output);
     for (place, text) in [

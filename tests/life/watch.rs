@@ -117,7 +117,7 @@ fn models_are_listed_with_their_states_and_loaded_again_by_name() {
     server.repository.write("gone", &id());
     assert_eq!(ask(&server, &["reload", "gone", "m"]).code, Some(0));
     let one = ask(&server, &["models", "nobody"]);
-    assert_eq!(one.output.trim(), "there is no model `nobody`; all: `troupe models`");
+    assert_eq!(one.output.trim(), "there is no model `nobody` (all: `troupe models`)");
     server.is_well();
 }
 
