@@ -294,7 +294,7 @@ fn mistakes() -> Repository {
         .with("good_class", plain(class))
         .with("good_import", plain(&format!("import os, sys\nsys.path.append(os.path.dirname(__file__) + '/lib')\nimport moved\n{same}")))
         .with("good_beside", plain(&format!("import beside\n{same}")))
-        .with("good_inherited", plain(&format!("import beside\nclass TritonPythonModel(beside.Base):\n    pass\n")))
+        .with("good_inherited", plain("import beside\nclass TritonPythonModel(beside.Base):\n    pass\n"))
         .with("good_marked", plain("from troupe import model as the\n@the(max_batch_size=2)\ndef f(x: list[str]) -> list[str]:\n    return x\n"))
         .with("no_module", plain(&format!("import no_such_module_anywhere\n{same}")))
         .with("no_name", plain("class TritonPythonModle:\n    def execute(self, requests):\n        pass\n"))
