@@ -154,7 +154,6 @@ mod tests {
             compute_input: ns(10),
             compute_infer: ns(100),
             compute_output: ns(1000),
-            ..Timing::default()
         };
         std::thread::scope(|scope| {
             for _ in 0..3 {

@@ -188,12 +188,14 @@ impl Batcher {
         }
     }
 
-    /// Runs a request at once, past the scheduler, if its model does.
-    fn run_now(&self, pending: Pending) -> Result<(), Pending> {
-        let Some(findable) = &self.immediate else { return Err(pending) };
-        findable.instances().run(pending)?;
-        self.stats.pending.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
+    /// Runs a request at once, past the scheduler, if its model can; else gives it back.
+    fn run_now(&self, pending: Pending) -> Option<Pending> {
+        let Some(findable) = &self.immediate else { return Some(pending) };
+        let left = findable.instances().run(pending);
+        if left.is_none() {
+            self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+        left
     }
 
     fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
@@ -252,11 +254,8 @@ impl Drop for Batcher {
 impl Handler<Pending> for Batcher {
     type Result = ();
 
-    fn handle(&mut self, mut pending: Pending, ctx: &mut Self::Context) {
-        pending = match self.run_now(pending) {
-            Ok(()) => return,
-            Err(pending) => pending,
-        };
+    fn handle(&mut self, pending: Pending, ctx: &mut Self::Context) {
+        let Some(mut pending) = self.run_now(pending) else { return };
         if let Some(order) = &mut self.order {
             pending.reply = order.enter(pending.reply);
         }

@@ -65,10 +65,8 @@ impl Infer for Mailbox {
         let BatcherShard { batcher, immediate } = self.batchers.here();
         let mut pending = Pending { request, reply };
         if let Some(key) = immediate {
-            pending = match key.run(pending) {
-                Ok(()) => return,
-                Err(pending) => pending,
-            };
+            let Some(left) = key.run(pending) else { return };
+            pending = left;
         }
         if !batcher.connected() {
             // It has panicked: dropping the reply answers it, and nobody would ever count down.

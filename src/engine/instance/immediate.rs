@@ -15,19 +15,19 @@ pub struct ImmediateInstances(pub(super) Vec<Rc<RefCell<Instance>>>);
 impl ImmediateInstances {
     /// Runs and answers one request; gives it back if no instance can take it now: all are down, or
     /// each is executing, and its answer has led back here.
-    pub fn run(&self, pending: Pending) -> Result<(), Pending> {
+    pub fn run(&self, pending: Pending) -> Option<Pending> {
         let free = |it: &Rc<RefCell<Instance>>| it.try_borrow().is_ok_and(|it| it.runs_now());
-        let Some(instance) = self.0.iter().find(|it| free(it)) else { return Err(pending) };
+        let Some(instance) = self.0.iter().find(|it| free(it)) else { return Some(pending) };
         if let Some(error) = pending.request.context.stopped() {
             pending.reply.answer(Err(error));
-            return Ok(());
+            return None;
         }
         let due = instance.borrow_mut().run_now(pending);
         // Not before: whoever is answered may ask this instance again.
         if let Some(due) = due {
             due.give();
         }
-        Ok(())
+        None
     }
 }
 
@@ -47,9 +47,11 @@ pub struct Findable {
 /// Of all threads together, so that no two keys are the same.
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);
 
+/// Instances, and the serial of their key.
+type Found = (u64, Rc<ImmediateInstances>);
+
 thread_local! {
-    static FOUND_HERE: RefCell<Vec<Option<(u64, Rc<ImmediateInstances>)>>> =
-        const { RefCell::new(Vec::new()) };
+    static FOUND_HERE: RefCell<Vec<Option<Found>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Findable {
@@ -89,14 +91,14 @@ impl Drop for Findable {
 impl ImmediateKey {
     /// Runs and answers one request, if the instances are on this thread and one can take it; else
     /// gives it back.
-    pub fn run(self, pending: Pending) -> Result<(), Pending> {
+    pub fn run(self, pending: Pending) -> Option<Pending> {
         let instances = FOUND_HERE.with_borrow(|all| match all.get(self.index) {
             Some(Some((serial, instances))) if *serial == self.serial => Some(instances.clone()),
             _ => None,
         });
         match instances {
             Some(instances) => instances.run(pending),
-            None => Err(pending),
+            None => Some(pending),
         }
     }
 }
