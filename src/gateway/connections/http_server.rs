@@ -235,11 +235,11 @@ pub fn mark_busy(request: &ServiceRequest) -> Option<Busy> {
 }
 
 /// The same answer; its connection stays busy until the answer was handed to it.
-pub fn stay_busy<B>(
+pub async fn stay_busy<B>(
     busy: Option<Busy>,
     answer: impl Future<Output = Result<ServiceResponse<B>, Error>>,
-) -> impl Future<Output = Result<ServiceResponse<BusyBody<B>>, Error>> {
-    async move { Ok(answer.await?.map_body(|_, body| BusyBody { body, _busy: busy })) }
+) -> Result<ServiceResponse<BusyBody<B>>, Error> {
+    Ok(answer.await?.map_body(|_, body| BusyBody { body, _busy: busy }))
 }
 
 /// Bytes of the body, if they are known before it comes.

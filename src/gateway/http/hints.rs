@@ -31,7 +31,7 @@ pub(super) fn of_inputs(error: Error, config: &ModelConfig, body: &[u8]) -> Erro
         return error.with_hint(&hint);
     }
     let example = openapi::infer_example(config);
-    let example = example.and_then(|it| serde_json::to_string(&it).ok()).filter(is_short);
+    let example = example.and_then(|it| serde_json::to_string(&it).ok()).filter(|it| is_short(it));
     let open = r#"{"inputs":[{"name":…,"datatype":…,"shape":[…],"data":[…]}]}"#;
     error.with_hint(&format!(": expected a body like {}", example.as_deref().unwrap_or(open)))
 }
@@ -56,10 +56,11 @@ pub(super) fn of_flat(error: Error, config: &ModelConfig) -> Error {
 }
 
 fn flat_example(config: &ModelConfig) -> String {
-    let example = openapi::generate_example(config).map(|it| it.to_string()).filter(is_short);
+    let example =
+        openapi::generate_example(config).map(|it| it.to_string()).filter(|it| is_short(it));
     example.map_or_else(String::new, |it| format!(", like {it}"))
 }
 
-fn is_short(example: &String) -> bool {
+fn is_short(example: &str) -> bool {
     example.len() <= MAX_EXAMPLE_BYTES
 }

@@ -311,6 +311,13 @@ fn is_unfinished(name: &str) -> bool {
     letters.is_some_and(is_random)
 }
 
+fn written(metadata: &Metadata) -> Written {
+    let modified = metadata.modified().ok();
+    let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified_nanos = modified.unwrap_or_default().as_nanos();
+    Written { modified_nanos, size_bytes: metadata.len() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,11 +337,4 @@ mod tests {
             assert_eq!(is_passing(OsStr::new(name)), expected, "{name}");
         }
     }
-}
-
-fn written(metadata: &Metadata) -> Written {
-    let modified = metadata.modified().ok();
-    let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let modified_nanos = modified.unwrap_or_default().as_nanos();
-    Written { modified_nanos, size_bytes: metadata.len() }
 }
