@@ -9,15 +9,15 @@ use std::{
 use tokio::task::spawn_blocking;
 
 use super::{
-    open::typed_pipeline,
+    open::completed_ensemble,
     record::{ModelRecord, Records},
     requirements::StepStatus,
-    versions::{LoadContext, StepModels, StepsByName, unmet_steps},
+    versions::{LoadContext, StepModels, StepsByName, unmet_steps, version_of},
 };
 use crate::{
     Overrides,
     disk::{
-        definition::{self, Content, Definition, no_version},
+        definition::{self, Content, Definition, RequiredModel, no_version},
         snapshot::DiskSnapshot,
     },
     failure::LoadFailure,
@@ -175,21 +175,12 @@ impl Dependents<'_> {
         let status_of =
             |name: &str| steps.get(name).map_or(StepStatus::Missing, |it| it.status.clone());
         unmet_steps(self.context, definition, config, &status_of)?;
-        let config_of = |name: &str, version: i64| {
-            let configs = &steps.get(name)?.configs;
-            match version {
-                -1 => configs.values().next_back(),
-                number => configs.get(&number),
-            }
-        };
-        let models = required.iter().filter_map(|it| config_of(&it.model, it.version));
-        let models: Vec<Arc<ModelConfig>> = models.cloned().collect();
-        let mut config = config.clone();
-        if let Some(file) = definition.pipeline.clone() {
-            let settings = self.context.settings.clone();
-            config = typed_pipeline(settings, file, config, models.clone()).await?;
-        }
-        let config = ensemble::completed(&config, models.iter().map(|it| &**it));
+        let config_of = |it: &RequiredModel| version_of(&steps.get(&it.model)?.configs, it.version);
+        let models: Vec<Arc<ModelConfig>> =
+            required.iter().filter_map(config_of).cloned().collect();
+        let settings = self.context.settings.clone();
+        let config =
+            completed_ensemble(settings, definition, config.clone(), models.clone()).await?;
         let models: Vec<_> = models.iter().map(|it| Some(&**it)).collect();
         let problems: Vec<Problem> = match &config.ensemble {
             Some(steps) => ensemble::check(&config, steps, &models),

@@ -103,12 +103,8 @@ impl OpenModel for ModelOpener {
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
         let metrics = self.metrics.clone();
         Box::pin(async move {
-            if let Some(file) = definition.pipeline.clone() {
-                let steps = parts.steps.iter().map(|step| step.config.clone()).collect();
-                parts.config = typed_pipeline(settings, file, parts.config, steps).await?;
-            }
-            parts.config =
-                ensemble::completed(&parts.config, parts.steps.iter().map(|step| &*step.config));
+            let steps = parts.steps.iter().map(|step| step.config.clone()).collect();
+            parts.config = completed_ensemble(settings, &definition, parts.config, steps).await?;
             warn(&parts);
             let parts = counted(parts, &metrics);
             let setup = ensemble::EnsembleSetup {
@@ -131,8 +127,21 @@ impl OpenModel for ModelOpener {
     }
 }
 
+/// The config of an ensemble with what the models it runs say of it.
+pub(super) async fn completed_ensemble(
+    settings: Arc<Settings>,
+    definition: &Definition,
+    mut config: Arc<ModelConfig>,
+    steps: Vec<Arc<ModelConfig>>,
+) -> Result<Arc<ModelConfig>, Vec<String>> {
+    if let Some(file) = definition.pipeline.clone() {
+        config = typed_pipeline(settings, file, config, steps.clone()).await?;
+    }
+    Ok(ensemble::completed(&config, steps.iter().map(|step| &**step)))
+}
+
 /// The config of a pipeline, with the types of the models it runs.
-pub(super) async fn typed_pipeline(
+async fn typed_pipeline(
     settings: Arc<Settings>,
     file: PathBuf,
     untyped: Arc<ModelConfig>,

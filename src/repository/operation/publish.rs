@@ -39,12 +39,15 @@ impl Publisher {
     }
 
     /// Shows versions as loading, unless an older load of them serves.
-    pub(crate) fn show_loading(&self, name: &Arc<str>, versions: &[i64]) {
+    pub(crate) fn show_loading(&self, versions: &[(&str, i64)]) {
+        if versions.is_empty() {
+            return;
+        }
         let loading =
             VersionEntry { model: None, state: VersionState::Loading, reason: String::new() };
         self.update(|catalog| {
-            let entry = catalog.entries.entry(name.clone()).or_default();
-            for number in versions {
+            for (name, number) in versions {
+                let entry = catalog.entries.entry((*name).into()).or_default();
                 let version = entry.versions.entry(*number).or_insert_with(|| loading.clone());
                 if version.model.is_none() {
                     *version = loading.clone();

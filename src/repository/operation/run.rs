@@ -106,13 +106,11 @@ pub(crate) async fn run(
 
 /// Shows what will be loaded, also ensembles whose turn is late.
 fn show_loading(context: &LoadContext, records: &Records, snapshot: &DiskSnapshot) {
-    for (name, found) in &snapshot.definitions {
-        let is_wanted = records.get(name).is_some_and(ModelRecord::is_wanted);
-        if let (true, Ok(definition)) = (is_wanted, found) {
-            let versions: Vec<i64> = definition.versions.keys().copied().collect();
-            context.publisher.show_loading(name, &versions);
-        }
-    }
+    let is_wanted = |name: &Arc<str>| records.get(name).is_some_and(ModelRecord::is_wanted);
+    let found = snapshot.definitions.iter().filter(|(name, _)| is_wanted(name));
+    let found = found.filter_map(|(name, found)| Some((name, found.as_ref().ok()?)));
+    let versions = found.flat_map(|(name, it)| it.versions.keys().map(|number| (&**name, *number)));
+    context.publisher.show_loading(&versions.collect::<Vec<_>>());
 }
 
 /// Steps that a load request brought since the disk was read stay as they are, too.
@@ -179,7 +177,9 @@ impl Operation {
         mut record: ModelRecord,
         found: Option<Result<Arc<Definition>, LoadFailure>>,
     ) -> Reconciling<'a> {
-        let steps = self.graph.steps(&name).into_iter().chain(record.running());
+        // An ensemble that is read again runs others than the graph knows.
+        let read = found.iter().flatten().flat_map(|it| it.required()).map(|it| it.model.clone());
+        let steps = self.graph.steps(&name).into_iter().chain(record.running()).chain(read);
         let steps: BTreeSet<_> = steps.collect();
         let served = |step: Arc<str>| {
             let models = self.served.get(&step)?.clone();

@@ -56,12 +56,16 @@ impl StepModels {
         self.models.values().any(|version| Arc::ptr_eq(version, model))
     }
 
-    /// The model of a version; -1: the latest.
     fn version(&self, number: i64) -> Option<&Arc<Model>> {
-        match number {
-            -1 => self.models.values().next_back(),
-            number => self.models.get(&number),
-        }
+        version_of(&self.models, number)
+    }
+}
+
+/// What an ensemble means by a version; -1: the latest.
+pub(super) fn version_of<T>(versions: &BTreeMap<i64, T>, number: i64) -> Option<&T> {
+    match number {
+        -1 => versions.values().next_back(),
+        number => versions.get(&number),
     }
 }
 
@@ -90,7 +94,6 @@ pub(super) async fn open_single(
     if changed.is_empty() {
         return Ok(Vec::new());
     }
-    context.publisher.show_loading(&definition.name, &changed);
     let opened = changed.iter().map(|number| open_with_retries(context, definition, *number));
     let opened = join_all(opened).await;
     all_or_none(changed.into_iter().zip(opened).collect())
@@ -117,7 +120,7 @@ pub(super) async fn open_ensemble(
     let runs_others = |loaded: &LoadedVersion| !are_same(&loaded.model.steps, &models);
     let mut opened = Vec::new();
     for number in changed_versions(record, definition, runs_others) {
-        context.publisher.show_loading(&definition.name, &[number]);
+        context.publisher.show_loading(&[(&definition.name, number)]);
         let parts = ModelParts { steps: models.clone(), ..parts(config.clone(), number) };
         opened.push((number, context.opener.ensemble(definition.clone(), parts).await?));
     }

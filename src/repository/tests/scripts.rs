@@ -150,6 +150,23 @@ async fn steps_and_ensembles_that_changed_together_are_replaced_together() {
 }
 
 #[actix::test]
+async fn an_ensemble_that_runs_another_model_since_is_replaced_with_its_step() {
+    check(
+        "another",
+        &["a", "b dims=-1", "e: a", "f: a b"],
+        &[
+            ("load f", "ok", "+a +b +f"),
+            ("load e", "ok", "+a +b +e +f"),
+            ("unload f", "ok", "+a +b +e -f"),
+            ("write a dims=3", "ok", "+a +b +e -f"),
+            ("write e dims=3: a b", "ok", "+a +b +e -f"),
+            ("load a", "ok", "+a +b +e -f"),
+        ],
+    )
+    .await;
+}
+
+#[actix::test]
 async fn an_ensemble_is_not_replaced_by_one_that_its_ensembles_could_not_run() {
     let why = "in ensemble outer, ensemble tensor X: inconsistent shape: [4] is inferred from model \
                outer while [2] is inferred from model e (/models/outer/config.pbtxt:5:42); in ensemble \
