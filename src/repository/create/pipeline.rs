@@ -14,6 +14,9 @@ use troupe_options::NewEnsembleArguments;
 /// A call that would be a longer line has a line for each argument.
 const MAX_LINE_LETTERS: usize = 88;
 
+/// What is imported and called, which nothing else may be named.
+const MODELS: &str = "models";
+
 /// Words that cannot be names in Python.
 const KEYWORDS: &[&str] = &[
     "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue",
@@ -25,7 +28,7 @@ const KEYWORDS: &[&str] = &[
 /// Writes it; what was wired how, what was not, and what to run next.
 pub(super) fn create(asked: &NewEnsembleArguments) -> Result<String, String> {
     let mut plan = WiredSteps::of(asked)?;
-    let mut names = Names(["models".to_owned()].into());
+    let mut names = Names::default();
     // An input is a parameter of a function, which not every name can be.
     plan.wiring.inputs.iter_mut().for_each(|it| it.name = names.free(&it.name));
     let text = source(&asked.name, &plan.steps, &plan.wiring, &mut names);
@@ -34,6 +37,12 @@ pub(super) fn create(asked: &NewEnsembleArguments) -> Result<String, String> {
 
 /// Names of one function in Python, each for one thing.
 struct Names(BTreeSet<String>);
+
+impl Default for Names {
+    fn default() -> Names {
+        Names([MODELS.to_owned()].into())
+    }
+}
 
 impl Names {
     /// A name like this one that Python takes and that stands for nothing yet.
@@ -97,7 +106,7 @@ fn source(name: &str, steps: &[Step], wiring: &Wiring, names: &mut Names) -> Str
          # is returned are the outputs. Requests go from model to model without Python.\n\
          from troupe import models, pipeline\n\n\n\
          @pipeline\ndef {}({}) -> dict:\n{calls}    return {{{}}}\n",
-        identifier(name),
+        Names::default().free(name),
         parameters.join(", "),
         results.join(", ")
     )
@@ -149,7 +158,10 @@ mod tests {
             step("a-b", "in:BYTES[-1] size:INT64[1]", "x:FP32[4]"),
         ];
         let mut wiring = wiring::wire(&steps);
-        let mut names = Names(BTreeSet::new());
+        let mut names = Names::default();
+        wiring.inputs.iter_mut().for_each(|it| it.name = names.free(&it.name));
+        assert!(source("models", &steps, &wiring, &mut names).contains("\ndef models_2("));
+        let mut names = Names::default();
         wiring.inputs.iter_mut().for_each(|it| it.name = names.free(&it.name));
         let text = source("2nd", &steps, &wiring, &mut names);
         let (_, function) = text.split_once("@pipeline\n").unwrap();
