@@ -125,13 +125,14 @@ class Adapter:
                 f"input '{name}' holds bytes that are no UTF-8 text: {error}"
             ) from None
 
-    def readable(self, requests, answers):
-        """Places and arguments of requests; those that cannot be read are answered."""
+    def readable(self, requests, answer):
+        """Places and arguments of requests; those that cannot be read are answered, with their
+        places."""
         for index, request in enumerate(requests):
             try:
                 arguments = self.arguments(request)
             except BadInput as bad:
-                answers[index] = bad.response()
+                answer(index, bad.response())
             else:
                 yield index, arguments
 
@@ -199,7 +200,7 @@ class Single(Adapter):
 
     def execute(self, requests):
         answers = [None] * len(requests)
-        for index, arguments in self.readable(requests, answers):
+        for index, arguments in self.readable(requests, answers.__setitem__):
             answers[index] = self.response(self.call(**arguments))
         return answers
 
@@ -209,7 +210,7 @@ class AsyncSingle(Adapter):
 
     async def execute(self, requests):
         answers = [None] * len(requests)
-        for index, arguments in self.readable(requests, answers):
+        for index, arguments in self.readable(requests, answers.__setitem__):
             answers[index] = self.response(await self.call(**arguments))
         return answers
 
@@ -304,11 +305,12 @@ class Streaming(Adapter):
 
     def begun(self, requests):
         """Response senders and arguments of requests; those that cannot be read are answered."""
-        answers = {}
-        for index, arguments in self.readable(requests, answers):
+
+        def answer(index, response):
+            requests[index].get_response_sender().send(response, FINAL)
+
+        for index, arguments in self.readable(requests, answer):
             yield requests[index].get_response_sender(), arguments
-        for index, answer in answers.items():
-            requests[index].get_response_sender().send(answer, FINAL)
 
 
 class Stream(Streaming):
