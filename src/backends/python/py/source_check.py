@@ -13,7 +13,7 @@ OURS = {"numpy", "triton_python_backend_utils", "troupe"}
 # A file with one of these may find more modules than its first look tells.
 MOVES_IMPORTS = ("sys.path", "addsitedir", "sys.modules", "meta_path")
 # A file with one of these may have names that no statement binds.
-BINDS_NAMES = ("globals(", "exec(", "setattr(")
+BINDS_NAMES = ("globals(", "exec(", "setattr(", ".execute =", ".predict =")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
