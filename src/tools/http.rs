@@ -34,7 +34,7 @@ pub(crate) enum NoAnswer {
     Absent(String),
     /// The connection did not bring one.
     Broken(String),
-    /// The server refuses.
+    /// The server refuses, or the request cannot be made.
     Refused(String),
 }
 

@@ -16,8 +16,8 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(500);
 #[derive(Deserialize)]
 struct LogsAnswer {
     lines: Vec<LoggedText>,
-    /// What to ask for next; `None`: what was asked for before.
-    next: Option<u64>,
+    /// What to ask for next.
+    next: u64,
 }
 
 impl LogsAnswer {
@@ -44,24 +44,21 @@ pub fn logs(
         let to = &arguments.connection;
         let client = HttpClient::new(to)?;
         let model = path_segment(&arguments.model);
-        let mut lines = ask(&client, to, &model, 0).await?;
+        let mut answer = ask(&client, to, &model, 0).await?;
         let most = arguments.tail.unwrap_or(usize::MAX);
-        lines.lines.drain(..lines.lines.len().saturating_sub(most));
-        let (mut is_there, mut after) = (true, 0);
-        loop {
-            print(&lines.text())?;
-            if !arguments.follow {
-                return Ok(());
-            }
-            after = lines.next.unwrap_or(after);
+        answer.lines.drain(..answer.lines.len().saturating_sub(most));
+        print(&answer.text())?;
+        let (mut is_there, mut after) = (true, answer.next);
+        while arguments.follow {
             tokio::time::sleep(FOLLOW_PAUSE).await;
-            lines = match ask(&client, to, &model, after).await {
-                Ok(lines) => {
+            match ask(&client, to, &model, after).await {
+                Ok(answer) => {
                     if !is_there {
                         eprintln!("{} answers again", to.url);
                     }
                     is_there = true;
-                    lines
+                    print(&answer.text())?;
+                    after = answer.next;
                 }
                 Err(NoAnswer::Refused(text)) if is_there => return Err(text),
                 Err(why) => {
@@ -70,11 +67,13 @@ pub fn logs(
                     }
                     is_there = false;
                     // Another process counts its lines from 1.
-                    let next = matches!(why, NoAnswer::Absent(_)).then_some(0);
-                    LogsAnswer { lines: Vec::new(), next }
+                    if matches!(why, NoAnswer::Absent(_)) {
+                        after = 0;
+                    }
                 }
-            };
+            }
         }
+        Ok(())
     })
 }
 

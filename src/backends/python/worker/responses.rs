@@ -49,7 +49,7 @@ impl WorkerLink {
                     Err(error)
                 }
                 RequestOutcome::Later | RequestOutcome::Again => {
-                    return Err("a response without a verdict".to_owned());
+                    return Err("a response sender sent no response".to_owned());
                 }
             };
             Some(result)

@@ -130,7 +130,7 @@ async fn restart(
 
 fn log(setup: &InstanceSetup, text: &str) {
     let model = &setup.config.name;
-    let text = on_one_line(text).replace('\n', " | ");
+    let text = on_one_line(text);
     tracing::error!(target: "troupe::python", %model, "{text}");
 }
 
