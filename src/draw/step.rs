@@ -14,8 +14,6 @@ use troupe_base::{
     },
 };
 
-/// Longer error texts are cut.
-const MAX_ERROR_LETTERS: usize = 4000;
 /// More batch sizes than this are not listed, but those executed most often.
 const MAX_BATCH_SIZES: usize = 32;
 
@@ -205,7 +203,7 @@ impl WorkNumbers {
     fn with(self, minute: &MinuteSummary, recent: &RecentStatistics, now: Instant) -> WorkNumbers {
         let us = |it: Duration| it.as_nanos() as f64 / 1e3;
         let last_error = recent.last_error().map(|it| LastFailure {
-            text: cut(&it.error.to_string()),
+            text: it.text.to_string(),
             time: it.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
             seconds_ago: now.saturating_duration_since(it.at).as_secs(),
         });
@@ -227,12 +225,4 @@ fn batch_sizes(totals: Vec<(u32, BatchTotal)>) -> Vec<BatchSize> {
     sizes.truncate(MAX_BATCH_SIZES);
     sizes.sort_by_key(|it| it.size);
     sizes
-}
-
-/// An error's text, cut if it is very long.
-pub fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_ERROR_LETTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

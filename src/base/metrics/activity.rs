@@ -168,7 +168,7 @@ mod tests {
         let minute = step.recent.minute(now);
         assert_eq!((minute.requests, minute.errors), (3, 2));
         assert!(minute.p99.is_some_and(|it| it < Duration::from_millis(11)), "{minute:?}");
-        assert_eq!(step.recent.last_error().unwrap().error.to_string(), "second");
+        assert_eq!(&*step.recent.last_error().unwrap().text, "second");
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -12,18 +15,21 @@ use super::{
     durations::{DurationDistribution, DurationHistogram},
     sliding_window::{Clear, RATE_SLOTS, SLOTS, SlidingWindow},
 };
-use crate::error::Error;
+use crate::{error::Error, text::shortened};
 
 /// Counts the requests of the last minute. One costs some tens of nanoseconds.
 #[derive(Debug, Default)]
 pub struct RecentStatistics {
     window: SlidingWindow<SlotCounters>,
     /// From old to new.
-    failures: Mutex<VecDeque<LastError>>,
+    failures: Mutex<VecDeque<RecentFailure>>,
 }
 
 /// So many failures are remembered.
 const MAX_FAILURES: usize = 5;
+
+/// Letters of a remembered text: the names in it may be a client's, of any length.
+const MAX_FAILURE_LETTERS: usize = 4000;
 
 /// The counters of one slot of the sliding window.
 #[derive(Debug, Default)]
@@ -44,9 +50,9 @@ impl Clear for SlotCounters {
 
 /// A failure that was not a cancellation.
 #[derive(Clone, Debug)]
-pub struct LastError {
-    /// The error.
-    pub error: Error,
+pub struct RecentFailure {
+    /// What the client was told, cut if it is very long.
+    pub text: Arc<str>,
     /// When, on the monotonic clock.
     pub at: Instant,
     /// When, on the wall clock.
@@ -107,13 +113,11 @@ impl RecentStatistics {
     }
 
     fn remember(&self, error: &Error, now: Instant, is_counted: bool) {
-        let (error, time) = (error.clone(), SystemTime::now());
-        let mut it = LastError { error, at: now, time, is_counted, times: 1 };
+        let text = shortened(&error.to_string(), MAX_FAILURE_LETTERS).into();
+        let mut it = RecentFailure { text, at: now, time: SystemTime::now(), is_counted, times: 1 };
         let mut failures = self.failures.lock();
         // Clients that are wrong repeat themselves, and must not hide what else fails.
-        let is_same = |last: &&LastError| {
-            last.is_counted == is_counted && last.error.to_string() == it.error.to_string()
-        };
+        let is_same = |last: &&RecentFailure| last.is_counted == is_counted && last.text == it.text;
         if let Some(last) = failures.back().filter(is_same) {
             it.times += last.times;
             failures.pop_back();
@@ -130,12 +134,13 @@ impl RecentStatistics {
     }
 
     /// The last failure that was counted.
-    pub fn last_error(&self) -> Option<LastError> {
+    pub fn last_error(&self) -> Option<RecentFailure> {
         self.failures.lock().iter().rev().find(|it| it.is_counted).cloned()
     }
 
-    /// The last failures, from old to new, equal ones in a row as one, also of requests that the model never had.
-    pub fn failures(&self) -> Vec<LastError> {
+    /// The last failures, from old to new, equal ones in a row as one; also of requests that the
+    /// model never had.
+    pub fn failures(&self) -> Vec<RecentFailure> {
         self.failures.lock().iter().cloned().collect()
     }
 
@@ -185,7 +190,7 @@ mod tests {
         ["second", "second", "third", "second"].into_iter().for_each(fail);
         recent.refused(&Error::invalid("second"), now);
         recent.refused(&Error::cancelled(), now);
-        let told = |it: &LastError| (it.error.to_string(), it.times, it.is_counted);
+        let told = |it: &RecentFailure| (it.text.to_string(), it.times, it.is_counted);
         let all: Vec<_> = recent.failures().iter().map(told).collect();
         let expected = [
             ("first", 1, true),
@@ -200,6 +205,9 @@ mod tests {
         assert_eq!(recent.minute(now).errors, 5);
         fail("sixth");
         assert_eq!(recent.failures().len(), MAX_FAILURES);
-        assert_eq!(recent.failures()[0].error.to_string(), "second");
+        assert_eq!(&*recent.failures()[0].text, "second");
+        // Names in it may be a client's, of any length.
+        recent.refused(&Error::invalid("x".repeat(1 << 20)), now);
+        assert_eq!(recent.failures()[4].text.chars().count(), MAX_FAILURE_LETTERS + 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fmt::Write, time::Instant};
 
 use troupe_base::statistics::{
-    recent::{HistoryPoint, LastError},
+    recent::{HistoryPoint, RecentFailure},
     sliding_window::{SLOT_DURATION, SLOTS},
 };
 use troupe_base::text::escape_markup;
@@ -145,11 +145,11 @@ pub(super) fn last_error(of: &WorkNumbers, is_step: bool) -> String {
 }
 
 /// How requests of a model failed, the last one first.
-pub(super) fn failures(all: &[LastError], now: Instant) -> String {
+pub(super) fn failures(all: &[RecentFailure], now: Instant) -> String {
     if all.is_empty() {
         return "<p class=\"none\">No request has failed.</p>".to_owned();
     }
-    let item = |it: &LastError| {
+    let item = |it: &RecentFailure| {
         let refused =
             if it.is_counted { "" } else { ", refused before the model saw it, not counted" };
         let times = match it.times {
@@ -159,7 +159,7 @@ pub(super) fn failures(all: &[LastError], now: Instant) -> String {
         format!(
             "<p class=\"when\">{}{times}{refused}</p><pre tabindex=\"0\">{}</pre>",
             ago(now.saturating_duration_since(it.at).as_secs()),
-            escaped_lines(&troupe_draw::step::cut(&it.error.to_string()))
+            escaped_lines(&it.text)
         )
     };
     all.iter().rev().map(item).collect()
