@@ -9,6 +9,7 @@ use super::{
 use troupe_base::{
     config::{Input, ModelConfig},
     tensor::{Shape, shape_text},
+    text::encode_path_segment,
 };
 
 /// Longer values are left out of the hint.
@@ -23,13 +24,14 @@ pub(super) fn hint(body: &[u8], config: &ModelConfig) -> Option<String> {
         let input = &config.inputs[config.input_index(key)?];
         Some(tensor(input, &config.full_dims(input), value.get()))
     });
-    let inputs: Vec<String> = inputs.collect();
+    // The same name may stand there a million times.
+    let inputs: Vec<String> = inputs.take(config.inputs.len()).collect();
     if inputs.is_empty() {
         return None;
     }
     Some(format!(
         ": flat JSON goes to /v2/models/{}/generate; here it is {{\"inputs\":[{}]}}",
-        config.name,
+        encode_path_segment(&config.name),
         inputs.join(",")
     ))
 }

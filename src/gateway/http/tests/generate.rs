@@ -194,6 +194,10 @@ async fn refusals_name_the_input_what_it_takes_and_what_it_got() {
         let (status, error) = bench.post(&format!("/v2/models/{path}"), body).await.error();
         assert!(status == 400 && error.contains(expected), "{path} {body}: {error}");
     }
+    // However often a member stands there, the answer stays short.
+    let repeated = format!("{{{}}}", vec![r#""IN0":[1,2,3,4]"#; 1000].join(","));
+    let (status, error) = bench.post("/v2/models/two/infer", &repeated).await.error();
+    assert!(status == 400 && error.len() < 1000, "{}", error.len());
     bench.stop().await;
 }
 
