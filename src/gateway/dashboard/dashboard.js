@@ -84,14 +84,18 @@
     if (event.key === "Escape" && sheet.matches && chosen) leave();
   });
 
+  // A server that hangs must not end the looking.
+  const ask = (address) => fetch(address, { cache: "no-store", signal: AbortSignal.timeout(MOST_WAIT_MS) });
   const stamp = (of) => of.querySelector("script[src]")?.getAttribute("src");
   const token = (of) => of.querySelector("meta[name=troupe-page-token]");
 
   // The page as it is now, since other models are there. What is written in the form, and the file that was
   // chosen, stay: models are loaded anew each time one of their files is saved.
   async function renew() {
-    const answer = await fetch(location.href, { cache: "no-store" });
+    const answer = await ask(location.href);
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    // What a proxy between says must not take the place of what is written.
+    if (!stamp(fresh)) throw new Error(`the server answers ${answer.status} ${answer.statusText}`);
     // Another troupe has another script.
     if (stamp(fresh) !== stamp(document)) return location.reload();
     const main = document.querySelector("main"), next = document.adoptNode(fresh.querySelector("main"));
@@ -137,7 +141,7 @@
   async function look() {
     if (!document.hidden) {
       try {
-        const answer = await fetch(body.dataset.changes, { cache: "no-store", signal: AbortSignal.timeout(MOST_WAIT_MS) });
+        const answer = await ask(body.dataset.changes);
         if (!answer.headers.get("content-type")?.includes("json")) throw new Error(await answer.text());
         const news = await answer.json();
         if (news.structure !== body.dataset.structure) await renew();
