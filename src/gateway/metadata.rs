@@ -70,17 +70,11 @@ pub struct TensorMetadata {
 
 /// Describes a model: all its ready versions, or the one asked for.
 pub fn model(state: &ServerState, name: &str, version: Option<i64>) -> Result<ModelMetadata> {
-    let model = state.model(name, version)?;
+    let catalog = state.repository.catalog.load();
+    let model = state.model_of(&catalog, name, version)?;
     let versions = match version {
         Some(number) => vec![number.to_string()],
-        None => state
-            .repository
-            .catalog
-            .load()
-            .versions(name)
-            .iter()
-            .map(|it| it.version.to_string())
-            .collect(),
+        None => catalog.versions(name).iter().map(|it| it.version.to_string()).collect(),
     };
     let config = &model.config;
     Ok(ModelMetadata {

@@ -32,10 +32,19 @@ pub struct ServerState {
 impl ServerState {
     /// A ready model; `None` is its highest ready version.
     pub fn model(&self, name: &str, version: Option<i64>) -> Result<Arc<Model>> {
-        let catalog = self.repository.catalog.load();
+        self.model_of(&self.repository.catalog.load(), name, version)
+    }
+
+    /// The same of a catalog that is read for more than this.
+    pub(crate) fn model_of(
+        &self,
+        catalog: &Catalog,
+        name: &str,
+        version: Option<i64>,
+    ) -> Result<Arc<Model>> {
         catalog.get(name, version).map_err(|error| match catalog.entries.contains_key(name) {
             true => error,
-            false => error.with_hint(&self.guess(&catalog, name)),
+            false => error.with_hint(&self.guess(catalog, name)),
         })
     }
 

@@ -148,6 +148,7 @@ pub fn did_you_mean<'a>(
     let allowed = (length / 3).clamp(1, 3);
     let nearest = candidates
         .into_iter()
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= allowed)
         .map(|candidate| (distance(name, candidate), candidate))
         .filter(|(distance, _)| *distance <= allowed)
         .min();
