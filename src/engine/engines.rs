@@ -28,15 +28,7 @@ thread_local! {
     /// The number of an engine thread among those of its server. Other threads draw one when they
     /// first ask an actor.
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-    static NESTED_STEPS: Cell<u32> = const { Cell::new(0) };
 }
-
-/// Steps that start within the end of the step before, on this thread's stack.
-const MAX_NESTED_STEPS: u32 = 16;
-
-/// A step that starts where the one before has ended, without a message; dropped when its call
-/// returns.
-pub(crate) struct NestedStep(());
 
 /// For the next thread that is none of an engine.
 static NEXT_FOREIGN: AtomicUsize = AtomicUsize::new(0);
@@ -78,23 +70,6 @@ impl<T> PerThread<T> {
             drawn
         });
         &self.0[number % self.0.len()]
-    }
-}
-
-impl NestedStep {
-    /// `None` if so many are nested already that the stack might not hold one more.
-    pub(crate) fn enter() -> Option<NestedStep> {
-        let nested = NESTED_STEPS.get();
-        (nested < MAX_NESTED_STEPS).then(|| {
-            NESTED_STEPS.set(nested + 1);
-            NestedStep(())
-        })
-    }
-}
-
-impl Drop for NestedStep {
-    fn drop(&mut self) {
-        NESTED_STEPS.set(NESTED_STEPS.get() - 1);
     }
 }
 

@@ -102,11 +102,11 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let started = try_join_all(started).await.map_err(gone)?;
     let mut has_check = false;
     let (mut batchers, mut instances) = (Vec::new(), Vec::new());
-    for shard in started {
-        let shard = shard?;
-        has_check |= shard.has_check;
-        batchers.push(shard.shard);
-        instances.extend(shard.instances);
+    for actors in started {
+        let actors = actors?;
+        has_check |= actors.has_check;
+        batchers.push(actors.shard);
+        instances.extend(actors.instances);
     }
     let checkup = has_check.then(Arc::<Checkup>::default);
     let model = config.name.clone();

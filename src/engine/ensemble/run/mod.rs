@@ -3,6 +3,7 @@
 mod client_reply;
 mod continuation;
 mod missing;
+mod nested_step;
 mod once;
 mod routing;
 mod scatter;

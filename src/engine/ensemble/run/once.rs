@@ -7,16 +7,14 @@ use std::{
 
 use super::{
     continuation::Continuation,
+    nested_step::NestedStep,
     routing::{Ready, Run, RunSetup},
     slots::RunInputs,
     split,
     step_actor::{StepReady, StepWork, release},
     step_timing::{StepTiming, StepTurn},
 };
-use crate::{
-    engines::NestedStep,
-    ensemble::plan::{SlotIndex, StepKind},
-};
+use crate::ensemble::plan::{SlotIndex, StepKind};
 use troupe_base::{
     error::Result,
     metrics::StepMetrics,
