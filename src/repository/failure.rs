@@ -3,7 +3,7 @@
 use troupe_base::config::{Problem, join_messages};
 
 /// The reason of versions that were taken out on purpose; readiness and clients look for it.
-pub(super) const UNLOADED: &str = "unloaded";
+pub const UNLOADED: &str = "unloaded";
 
 /// How the reason begins of a model without a version to load.
 pub(super) const NO_VERSION: &str = "at least one version must be available";

@@ -49,6 +49,7 @@ pub use self::{
     compile::compile,
     create::create,
     disk::pipeline::PIPELINE_FILE,
+    failure::UNLOADED,
     settings::Settings,
     stalled::watch_stalled,
     start::{StartedRepository, start},

@@ -12,7 +12,7 @@ use troupe_base::text::{encode_path_segment, escape_markup};
 use troupe_draw::{
     EmbeddedPicture, LiveGraph, PageUpdates, StepView, numbers, status, step::WorkNumbers,
 };
-use troupe_repository::VersionState;
+use troupe_repository::{UNLOADED, VersionState};
 
 /// Of fewer models the eye finds one without help.
 const MIN_ROWS_TO_FILTER: usize = 13;
@@ -173,7 +173,7 @@ fn ensemble(index: usize, model: &Arc<Model>, now: Instant) -> String {
 
 /// What is broken, before everything else: models that did not load, or not again.
 fn troubles(rows: &[ModelRow]) -> String {
-    let is_broken = |it: &&ModelRow| !it.reason.is_empty() && it.reason != "unloaded";
+    let is_broken = |it: &&ModelRow| !it.reason.is_empty() && it.reason != UNLOADED;
     let broken: Vec<_> = rows.iter().filter(is_broken).collect();
     if broken.is_empty() {
         return String::new();
@@ -230,7 +230,7 @@ fn line(index: usize, row: &ModelRow, now: Instant) -> String {
     let (class, state) = match row.state {
         VersionState::Ready if is_down => ("down", "READY, no instance is up"),
         VersionState::Ready => ("ready", VersionState::Ready.as_str()),
-        VersionState::Unavailable if row.reason == "unloaded" => ("unloaded", row.state.as_str()),
+        VersionState::Unavailable if row.reason == UNLOADED => ("unloaded", row.state.as_str()),
         VersionState::Unavailable => ("down", row.state.as_str()),
         VersionState::Unknown => ("unloaded", "not loaded"),
         other => ("changing", other.as_str()),

@@ -25,14 +25,12 @@ pub(super) fn page(state: &ServerState, name: &str, version: Option<i64>) -> Res
     let (name, kind) = (escape_markup(model.name()), kind(&model));
     let mut body = format!(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{name}</h1>\
-         <p>{kind}, version {}{}</p><a class=\"to-try\" href=\"#try\">Try it</a></div>\n<dl class=\"strip panel\">{}</dl>\n<div class=\"columns\">\n",
+         <p>{kind}, version {}{}</p><a class=\"to-try\" href=\"#try\">Try it</a></div>\n\
+         <dl class=\"strip panel\">{}</dl>\n{}<div class=\"columns\">\n",
         model.version,
         others(state, &model),
         blocks::figures("s", &whole(&graph)),
-    );
-    body.insert_str(
-        body.len() - "<div class=\"columns\">\n".len(),
-        &notice(&refusal(state, &model)),
+        notice(&refusal(state, &model)),
     );
     let part = part(&graph, &model);
     let (picture, slim) = (part.cards(""), part.narrow("m"));
@@ -92,7 +90,7 @@ pub(super) fn missing(
         "<p class=\"way\"><a href=\"/\">Models</a></p>\n<div class=\"heading\"><h1>{}</h1></div>\n\
          <section class=\"panel\"><p class=\"said\">{}</p>",
         escape_markup(name),
-        blocks::escaped_lines(&without_reason(error))
+        blocks::escaped_lines(&without_reason(state, name, error))
     );
     for told in states(state, name) {
         let _ = write!(body, "<p class=\"said reason\">{}</p>", blocks::escaped_lines(&told));
@@ -119,13 +117,10 @@ fn states(state: &ServerState, name: &str) -> Vec<String> {
 }
 
 /// The error without the reasons of failed loads, which stand below it, line by line.
-fn without_reason(error: &Error) -> String {
-    const END: &str = "has no available versions";
-    let mut text = error.to_string();
-    if let Some(at) = text.find(END) {
-        text.truncate(at + END.len());
-    }
-    text
+fn without_reason(state: &ServerState, name: &str, error: &Error) -> String {
+    let text = error.to_string();
+    let reason = state.repository.catalog.load().entries.get(name).map(|it| it.why_not());
+    text.strip_suffix(&reason.unwrap_or_default()).unwrap_or(&text).to_owned()
 }
 
 fn structure_of_missing(state: &ServerState, name: &str, error: &Error) -> String {
@@ -137,7 +132,7 @@ pub(super) fn update_of_missing(state: &ServerState, name: &str, error: &Error) 
     PageUpdate {
         structure: structure_of_missing(state, name, error),
         changes: PageUpdates::default(),
-        error: Some(without_reason(error)),
+        error: Some(without_reason(state, name, error)),
     }
 }
 
