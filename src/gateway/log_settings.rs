@@ -8,8 +8,7 @@ use troupe_base::{
 const NAMES: [&str; 6] =
     ["log_file", "log_info", "log_warning", "log_error", "log_verbose_level", "log_format"];
 
-/// Refuses what is no setting: a misspelled one would change nothing, without a word. Triton does
-/// that.
+/// Refuses what is no setting. Triton says OK to it and changes nothing.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if NAMES.contains(&name) {
         return Ok(());

@@ -73,6 +73,7 @@ fn every_mistake_gets_the_answer_of_the_document() {
     for (found, written) in found.lines().zip(written.lines()) {
         assert_eq!(found, written);
     }
+    assert_eq!(found.lines().count(), written.lines().count(), "answers at the end");
     server.infer("vector", &floats(&[("a", &[1.0; 4])])).ok();
 }
 

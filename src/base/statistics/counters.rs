@@ -13,6 +13,7 @@ use super::{
     quantiles::Quantiles,
     recent::RecentStatistics,
     responses::Responses,
+    sharded_counters::live,
     timing::Timing,
     totals::{DurationTotal, Totals, WorkCounters},
 };
@@ -143,7 +144,7 @@ impl Statistics {
     /// Requests that are queued for an execution. After a batcher of several has panicked, with
     /// requests of others in flight, the counter may be below zero: that is none.
     pub fn pending(&self) -> u64 {
-        (self.pending.load(Relaxed) as i64).max(0) as u64
+        live(self.pending.load(Relaxed))
     }
 
     /// Counts a request that was answered after `elapsed`.

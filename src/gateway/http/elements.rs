@@ -8,6 +8,7 @@ use super::json::end_of_string;
 use troupe_base::{
     error::{Error, Result},
     tensor::{DataType, Tensor},
+    text::shortened,
 };
 
 /// Letters of a wrong element that an error shows.
@@ -199,10 +200,7 @@ fn wrong_element(wanted: &ElementSpec<'_>, token: &str) -> Error {
         _ => is_integer,
     };
     let (name, dtype) = (wanted.name, wanted.dtype.as_str());
-    let mut shown: String = token.chars().take(MAX_SHOWN_CHARS).collect();
-    if shown.len() < token.len() {
-        shown.push('…');
-    }
+    let shown = shortened(token, MAX_SHOWN_CHARS);
     if is_right {
         return unable(&format!("value {shown} of input '{name}' is out of range for {dtype}"));
     }

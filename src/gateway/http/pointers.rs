@@ -64,7 +64,7 @@ pub(super) async fn not_found(http: HttpRequest) -> HttpResponse {
 /// A known path, another method: what only reads is asked with GET, everything else with POST.
 pub(super) async fn method_not_allowed(http: HttpRequest) -> HttpResponse {
     let mut answer = HttpResponse::MethodNotAllowed();
-    let hint = match *http.method() {
+    let allowed = match *http.method() {
         Method::GET => "POST",
         Method::POST => "GET",
         Method::OPTIONS => {
@@ -73,13 +73,13 @@ pub(super) async fn method_not_allowed(http: HttpRequest) -> HttpResponse {
         }
         _ => return refused(&mut answer, "Method Not Allowed", ""),
     };
-    answer.insert_header((header::ALLOW, hint));
+    answer.insert_header((header::ALLOW, allowed));
     let model = http.path().strip_prefix("/v2/models/").filter(|it| !it.contains('/'));
-    let infer = match model.filter(|_| hint == "GET") {
+    let infer = match model.filter(|_| allowed == "GET") {
         Some(model) => format!("; inference is POST /v2/models/{model}/infer"),
         None => String::new(),
     };
-    refused(&mut answer, "Method Not Allowed", &format!(": ask with {hint}{infer}"))
+    refused(&mut answer, "Method Not Allowed", &format!(": ask with {allowed}{infer}"))
 }
 
 fn at(path: &str) -> String {
