@@ -55,7 +55,7 @@ impl Checkup {
         let before = std::mem::replace(&mut *self.refusal.lock(), text.clone());
         match text {
             Some(text) if before.as_ref() != Some(&text) => {
-                tracing::warn!(model, "{}", on_one_line(&text).replace('\n', " | "));
+                tracing::warn!(model, "{}", on_one_line(&text));
             }
             None if before.is_some() => tracing::info!(model, "is_ready() succeeds again"),
             _ => (),
