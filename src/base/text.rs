@@ -35,7 +35,17 @@ pub fn encode_path_segment(name: &str) -> String {
     out
 }
 
-/// Text as one word of a shell.
+/// Text as one word of a shell, quoted where it needs that.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./=@:,".contains(letter);
+    if text.chars().all(is_plain) && !text.is_empty() {
+        text.to_owned()
+    } else {
+        shell_quoted(text)
+    }
+}
+
+/// Text as one word of a shell, always quoted.
 pub fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -73,5 +83,6 @@ mod tests {
             assert_eq!(shortened(text, 3), expected);
         }
         assert_eq!(shell_quoted("it's $x"), r"'it'\''s $x'");
+        assert_eq!(["", "a b", "a/b"].map(shell_word), ["''", "'a b'", "a/b"]);
     }
 }

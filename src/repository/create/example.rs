@@ -1,7 +1,7 @@
 //! An example request for a model: the `troupe infer` line that works with what it takes.
 
 use super::wiring::StepTensor;
-use troupe_base::{tensor::DataType, text::shell_quoted};
+use troupe_base::{tensor::DataType, text::shell_word};
 
 /// Elements of an example at most; larger inputs come from a file.
 const MAX_EXAMPLE_ELEMENTS: i64 = 32;
@@ -26,7 +26,7 @@ fn argument(input: &StepTensor) -> String {
         _ if MAX_EXAMPLE_ELEMENTS < count => format!("@{name}.npy"),
         _ => nested(*dtype, &dims, &mut 0),
     };
-    word(&format!("{name}={value}"))
+    shell_word(&format!("{name}={value}"))
 }
 
 /// JSON of this shape; its numbers count up.
@@ -41,12 +41,6 @@ fn nested(dtype: DataType, dims: &[i64], next: &mut i64) -> String {
     };
     let elements: Vec<String> = (0..*size).map(|_| nested(dtype, inner, next)).collect();
     format!("[{}]", elements.join(", "))
-}
-
-/// One word for a shell.
-fn word(text: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./=@:,".contains(letter);
-    if text.chars().all(is_plain) { text.to_owned() } else { shell_quoted(text) }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::disk::scan::repository_flag;
 use troupe_options::NewTarget;
 
 /// A folder that is being made: without [`NewFolder::keep`] it is gone again with its value.
@@ -82,11 +83,7 @@ fn check_name(name: &str) -> Result<(), String> {
 
 /// The lines that say what to run next; `infer` is a whole command.
 pub(super) fn next_steps(target: &NewTarget, infer: &str) -> String {
-    let repository = &target.model_repository;
-    let flag = match repository == Path::new("model_repository") {
-        true => String::new(),
-        false => format!(" --model-repository={}", repository.display()),
-    };
+    let flag = repository_flag(&target.model_repository);
     format!("next, in two terminals:\n  troupe --watch{flag}\n  {infer}\n")
 }
 

@@ -17,7 +17,7 @@ use troupe_base::{
     config::usual_file,
     error::{Error, Result},
     files,
-    text::shell_quoted,
+    text::shell_word,
 };
 
 /// Larger configs are refused unread.
@@ -45,18 +45,8 @@ pub(crate) fn folders(repositories: &[PathBuf]) -> (Folders, Vec<String>) {
     let mut folders = Folders::new();
     let mut problems = Vec::new();
     for repository in repositories {
-        if is_model(repository) {
-            let above = std::path::absolute(repository).unwrap_or_else(|_| repository.clone());
-            let above = above.parent().unwrap_or(Path::new("/")).display();
-            let why =
-                format_args!("it is the folder of a model, expected the one above, '{above}'");
-            problems.push(unread(repository, &why));
-            continue;
-        }
-        let ignored = |name: &OsStr| {
-            tracing::warn!("ignore model directory {name:?} whose name is not UTF-8");
-        };
-        match folders_of(repository, &ignored) {
+        let warn = |text: &str| tracing::warn!("ignore model directory{text}");
+        match folders_of(repository, &warn) {
             Ok(found) => {
                 for (name, folder) in found {
                     folders.entry(name).or_default().push(folder);
@@ -83,9 +73,14 @@ fn unread(repository: &Path, why: &dyn std::fmt::Display) -> String {
 
 /// The command line that makes a model in a repository.
 fn new_model(repository: &Path) -> String {
-    match repository.display().to_string() {
-        usual if usual == "model_repository" => "`troupe new model NAME`".to_owned(),
-        other => format!("`troupe new model NAME --model-repository {}`", shell_quoted(&other)),
+    format!("`troupe new model NAME{}`", repository_flag(repository))
+}
+
+/// How command lines name a repository, behind a space; nothing of the usual one.
+pub(crate) fn repository_flag(repository: &Path) -> String {
+    match repository == Path::new("model_repository") {
+        true => String::new(),
+        false => format!(" --model-repository={}", shell_word(&repository.display().to_string())),
     }
 }
 
@@ -163,6 +158,7 @@ pub(crate) fn files_of_models(
 ) -> BTreeMap<Arc<str>, BTreeMap<PathBuf, Written>> {
     let mut models = BTreeMap::<Arc<str>, BTreeMap<PathBuf, Written>>::new();
     for repository in repositories {
+        // A load warns of what is ignored; this is looked at several times a second.
         let folders = folders_of(repository, &|_| ());
         for (name, folder) in folders.into_iter().flatten() {
             let mut found = BTreeMap::new();
@@ -227,17 +223,24 @@ fn is_digits(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|it| it.is_ascii_digit())
 }
 
-fn folders_of(repository: &Path, ignored: &dyn Fn(&OsStr)) -> io::Result<Vec<(Arc<str>, PathBuf)>> {
+/// The model folders of one repository; `ignored` is told of the others.
+fn folders_of(repository: &Path, ignored: &dyn Fn(&str)) -> io::Result<Vec<(Arc<str>, PathBuf)>> {
+    if is_model(repository) {
+        let above = std::path::absolute(repository).unwrap_or_else(|_| repository.to_owned());
+        let above = above.parent().unwrap_or(Path::new("/")).display();
+        let text = format!("it is the folder of a model, expected the one above, '{above}'");
+        return Err(io::Error::other(text));
+    }
     let mut found = Vec::new();
     for entry in fs::read_dir(repository)? {
         let entry = entry?;
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
-            ignored(&name);
+            ignored(&format!(" {name:?} whose name is not UTF-8"));
             continue;
         };
         if let Some(text) = files::dangling(&entry.path()) {
-            tracing::warn!("ignore model directory: {text}");
+            ignored(&format!(": {text}"));
         }
         let is_model = !name.starts_with('.') && name != "__pycache__" && is_folder(&entry.path());
         if is_model && check_name(name).is_ok() {
