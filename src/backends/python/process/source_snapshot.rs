@@ -70,11 +70,12 @@ impl Reading {
                 self.is_cut = true;
                 return;
             }
-            let mut paths: Vec<PathBuf> =
-                fs::read_dir(&folder).into_iter().flatten().flatten().map(|it| it.path()).collect();
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let entries = entries.filter(|it| is_python(&it.path()) || may_be_folder(it));
+            let mut paths: Vec<PathBuf> = entries.map(|it| it.path()).collect();
             paths.sort();
             for path in paths {
-                if path.extension().is_some_and(|it| it == "py") {
+                if is_python(&path) {
                     self.add(&path);
                 } else if path.is_dir()
                     && !is_foreign(&path)
@@ -100,6 +101,15 @@ impl Reading {
         let text = bytes.into_iter().map(char::from).collect();
         self.files.push(SourceFile { path: path.to_owned(), text });
     }
+}
+
+fn is_python(path: &Path) -> bool {
+    path.extension().is_some_and(|it| it == "py")
+}
+
+/// Folders of data may have many files, which are not asked one by one.
+fn may_be_folder(entry: &fs::DirEntry) -> bool {
+    entry.file_type().is_ok_and(|it| it.is_dir() || it.is_symlink())
 }
 
 fn is_version(path: &Path) -> bool {
