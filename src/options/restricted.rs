@@ -167,8 +167,10 @@ fn group(text: &str, flag: &str, kind: &str, prefix: &str) -> Result<RestrictedG
     }
     let api = |name: &str| {
         let found = Api::ALL.into_iter().find(|it| it.name() == name);
-        let known = Api::ALL.map(Api::name).join(", ");
-        found.ok_or_else(|| format!("unknown restricted {kind} '{name}' (there are: {known})"))
+        found.ok_or_else(|| {
+            let known = Api::ALL.map(Api::name).join(", ");
+            format!("unknown restricted {kind} '{name}' (there are: {known})")
+        })
     };
     let written_header = format!("{prefix}{header}");
     Ok(RestrictedGroup {

@@ -8,6 +8,7 @@ use super::{
     http::{HttpClient, NoAnswer},
     models::block_on,
 };
+use troupe_base::text::encode_path_segment;
 use troupe_options::{ConnectionArguments, LogsArguments};
 
 /// Between two questions of `--follow`.
@@ -43,7 +44,7 @@ pub fn logs(
     block_on(async {
         let to = &arguments.connection;
         let client = HttpClient::new(to)?;
-        let model = path_segment(&arguments.model);
+        let model = encode_path_segment(&arguments.model);
         let mut answer = ask(&client, to, &model, 0).await?;
         let most = arguments.tail.unwrap_or(usize::MAX);
         answer.lines.drain(..answer.lines.len().saturating_sub(most));
@@ -88,28 +89,4 @@ async fn ask(
     serde_json::from_slice(&body).map_err(|error| {
         NoAnswer::Refused(format!("no answer of a troupe from {}: {error}", to.url))
     })
-}
-
-/// A name as a part of a path: other bytes than letters, digits and `-._~` as `%` and two digits.
-fn path_segment(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut path, byte| {
-        // Writing to a string cannot fail.
-        let _ = match byte {
-            b'-' | b'.' | b'_' | b'~' => path.write_char(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => path.write_char(byte.into()),
-            _ => write!(path, "%{byte:02X}"),
-        };
-        path
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::path_segment;
-
-    #[test]
-    fn names_stay_one_part_of_a_path() {
-        assert_eq!(path_segment("a-b_c.1~"), "a-b_c.1~");
-        assert_eq!(path_segment("a/b?c d%é"), "a%2Fb%3Fc%20d%25%C3%A9");
-    }
 }
