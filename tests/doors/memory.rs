@@ -344,7 +344,8 @@ fn b4_the_lists_of_a_request_have_one_limit_together() {
     }
     let many = json!({"inputs": [{"name": "x", "datatype": "UINT8", "shape": vec![1; 65]}]});
     let text = "Unable to parse 'shape': 65 dimensions, expected at most 64";
-    assert_eq!(server.infer("m", &many).error(), text);
+    let error = server.infer("m", &many).error();
+    assert!(error.starts_with(text), "{error}");
 }
 
 #[test]

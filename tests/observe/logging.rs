@@ -197,7 +197,7 @@ fn a_log_file_is_appended_to_and_every_line_of_json_is_an_object() {
     assert_eq!(lines[0]["message"], "an older line");
     let says = |text: &str| lines.iter().any(|it| it["message"].as_str().unwrap().contains(text));
     // The last line is there too: nothing is lost at the end.
-    assert!(says("Started HTTPService at ") && says("inferences in flight"), "{text}");
+    assert!(says("Started HTTPService at ") && says("stopped"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 

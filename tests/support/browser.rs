@@ -4,7 +4,7 @@ use std::{
     env,
     io::{BufRead, BufReader},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -29,6 +29,23 @@ pub(crate) struct Browser {
     _turn: MutexGuard<'static, ()>,
 }
 
+/// The driver, and where it listens; `None` if it ended before it did.
+fn start_driver(program: &Path) -> Option<(Child, Http)> {
+    let mut driver = Command::new(program).arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let port = lines.find_map(|line| {
+        let line = line.unwrap();
+        line.rsplit_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
+    });
+    let Some(port) = port else {
+        driver.wait().unwrap();
+        return None;
+    };
+    // Whatever else it prints is read, so that it never waits for a reader.
+    std::thread::spawn(move || lines.for_each(drop));
+    Some((driver, Http(SocketAddr::from(([127, 0, 0, 1], port)))))
+}
+
 impl Browser {
     /// A window of this size. `None`, and a word, where there is no browser.
     pub(crate) fn open(size: (u32, u32), has_script: bool) -> Option<Browser> {
@@ -39,23 +56,15 @@ impl Browser {
             return None;
         };
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut driver =
-            Command::new(driver).arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
+        // It takes a port over IPv4 and then the same over IPv6, and ends if another has that.
+        let started = (0..5).find_map(|_| start_driver(&driver));
+        let (driver, webdriver) = started.expect("the driver names a port");
         let watchdog = Command::new("sh")
             .args(["-c", r#"read -r _; kill "$1""#, "watchdog", &driver.id().to_string()])
             .stdin(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| {
-            let line = line.unwrap();
-            line.rsplit_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
-        });
-        // Whatever else it prints is read, so that it never waits for a reader.
-        std::thread::spawn(move || lines.for_each(drop));
-        let webdriver =
-            Http(SocketAddr::from(([127, 0, 0, 1], port.expect("the driver names a port"))));
         let mut browser_options = json!({
             "binary": browser,
             "args": [
