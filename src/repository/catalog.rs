@@ -82,7 +82,7 @@ impl ModelEntry {
         told.next_back().map_or_else(String::new, |it| why(it))
     }
 
-    fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
+    pub(super) fn ready(&self) -> impl DoubleEndedIterator<Item = &Arc<Model>> {
         self.versions.values().filter_map(|version| version.model.as_ref())
     }
 }

@@ -88,7 +88,7 @@ struct CheckedModel {
     /// Finished, as far as it is written; `None` where it has problems.
     config: Option<Arc<ModelConfig>>,
     file: PathBuf,
-    /// Its files cannot be used: what else is wrong with them would follow from that.
+    /// Its config or its files cannot be used: what else is wrong with them would follow from that.
     is_broken: bool,
     /// Its code may say what its inputs and outputs are.
     completes_itself: bool,
@@ -123,12 +123,16 @@ impl CheckedModel {
                         self.config = Some(config.clone());
                         self.check_files(settings, config, problems);
                     }
-                    Err(found) => problems.extend(found),
+                    Err(found) => {
+                        self.is_broken = true;
+                        problems.extend(found);
+                    }
                 }
             }
         }
         self.check_labels(problems);
         if self.definition.versions.is_empty() {
+            self.is_broken = true;
             problems.push(self.problem("version_policy", definition::no_version(&self.definition)));
         }
         self
@@ -162,6 +166,7 @@ impl CheckedModel {
     ) {
         let Some(kind) = settings.backends.find(&config.backend) else {
             let text = unknown_backend(&config.backend);
+            self.is_broken = true;
             return problems.push(config.source_map.problem("backend", text.to_string()));
         };
         let Some(files) = self.files().filter(|_| !self.is_broken) else { return };

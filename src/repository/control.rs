@@ -1,6 +1,6 @@
 //! The load API: asks the repository's actor for loads and unloads, and words their failures.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use actix::Addr;
 use arc_swap::ArcSwap;
@@ -11,12 +11,15 @@ use super::{
     Catalog, Control, ControlMode, Overrides,
     action::Action,
     actor::{OperationOutcome, ReleaseAll, RepositoryActor, RunOperation},
+    catalog::ModelEntry,
     disk::scan,
     failure::LoadFailure,
+    operation::run::Results,
 };
 use troupe_base::{
     config::suggesting,
     error::{Error, Result},
+    model::Model,
 };
 
 /// Asks the repository's actor.
@@ -42,6 +45,29 @@ impl RepositoryClient {
         answer.await.map_err(stopping)?
     }
 
+    /// An ensemble may go on with steps as they were before: that is not what was asked for.
+    fn steps_loaded(&self, name: &str, results: &Results) -> Result<()> {
+        let catalog = self.catalog.load();
+        let ready = catalog.entries.get(name).into_iter().flat_map(ModelEntry::ready);
+        let mut next: Vec<Arc<Model>> = ready.cloned().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(model) = next.pop() {
+            if !seen.insert((model.name().clone(), model.version)) {
+                continue;
+            }
+            if let Some(Err(failure)) = results.get(model.name()) {
+                return Err(Error::invalid(format!(
+                    "load failed for model '{name}': '{}', which it runs, was not loaded: {}. What \
+                     was loaded before serves on\n",
+                    model.name(),
+                    failure.reason()
+                )));
+            }
+            next.extend(model.steps.iter().cloned());
+        }
+        Ok(())
+    }
+
     fn check(&self, name: &str) -> Result<()> {
         if self.mode == ControlMode::None {
             return Err(Error::unavailable(NOT_EXPLICIT));
@@ -58,7 +84,7 @@ impl Control for RepositoryClient {
             let name: Arc<str> = name.into();
             let outcome = client.run(Action::Load(vec![(name.clone(), overrides)])).await?;
             match outcome.results.get(&name) {
-                Some(Ok(())) => Ok(()),
+                Some(Ok(())) => client.steps_loaded(&name, &outcome.results),
                 Some(Err(LoadFailure::Missing)) => {
                     let catalog = client.catalog.load();
                     let others = catalog.entries.keys().map(|it| &**it).filter(|it| **it != *name);

@@ -108,6 +108,25 @@ fn a_step_that_its_ensemble_could_not_run_is_not_loaded() {
 }
 
 #[test]
+fn an_ensemble_whose_steps_are_not_loaded_again_is_not_loaded_either() {
+    let repository = Repository::of([("a", native("identity", "x:FP32[4] -> y:FP32[4]"))])
+        .with("e", ensemble("A:FP32[4] -> Z:FP32[4]", &["a: x=A -> y=Z"]))
+        .with("over", ensemble("A:FP32[4] -> Z:FP32[4]", &["e: A=A -> Z=Z"]));
+    let mut server = explicit(repository, &["over"]);
+    for broken in [native("identity", "x:FP32[5] -> y:FP32[5]"), Model::of("max_batch_size: -1")] {
+        server.repository.write("a", &broken);
+        for name in ["e", "over"] {
+            let text =
+                format!("load failed for model '{name}': 'a', which it runs, was not loaded: ");
+            server.load(name).refuses(400, &text);
+            assert_eq!(server.infer(name, &floats(&[("A", &[1.0; 4])])).numbers("Z"), [1.0; 4]);
+        }
+    }
+    server.repository.write("a", &native("identity", "x:FP32[-1] -> y:FP32[-1]"));
+    server.load("over").ok();
+}
+
+#[test]
 fn workers_that_die_come_back_with_what_was_loaded_and_not_with_what_was_saved_since() {
     let repository = Repository::of([("m", constant(1).with("instance_group { count: 2 }"))]);
     let mut server = explicit(repository, &["m"]);

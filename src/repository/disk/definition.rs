@@ -136,7 +136,7 @@ pub(crate) fn read(
             present.insert(pipeline::ONLY_VERSION, Stamp::default());
         }
     }
-    let numbers = present.keys().copied().collect();
+    let numbers: BTreeSet<i64> = present.keys().copied().collect();
     let versions = choose(name, draft.proto.version_policy.as_ref(), present);
     let latest = versions.keys().next_back();
     // They tell which backend runs it.
@@ -145,6 +145,10 @@ pub(crate) fn read(
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     draft.complete_from_directory(name, &files).map_err(|mut problems| {
         let lacking = || match &version_dir {
+            None if !numbers.is_empty() => {
+                let policy = draft.proto.version_policy.as_ref();
+                Some(format!("Nothing is loaded: {}.", not_picked(policy, &numbers)))
+            }
             None => misplaced(&model_dir).or_else(|| Some(lacking(&model_dir.join("1")))),
             Some(folder) => files.is_empty().then(|| lacking(folder)),
         };
@@ -276,6 +280,19 @@ fn choose(
     present
 }
 
+/// Only versions that are named can all be missing.
+fn not_picked(policy: Option<&ModelVersionPolicy>, present: &BTreeSet<i64>) -> String {
+    let asked = match policy.and_then(|policy| policy.policy_choice.as_ref()) {
+        Some(PolicyChoice::Specific(specific)) => &specific.versions[..],
+        _ => &[],
+    };
+    let list = |all: &mut dyn Iterator<Item = &i64>| {
+        all.map(i64::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let (asked, there) = (list(&mut asked.iter()), list(&mut present.iter()));
+    format!("version_policy names version {asked}, and there is version {there}")
+}
+
 fn overlay(settings: &Settings, overrides: &Overrides) -> Result<Option<Overlay>, LoadFailure> {
     if overrides.files.is_empty() {
         return Ok(None);
@@ -328,8 +345,12 @@ pub(crate) fn no_version(definition: &Definition) -> String {
     if let Some(link) = files::dangling(&folder) {
         return format!("{text}: {link}");
     }
-    if folder.is_dir() {
-        return format!("{text}: the policy picks none of the folders there are");
+    if !definition.present.is_empty() {
+        let policy = match &definition.content {
+            Content::Single(draft) => draft.proto.version_policy.as_ref(),
+            Content::Ensemble(config, _) => config.proto.version_policy.as_ref(),
+        };
+        return format!("{text}: {}", not_picked(policy, &definition.present));
     }
     if let Some(hint) = misplaced(model_dir) {
         return format!("{text}. {hint}");
