@@ -56,7 +56,7 @@ pub(super) fn unknown_dtype(text: &str) -> String {
         (name, Some(_)) if name.len() < text.len() => {
             ": in requests it stands without 'TYPE_'".to_owned()
         }
-        (_, Some(meant)) => format!(", did you mean '{}'?", meant.as_str()),
+        (_, Some(meant)) => format!(", did you mean `{}`?", meant.as_str()),
         _ => String::new(),
     }
 }

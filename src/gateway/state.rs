@@ -8,7 +8,7 @@ use crate::{
     settings::Settings,
 };
 use troupe_base::{
-    config::did_you_mean,
+    config::suggesting,
     error::Result,
     model::{Model, all_ready},
 };
@@ -57,7 +57,7 @@ impl ServerState {
             return String::new();
         }
         let names = catalog.entries.keys().map(|it| &**it);
-        did_you_mean(name, names).map_or_else(String::new, |it| format!(", did you mean `{it}`?"))
+        suggesting(String::new(), name, names)
     }
 
     /// What `health/ready` and `ServerReady` say while the server is not exiting.

@@ -6,7 +6,7 @@ use tokio::runtime::Builder;
 use tonic::Status;
 
 use super::client::{Client, Headers, connect, error_text, headers, with};
-use troupe_base::{config::did_you_mean, table::table};
+use troupe_base::{config::suggesting, table::table};
 use troupe_options::{ConnectionArguments, ModelsArguments, ReloadArguments};
 use troupe_proto::inference::{
     RepositoryIndexRequest, RepositoryModelLoadRequest, repository_index_response::ModelIndex,
@@ -24,9 +24,9 @@ pub fn models(arguments: &ModelsArguments) -> Result<String, String> {
         let missing =
             arguments.models.iter().find(|name| !index.iter().any(|it| it.name == **name));
         if let Some(missing) = missing {
-            let meant = did_you_mean(missing, index.iter().map(|it| &*it.name));
-            let meant = meant.map_or_else(String::new, |it| format!(", did you mean `{it}`?"));
-            return Err(format!("there is no model `{missing}`{meant} (all: `troupe models`)"));
+            let text = format!("there is no model `{missing}`");
+            let text = suggesting(text, missing, index.iter().map(|it| &*it.name));
+            return Err(format!("{text} (all: `troupe models`)"));
         }
         let is_asked =
             |it: &&ModelIndex| arguments.models.is_empty() || arguments.models.contains(&it.name);

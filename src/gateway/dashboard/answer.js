@@ -119,7 +119,7 @@ const answers = (() => {
   // The picture that was sent, with every box that came back, and the words for it.
   async function marked(bytes, outputs) {
     const found = outputs.map(corners).find((it) => it);
-    if (!found || !bytes || !pictureType(bytes) || !space) return null;
+    if (!found || !bytes || !pictureType(bytes)) return null;
     const url = dataUrl(bytes), image = new Image();
     image.src = url;
     await image.decode();
@@ -173,7 +173,7 @@ const answers = (() => {
   function waterfall(all) {
     const whole = all.get("")?.total;
     const rows = [...all].filter(([path]) => path).sort((one, other) => one[1].start - other[1].start);
-    if (!whole || !rows.length || !space) return null;
+    if (!whole || !rows.length) return null;
     const body = make("tbody");
     for (const [path, it] of rows) {
       const part = (us) => `${Math.max(0, Math.min(100, (100 * us) / whole)).toFixed(2)}%`;

@@ -53,7 +53,7 @@ const tensors = (() => {
   function json(datatype, text) {
     if (!isWide(datatype)) return JSON.parse(text);
     const quoted = text.replace(/-?\d+(\.\d+)?([eE][-+]?\d+)?/g, '"$&"');
-    const exact = (_, it) => (typeof it !== "string" ? it : /^-?\d+$/.test(it) ? BigInt(it) : Number(it));
+    const exact = (_, it) => (typeof it !== "string" ? it : /^-?\d+$/.test(it) ? BigInt(it) : Number(it) || it);
     return JSON.parse(quoted, exact);
   }
 

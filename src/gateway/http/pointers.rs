@@ -11,7 +11,7 @@ use super::{
     server_state::state,
 };
 use crate::service_urls::host_of;
-use troupe_base::config::did_you_mean;
+use troupe_base::config::instead;
 
 /// What may stand behind a model's name, and its version.
 const ENDS: [&str; 9] =
@@ -112,10 +112,8 @@ fn near(path: &str) -> Option<String> {
         return Some(": health is at /v2/health/ready and /v2/health/live".to_owned());
     }
     if let Some(end) = end_of_model(path) {
-        return Some(match did_you_mean(end, ENDS) {
-            Some(meant) => format!(": a model has no '{end}', did you mean `{meant}`?"),
-            None => format!(": a model has no '{end}'. There are {}", ENDS.join(", ")),
-        });
+        let text = format!(": a model has no '{end}'");
+        return Some(instead(text, end, "paths", ENDS.into_iter()));
     }
     INFERENCE.iter().any(|it| path.starts_with(it)).then(|| {
         ": models are asked by POST /v2/models/MODEL/infer, or with flat JSON by POST \
@@ -147,8 +145,8 @@ mod tests {
             ("/v2/models/m/versions/1/infr", ": a model has no 'infr', did you mean `infer`?"),
             (
                 "/v2/models/m/predict",
-                ": a model has no 'predict'. There are infer, generate, generate_stream, ready, \
-                 config, stats, graph, tap, logs",
+                ": a model has no 'predict' (its paths: infer, generate, generate_stream, ready, \
+                 config, stats, graph, tap, logs)",
             ),
             (
                 "/v1/models/m:predict",
