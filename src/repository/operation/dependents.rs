@@ -32,7 +32,7 @@ pub(super) struct Judgement {
     /// Those that stay as they were, and which ensemble forbids what.
     pub(super) refused: BTreeMap<Arc<str>, String>,
     /// Ensembles that fit once they are read again, too.
-    pub(super) pulled: BTreeMap<Arc<str>, Arc<Definition>>,
+    pub(super) reread: BTreeMap<Arc<str>, Arc<Definition>>,
 }
 
 /// Models that ensembles run which serve right now, over any number of ensembles.
@@ -80,29 +80,42 @@ impl From<&StepModels> for Expected {
     }
 }
 
+/// The reason for those who replace a model that these ensembles, each with why, forbid.
+fn refusal(dependents: &[(&Arc<str>, &String)]) -> String {
+    let would_not = dependents.iter().map(|(name, why)| {
+        format!("ensemble '{name}', which serves, would not work with it: {why}")
+    });
+    let would_not = join_texts(would_not);
+    let names: Vec<_> = dependents.iter().map(|(name, _)| format!("'{name}'")).collect();
+    let names = names.join(", ");
+    let (its, them, it) = match dependents {
+        [_] => ("its", &*names, "it"),
+        _ => ("their", "them", "them"),
+    };
+    format!(
+        "{would_not}. Change {names} or {its} other models to fit and load {them}, which also loads \
+         those; or unload {it} first"
+    )
+}
+
 impl Dependents<'_> {
     /// Decides which of the models that are to be replaced may be, given what they would be.
     pub(super) async fn judge(&self, mut replaced: StepsByName) -> Judgement {
         let mut refused = BTreeMap::<Arc<str>, String>::new();
         loop {
-            let (broken, pulled) = self.broken(&replaced).await;
-            let mut culprits = BTreeMap::new();
-            for (ensemble, why) in &broken {
-                for name in self.upstream(ensemble).filter(|it| replaced.contains_key(it)) {
-                    let told = culprits.entry(name.clone()).or_insert_with(Vec::new);
-                    told.push(format!(
-                        "ensemble '{ensemble}', which serves, would not work with it: {why}. \
-                         Change '{ensemble}' or its other models to fit and load '{ensemble}', \
-                         which also loads those; or unload it first"
-                    ));
+            let (broken, reread) = self.broken(&replaced).await;
+            let mut culprits = BTreeMap::<_, Vec<_>>::new();
+            for dependent in &broken {
+                for name in self.upstream(dependent.0).filter(|it| replaced.contains_key(it)) {
+                    culprits.entry(name).or_default().push(dependent);
                 }
             }
             if culprits.is_empty() {
-                return Judgement { refused, pulled };
+                return Judgement { refused, reread };
             }
-            for (name, told) in culprits {
+            for (name, dependents) in culprits {
                 replaced.remove(&name);
-                refused.insert(name, told.join("; "));
+                refused.insert(name, refusal(&dependents));
             }
         }
     }
@@ -116,7 +129,7 @@ impl Dependents<'_> {
         let expected = self.served.iter().chain(replaced);
         let mut expected: BTreeMap<Arc<str>, Expected> =
             expected.map(|(name, step)| (name.clone(), step.into())).collect();
-        let (mut broken, mut pulled) = (BTreeMap::new(), BTreeMap::new());
+        let (mut broken, mut reread) = (BTreeMap::new(), BTreeMap::new());
         for name in self.graph.order() {
             let serving = self
                 .records
@@ -139,29 +152,29 @@ impl Dependents<'_> {
                     None => continue,
                 },
             };
-            let mut made = self.made(&definition, &expected).await;
-            if made.is_err()
+            let mut preview = self.preview(&definition, &expected).await;
+            if preview.is_err()
                 && !is_read
                 && let Some(found) = self.changed(&name, &definition).await
-                && let Ok(fits) = self.made(&found, &expected).await
+                && let Ok(fits) = self.preview(&found, &expected).await
             {
-                made = Ok(fits);
-                pulled.insert(name.clone(), found);
+                preview = Ok(fits);
+                reread.insert(name.clone(), found);
             }
-            match made {
-                Ok(made) => {
-                    expected.insert(name, made);
+            match preview {
+                Ok(fits) => {
+                    expected.insert(name, fits);
                 }
                 Err(problems) => {
                     broken.insert(name, join_texts(problems.into_iter()));
                 }
             }
         }
-        (broken, pulled)
+        (broken, reread)
     }
 
     /// What an ensemble would be, or why it would not.
-    async fn made(
+    async fn preview(
         &self,
         definition: &Definition,
         steps: &BTreeMap<Arc<str>, Expected>,

@@ -214,9 +214,9 @@ impl Operation {
         let previews = previews.collect();
         let (graph, served) = (&self.graph, &self.served);
         let dependents = Dependents { context, records, snapshot, graph, served };
-        let Judgement { mut refused, pulled } = dependents.judge(previews).await;
-        self.progress.total += pulled.len();
-        for (name, definition) in pulled {
+        let Judgement { mut refused, reread } = dependents.judge(previews).await;
+        self.progress.total += reread.len();
+        for (name, definition) in reread {
             tracing::info!("`{name}` has changed, too, and is loaded with the models it runs");
             snapshot.definitions.insert(name, Ok(definition));
         }

@@ -150,6 +150,32 @@ async fn steps_and_ensembles_that_changed_together_are_replaced_together() {
 }
 
 #[actix::test]
+async fn all_ensembles_that_could_not_run_a_step_are_told() {
+    let why = |name: &str| {
+        format!(
+            "ensemble '{name}', which serves, would not work with it: in ensemble {name}, ensemble \
+             tensor X: inconsistent shape: [4] is inferred from model {name} while [3] is inferred \
+             from model a (/models/{name}/config.pbtxt:5:42); in ensemble {name}, ensemble tensor Y: \
+             inconsistent shape: [4] is inferred from model {name} while [3] is inferred from model a \
+             (/models/{name}/config.pbtxt:5:76)"
+        )
+    };
+    let text = format!(
+        "load failed for model 'a': {}; {}. Change 'e', 'f' or their other models to fit and load \
+         them, which also loads those; or unload them first. What was loaded before serves on\n",
+        why("e"),
+        why("f")
+    );
+    let script = [
+        ("load e", "ok", "+a +e"),
+        ("load f", "ok", "+a +e +f"),
+        ("write a dims=3", "ok", "+a +e +f"),
+        ("load a", &text, "+a +e +f"),
+    ];
+    check("several", &["a", "e: a", "f: a"], &script).await;
+}
+
+#[actix::test]
 async fn an_ensemble_that_runs_another_model_since_is_replaced_with_its_step() {
     check(
         "another",
