@@ -41,11 +41,9 @@ pub fn reload(arguments: &ReloadArguments) -> Result<String, String> {
         let headers = headers(&to.header)?;
         let mut client = connect(to).await?;
         let mut failures = load(&mut client, &headers, &arguments.models).await;
-        // Some models fit only once others are there.
-        if failures.len() < arguments.models.len() {
-            let again: Vec<_> = failures.iter().map(|(name, _)| name.clone()).collect();
-            failures = load(&mut client, &headers, &again).await;
-        }
+        let again = to_try_again(&arguments.models, &failures);
+        failures.retain(|(name, _)| !again.contains(name));
+        failures.extend(load(&mut client, &headers, &again).await);
         if !failures.is_empty() {
             let told = failures.iter().map(|(_, status)| failed(to, status));
             return Err(told.collect::<Vec<_>>().join("\n"));
@@ -53,6 +51,14 @@ pub fn reload(arguments: &ReloadArguments) -> Result<String, String> {
         let index = index(&mut client, &headers, to).await?;
         Ok(shown(index.iter().filter(|it| arguments.models.contains(&it.name))))
     })
+}
+
+/// Those that failed before one that loaded: some fit only once it is there. A load may take
+/// minutes, so that others are not tried in vain.
+fn to_try_again(models: &[String], failures: &[(String, Status)]) -> Vec<String> {
+    let has_failed = |name: &&String| failures.iter().any(|(failed, _)| failed == *name);
+    let last = models.iter().rposition(|name| !has_failed(&name)).unwrap_or(0);
+    models[..last].iter().filter(has_failed).cloned().collect()
 }
 
 /// Those that failed.
@@ -122,7 +128,23 @@ fn wrapped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{REASON_LETTERS, wrapped};
+    use super::{REASON_LETTERS, Status, to_try_again, wrapped};
+
+    #[test]
+    fn only_what_failed_before_another_loaded_is_tried_again() {
+        for (models, failed, expected) in [
+            ("a b c", "a c", "a"),
+            ("a b c", "a b", "a b"),
+            ("a b", "b", ""),
+            ("a b", "a b", ""),
+            ("a b", "", ""),
+        ] {
+            let models: Vec<String> = models.split(' ').map(str::to_owned).collect();
+            let failed = failed.split_whitespace();
+            let failed: Vec<_> = failed.map(|it| (it.to_owned(), Status::internal(""))).collect();
+            assert_eq!(to_try_again(&models, &failed).join(" "), expected, "{models:?}");
+        }
+    }
 
     #[test]
     fn long_reasons_are_broken_between_words() {
