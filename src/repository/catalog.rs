@@ -6,6 +6,7 @@ use super::failure::UNLOADED;
 use troupe_base::{
     error::{Error, Result},
     model::Model,
+    text::shortened,
 };
 
 /// The state of a model's version, as the repository index names it.
@@ -62,7 +63,7 @@ fn why(reason: &str) -> String {
     if reason.is_empty() || reason == UNLOADED {
         return String::new();
     }
-    format!(": {}", reason.chars().take(MAX_REASON_CHARS).collect::<String>())
+    format!(": {}", shortened(reason, MAX_REASON_CHARS))
 }
 
 impl ModelEntry {

@@ -132,7 +132,7 @@ fn missing_inputs(
     let not_inputs = if parameters.is_empty() {
         String::new()
     } else {
-        format!(" Taken as parameters, as no input has these names: {}.", parameters.join(","))
+        format!(" Got parameters that are no inputs: {}.", parameters.join(","))
     };
     format!(
         "{expected} but got {found} inputs for model '{}'. Got input(s) [{}], but missing required \

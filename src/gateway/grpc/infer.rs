@@ -43,7 +43,6 @@ async fn answer(
 ) -> Result<ModelInferResponse> {
     let admitted = observe::admit(observed, state, &mut message)?;
     decoupled::check(
-        state,
         &admitted.model,
         "ModelInfer RPC doesn't support models with decoupled transaction policy",
         "ModelStreamInfer (tritonclient: start_stream and async_stream_infer)",

@@ -50,7 +50,6 @@ async fn answer(
     let admitted = observe::admit(observed, state, http)?;
     let model = &admitted.model;
     decoupled::check(
-        state,
         model,
         "HTTP end point doesn't support models with decoupled transaction policy",
         "generate_stream in place of infer, or gRPC's ModelStreamInfer",

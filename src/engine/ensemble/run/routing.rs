@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -129,8 +129,9 @@ impl Run {
         };
         let run = Run { plan, step_addrs, context, tap, state: Mutex::new(state) };
         if route.steps == 0 {
-            let end = run.finish(&mut run.state.lock(), Duration::ZERO, Instant::now());
-            run.end(end);
+            let mut state = run.state.lock();
+            let end = run.finish(&mut state, Duration::ZERO, Instant::now());
+            run.end(state, end);
         }
         (Arc::new(run), ready)
     }
@@ -151,9 +152,10 @@ impl Run {
         }
     }
 
-    /// Goes on with what has ended, if it has. Not with the lock: whoever is answered may run any
-    /// code, the rest of another ensemble for one.
-    fn end(&self, end: Option<RunEnd>) {
+    /// Goes on with what has ended, if it has. Lets go of the lock before: whoever is answered may
+    /// run any code, the rest of another ensemble for one.
+    fn end(&self, state: MutexGuard<'_, RunState>, end: Option<RunEnd>) {
+        drop(state);
         match end {
             Some(RunEnd::Answer { continuation, response, busy, now }) => {
                 continuation.answer(&self.plan, response, busy, now);
@@ -192,8 +194,7 @@ impl Run {
             missing.and_then(|slot| missing::input(&self.plan, index, slot, &mut request))
         {
             let end = self.fail(&mut state, maker, source, Instant::now());
-            drop(state);
-            self.end(end);
+            self.end(state, end);
             return None;
         }
         Some(request)
@@ -222,8 +223,7 @@ impl Run {
             Ok(answered) => answered,
             Err(source) => {
                 let end = self.fail(&mut state, index, source, now);
-                drop(state);
-                self.end(end);
+                self.end(state, end);
                 return Ready::new();
             }
         };
@@ -234,8 +234,7 @@ impl Run {
         let busy = busy + state.busy.get(index).copied().unwrap_or_default();
         if state.left == 0 {
             let end = self.finish(&mut state, busy, now);
-            drop(state);
-            self.end(end);
+            self.end(state, end);
             return Ready::new();
         }
         let mut ready = Ready::new();
