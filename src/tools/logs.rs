@@ -49,8 +49,11 @@ pub fn logs(
         let most = arguments.tail.unwrap_or(usize::MAX);
         answer.lines.drain(..answer.lines.len().saturating_sub(most));
         print(&answer.text())?;
+        if !arguments.follow {
+            return Ok(());
+        }
         let (mut is_there, mut after) = (true, answer.next);
-        while arguments.follow {
+        loop {
             tokio::time::sleep(FOLLOW_PAUSE).await;
             match ask(&client, to, &model, after).await {
                 Ok(answer) => {
@@ -74,7 +77,6 @@ pub fn logs(
                 }
             }
         }
-        Ok(())
     })
 }
 
