@@ -1,5 +1,7 @@
 //! `--watch`: models are loaded again as their files are saved; and `troupe models`, `troupe reload`.
 
+use std::os::unix::fs::symlink;
+
 use serde_json::json;
 
 use crate::support::{
@@ -40,6 +42,7 @@ fn ask(server: &Server, arguments: &[&str]) -> Ended {
 fn what_is_saved_is_loaded_and_what_is_broken_is_not() {
     let repository = Repository::new().with("m", constant()).with("e", through("m"));
     repository.write_file("m/1/helper.py", "NUMBER = 1\n");
+    symlink("/nowhere", repository.models().join("dangling")).unwrap();
     let mut server = Server::with(repository, &["--watch"]);
     assert_eq!(answer(&server, "e"), Some(1.0));
     // What editors leave beside a file, and Python's cache, load nothing.
@@ -66,6 +69,9 @@ fn what_is_saved_is_loaded_and_what_is_broken_is_not() {
     server.repository.write_file("e/config.pbtxt", "platform: \"ensemble\" nonsense: 1");
     server.logged("`e` goes on as it was loaded before");
     assert_eq!(answer(&server, "e"), Some(3.0));
+    // Each of seven loads may warn, but not each of the looks, of which every change takes three.
+    let warnings = server.log().matches("ignore model directory").count();
+    assert!((1..=14).contains(&warnings), "{warnings} warnings in {}", server.log());
     server.is_well();
 }
 
