@@ -16,7 +16,7 @@ use std::{
 use signals::Signals;
 use troupe::server::{Ending, Server};
 use troupe_backends::gpus;
-use troupe_base::config;
+use troupe_base::{config, text::encode_path_segment};
 use troupe_draw as draw;
 use troupe_observability::log;
 use troupe_options::{self as options, Command, GraphFormat};
@@ -75,7 +75,9 @@ fn main() -> ExitCode {
             ended(compiled.and_then(|it| print(&it)))
         }
         Some(Command::Graph { model, model_repository, format, output }) => {
-            ended(graph(&model_repository.join(model), format, output.as_deref()))
+            let drawn = has_graph(&model, &model_repository);
+            let folder = model_repository.join(model);
+            ended(drawn.and_then(|()| graph(&folder, format, output.as_deref())))
         }
         Some(Command::Replay(asked)) => replay(&asked),
         Some(Command::Infer(asked)) => ended(client::infer(&asked).and_then(|it| print(&it))),
@@ -174,10 +176,15 @@ fn check(repositories: Vec<PathBuf>, backend_config: BackendConfig, is_loading: 
     settings.backend.options = backend_config.iter().cloned().collect();
     // A pipeline is run once to see its graph, and its interpreter may need numpy.
     settings.backend.provision = true;
-    let repository::CheckReport { mut problems, warnings } = repository::check(&settings);
+    let repository::CheckReport { mut problems, mut warnings, not_compared } =
+        repository::check(&settings);
+    let does_load = is_loading && problems.is_empty();
+    if !does_load {
+        warnings.extend(not_compared);
+    }
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     problems.iter().for_each(|problem| eprintln!("{problem}"));
-    if is_loading && problems.is_empty() {
+    if does_load {
         match load_once(repositories, backend_config) {
             Ok(failures) => problems.extend(failures),
             Err(text) => problems.push(text),
@@ -193,8 +200,12 @@ fn check(repositories: Vec<PathBuf>, backend_config: BackendConfig, is_loading: 
     if !warnings.is_empty() {
         result += &format!(", {}", count(warnings.len(), "warning"));
     }
-    if is_loading && problems.is_empty() {
-        result += ", and all models load";
+    if is_loading {
+        result += match (does_load, problems.is_empty()) {
+            (true, true) => ", and all models load",
+            (true, false) => "",
+            (false, _) => "; nothing was loaded: --load does once the files have no problem",
+        };
     }
     eprintln!("{result}");
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -219,6 +230,27 @@ fn load_once(
         server.stop(LOAD_ONCE_GRACE).await;
         Ok(summary.ok_or("the server ended while it loaded")?.failures.clone())
     })
+}
+
+/// Is there a file that tells the graph of a model? What to do where there is none.
+fn has_graph(model: &str, repository: &Path) -> Result<(), String> {
+    let folder = repository.join(model);
+    if !folder.is_dir() {
+        let entries = fs::read_dir(repository).into_iter().flatten().flatten();
+        let folders = entries.filter(|it| it.path().is_dir());
+        let names: Vec<_> = folders.filter_map(|it| it.file_name().into_string().ok()).collect();
+        let text = format!("there is no model '{model}' in {}", repository.display());
+        return Err(config::instead(text, model, "models", names.iter().map(String::as_str)));
+    }
+    if compile::file_of(&folder).is_file() || folder.join("config.pbtxt").exists() {
+        return Ok(());
+    }
+    let path = encode_path_segment(model);
+    Err(format!(
+        "'{model}' has neither a config.pbtxt nor a pipeline.py, and is no ensemble: what it takes \
+         and gives is known once it is loaded; a running server draws it at \
+         http://localhost:8000/v2/models/{path}/graph"
+    ))
 }
 
 fn graph(folder: &Path, format: GraphFormat, output: Option<&Path>) -> Result<(), String> {

@@ -161,7 +161,10 @@ pub(super) fn run(mut command: Command) -> Result<()> {
         errors if errors.is_empty() => {
             Err(failed(&format!("`{shown}` failed ({status})"), &lines.join("\n")))
         }
-        errors => Err(failed(&format!("`{shown}` failed"), &errors.join("; "))),
+        errors => {
+            tracing::warn!("`{shown}` failed ({status})");
+            Err(failed("pip", &errors.join("; ")))
+        }
     }
 }
 

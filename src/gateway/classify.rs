@@ -22,6 +22,11 @@ pub(crate) fn classify(
     Classified { tensor, is_batched, count, labels }.tensor()
 }
 
+/// Have elements of the type classes?
+pub(crate) fn has_classes(dtype: DataType) -> bool {
+    !matches!(dtype, DataType::Bool | DataType::Fp16 | DataType::Bf16 | DataType::Bytes)
+}
+
 /// A tensor and what is wanted of it.
 struct Classified<'a> {
     tensor: &'a Tensor,

@@ -1,7 +1,11 @@
 //! Reads the command line as tritonserver's parser does: abbreviations, harmless values of flags
 //! that are not built, and its words for what is wrong.
 
-use std::{error::Error as _, num::IntErrorKind, num::ParseIntError};
+use std::{
+    error::Error as _,
+    num::{IntErrorKind, ParseIntError},
+    path::Path,
+};
 
 use clap::{
     CommandFactory, Parser,
@@ -15,6 +19,21 @@ use super::{
 
 /// Flags that the command does not list: Triton's other name of `--model-repository`, and clap's.
 const OTHER_NAMES: [&str; 3] = ["model-store", "help", "version"];
+
+/// What other servers call a flag, and what it is here.
+const FOREIGN_FLAGS: [(&str, &str); 9] = [
+    ("--host", "--http-address"),
+    ("--bind", "--http-address"),
+    ("--port", "--http-port"),
+    ("-p", "--http-port"),
+    ("--reload", "--watch"),
+    ("--log-level", "--log-verbose"),
+    ("--workers", INSTANCES),
+    ("-w", INSTANCES),
+    ("--num-workers", INSTANCES),
+];
+const INSTANCES: &str = "@model(instances=N), or instance_group in the config of a model";
+const SEE_HELP: &str = "For more information, try '--help'.";
 
 /// Why there is nothing to run.
 #[derive(Debug)]
@@ -38,10 +57,11 @@ pub fn parse(arguments: &[String]) -> Result<Options, NoOptions> {
         true => completed(arguments).map_err(NoOptions::mistake)?,
         false => arguments.to_vec(),
     };
+    let is_new = arguments.first().is_some_and(|it| it == "new");
     let program = std::iter::once("troupe".to_owned());
     Options::try_parse_from(program.chain(arguments)).map_err(|error| match error.use_stderr() {
         false => NoOptions { text: error.render().to_string(), is_mistake: false },
-        true => NoOptions::mistake(describe(&error)),
+        true => NoOptions::mistake(describe(&error, is_new)),
     })
 }
 
@@ -54,6 +74,11 @@ fn completed(arguments: &[String]) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
+        let flag = argument.split('=').next().unwrap_or_default();
+        if let Some((flag, ours)) = FOREIGN_FLAGS.iter().find(|it| it.0 == flag) {
+            let text = format!("troupe: unrecognized option '{flag}'; here it is {ours}");
+            return Err(format!("{text}\n{SEE_HELP}"));
+        }
         let Some(flag) = argument.strip_prefix("--").filter(|it| !it.is_empty()) else {
             all.push(argument.clone());
             continue;
@@ -97,17 +122,32 @@ fn whole_name<'a>(given: &'a str, names: &[&'a str]) -> Result<&'a str, String> 
 }
 
 /// The error in Triton's words where it has some.
-fn describe(error: &clap::Error) -> String {
+fn describe(error: &clap::Error, is_new: bool) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
     };
-    let help = "For more information, try '--help'.";
+    let help = SEE_HELP;
     if let Some(word) = text(ContextKind::InvalidSubcommand)
         && error.kind() == ErrorKind::ArgumentConflict
         && Options::command().find_subcommand(word).is_none()
     {
         return format!("troupe: unexpected argument '{word}' behind the flags\n{help}");
+    }
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+        if is_new && error.get(ContextKind::SuggestedSubcommand).is_none() {
+            return format!(
+                "troupe: '{word}' is neither model, ensemble nor pipeline; to write a model: `troupe \
+                 new model {word}`\n{help}"
+            );
+        }
+        if Path::new(word).is_dir() {
+            return format!(
+                "troupe: '{word}' is no command but a folder; to serve it: `troupe \
+                 --model-repository={word}`\n{help}"
+            );
+        }
     }
     if error.kind() == ErrorKind::InvalidSubcommand
         && error.get(ContextKind::SuggestedSubcommand).is_none()
@@ -205,6 +245,13 @@ mod tests {
                 "unrecognized option '--http-use-sll'; did you mean '--http-use-ssl'?",
             ),
             ("serve", "there is no command 'serve'; to serve: `troupe --model-repository=DIR`"),
+            ("--host=0.0.0.0", "unrecognized option '--host'; here it is --http-address\nFor more"),
+            ("--model-repository=a -p 80", "unrecognized option '-p'; here it is --http-port"),
+            ("--reload", "unrecognized option '--reload'; here it is --watch"),
+            ("--workers 4", "here it is @model(instances=N), or instance_group in the config"),
+            ("new shout2", "to write a model: `troupe new model shout2`"),
+            ("new modle shout2", "a similar subcommand exists: 'model'"),
+            ("/", "'/' is no command but a folder; to serve it: `troupe --model-repository=/`"),
             ("benhc m", "a similar subcommand exists: 'bench'"),
             ("--model-control-mode=explict", "expected `none` or `explicit`, got `explict`"),
             ("--model-repository a stray", "troupe: unexpected argument 'stray' behind the flags"),

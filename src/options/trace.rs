@@ -95,6 +95,22 @@ pub struct OpenTelemetry {
     pub max_export_batch_size: Option<u32>,
 }
 
+/// What `--trace-config` knows.
+const SETTINGS: [&str; 12] = [
+    "level",
+    "rate",
+    "count",
+    "mode",
+    "triton,file",
+    "triton,log-frequency",
+    "opentelemetry,url",
+    "opentelemetry,protocol",
+    "opentelemetry,resource",
+    "opentelemetry,bsp_max_queue_size",
+    "opentelemetry,bsp_schedule_delay",
+    "opentelemetry,bsp_max_export_batch_size",
+];
+
 impl Default for TraceConfig {
     fn default() -> TraceConfig {
         TraceConfig {
@@ -221,7 +237,7 @@ impl TraceConfig {
             "opentelemetry,bsp_max_export_batch_size" => {
                 more.max_export_batch_size = Some(positive(value)?);
             }
-            _ => return Err("there is no such setting".to_owned()),
+            _ => return Err(format!("there is no such setting; there are {}", SETTINGS.join(" "))),
         }
         Ok(())
     }
@@ -288,6 +304,14 @@ mod tests {
     }
 
     #[test]
+    fn all_settings_that_are_listed_are_there() {
+        for setting in SETTINGS {
+            let error = parsed(&[&format!("{setting}=?")]).err().unwrap_or_default();
+            assert!(!error.contains("there is no such setting"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (settings, expected) in [
             (&["rate"][..], "expected `<setting>=<value>`"),
@@ -301,6 +325,7 @@ mod tests {
             (&["opentelemetry,resource=x"], "expected KEY=VALUE"),
             (&["opentelemetry,bsp_max_queue_size=0"], "expected more than 0"),
             (&["opentelemetry,file=x"], "there is no such setting"),
+            (&["foo=1"], "there is no such setting; there are level rate count mode triton,file "),
         ] {
             let error = parsed(settings).unwrap_err();
             assert!(error.contains(expected), "{error}");

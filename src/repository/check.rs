@@ -34,12 +34,14 @@ pub struct CheckReport {
     pub problems: Vec<String>,
     /// What can be loaded and will hardly do what was meant.
     pub warnings: Vec<String>,
+    /// What is known only once code of models has run, so that only a load can compare it.
+    pub not_compared: Vec<String>,
 }
 
 /// Checks repositories without loading a model. Blocks.
 pub fn check(settings: &Settings) -> CheckReport {
     let (folders, unreadable) = scan::folders(&settings.repositories);
-    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    let (mut problems, mut warnings, mut not_compared) = (Vec::new(), Vec::new(), Vec::new());
     if folders.is_empty() && unreadable.is_empty() {
         warnings.extend(scan::emptiness(&settings.repositories));
     }
@@ -70,6 +72,7 @@ pub fn check(settings: &Settings) -> CheckReport {
         model.check_steps(settings, &folders, &models, &mut problems);
         model.check_warmup(&mut problems);
         model.warn(&models, &mut warnings);
+        not_compared.extend(model.not_compared(&models));
         if let Some(cycle) = cycles.get(name) {
             problems.push(model.problem("ensemble_scheduling", cycle.clone()));
         }
@@ -77,6 +80,7 @@ pub fn check(settings: &Settings) -> CheckReport {
     CheckReport {
         problems: unreadable.into_iter().chain(problems.into_iter().map(told)).collect(),
         warnings,
+        not_compared,
     }
 }
 
@@ -242,20 +246,6 @@ impl CheckedModel {
         warnings.extend(self.warnings.iter().cloned());
         let Some(config) = &self.config else { return };
         let required = self.definition.required();
-        let is_unknown = |step: &&RequiredModel| {
-            models.get(&step.model).is_some_and(|it| !it.is_broken && it.written().is_none())
-        };
-        let unknown: BTreeSet<_> =
-            required.iter().filter(is_unknown).map(|it| format!("'{}'", it.model)).collect();
-        if !unknown.is_empty() {
-            let text = format!(
-                "ensemble {}: inputs and outputs of {} are known only once their code has run, so \
-                 what it maps to them was not compared: `troupe check --load` does",
-                config.name,
-                Vec::from_iter(unknown).join(", ")
-            );
-            warnings.push(told(self.problem("", text)));
-        }
         match &config.ensemble {
             // Its types, on which warnings depend, are made up before its models are known.
             Some(_) if self.definition.pipeline.is_some() => (),
@@ -268,6 +258,26 @@ impl CheckedModel {
             None if self.is_broken || self.completes_itself => (),
             None => warnings.extend(nothing_to_ask(config).map(told)),
         }
+    }
+
+    /// An ensemble some of whose steps tell what they take only when they are loaded.
+    fn not_compared(&self, models: &CheckedModels) -> Option<String> {
+        let config = self.config.as_ref()?;
+        let is_unknown = |step: &&RequiredModel| {
+            models.get(&step.model).is_some_and(|it| !it.is_broken && it.written().is_none())
+        };
+        let unknown = self.definition.required().iter().filter(is_unknown);
+        let unknown: BTreeSet<_> = unknown.map(|it| format!("'{}'", it.model)).collect();
+        if unknown.is_empty() {
+            return None;
+        }
+        let text = format!(
+            "ensemble {}: inputs and outputs of {} are known only once their code has run, so what \
+             it maps to them was not compared: `troupe check --load` does",
+            config.name,
+            Vec::from_iter(unknown).join(", ")
+        );
+        Some(told(self.problem("", text)))
     }
 
     /// Its samples are made as they would be to load it.

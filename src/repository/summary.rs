@@ -7,7 +7,7 @@ use super::{
     catalog::{Catalog, VersionState},
     failure::{LoadFailure, NO_VERSION},
 };
-use troupe_base::text::shortened;
+use troupe_base::{config::did_you_mean, failure_log::on_one_line, text::shortened};
 
 /// One row of the startup table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Summary {
 }
 
 /// Letters of a reason that the last line of a failed start has: above it is all of it.
-const MAX_REASON_CHARS: usize = 300;
+const MAX_REASON_CHARS: usize = 1000;
 
 /// What became of the models asked for at the start.
 pub(super) fn summary(catalog: &Catalog, outcome: &OperationOutcome) -> Summary {
@@ -41,24 +41,29 @@ pub(super) fn summary(catalog: &Catalog, outcome: &OperationOutcome) -> Summary 
     let (mut failures, mut consequences) = (outcome.problems.clone(), Vec::new());
     for name in &outcome.targets {
         let Some(Err(failure)) = outcome.results.get(name) else { continue };
-        let reason = first_line(&failure.reason());
+        let reason = on_one_line(failure.reason().trim_end_matches(';'));
+        let mut reason = shortened(&reason, MAX_REASON_CHARS);
+        if *failure == LoadFailure::Missing {
+            reason += &guess(catalog, name);
+        }
         let text = format!("'{name}' did not load: {reason}");
+        if *failure == LoadFailure::Missing {
+            let status = format!("Not loaded: {reason}");
+            rows.push(SummaryRow { model: name.clone(), version: None, status });
+        }
         match failure {
             LoadFailure::Invalid(_) => consequences.push(text),
             _ => failures.push(text),
-        }
-        if *failure == LoadFailure::Missing {
-            let status = format!("Not loaded: {}", failure.reason());
-            rows.push(SummaryRow { model: name.clone(), version: None, status });
         }
     }
     failures.append(&mut consequences);
     Summary { rows, is_ok: failures.is_empty(), failures }
 }
 
-fn first_line(reason: &str) -> String {
-    let line = reason.lines().next().unwrap_or_default();
-    shortened(line.trim_end_matches(';'), MAX_REASON_CHARS)
+/// What a model that is in no repository was probably meant to be.
+fn guess(catalog: &Catalog, name: &str) -> String {
+    let others = catalog.entries.keys().map(|it| &**it).filter(|it| *it != name);
+    did_you_mean(name, others).map_or_else(String::new, |it| format!(", did you mean `{it}`?"))
 }
 
 /// The table of all models somebody tried to load, in Triton's words.

@@ -290,6 +290,49 @@ fn a_result_that_is_not_what_its_hint_says_names_the_output() {
 }
 
 #[test]
+fn a_record_may_come_as_a_dict_or_a_tuple_and_what_it_lacks_is_named() {
+    let source = "
+        from dataclasses import dataclass
+
+        @dataclass
+        class Found:
+            label: str
+            score: float
+
+        def predict(text: str, name: str = None) -> Found:
+            found = {
+                'dict': {'label': str(name), 'score': 1.0},
+                'tuple': (str(name), 2.0),
+                'scor': {'label': '', 'scor': 1.0},
+            }
+            return found.get(text, Found(str(name), 3.0))";
+    let server = Server::start(Repository::of([("m", plain(source))]));
+    let asked = |text: &str, name: Value| {
+        server.http.post("/v2/models/m/generate", &json!({"text": text, "name": name}).to_string())
+    };
+    for (text, name, expected) in [
+        ("dict", json!("me"), ("me", 1.0)),
+        // What is null is not given.
+        ("tuple", json!(null), ("None", 2.0)),
+        ("", json!("you"), ("you", 3.0)),
+    ] {
+        let answer = asked(text, name).ok().json();
+        assert_eq!((&answer["label"], &answer["score"]), (&json!(expected.0), &json!(expected.1)));
+    }
+    asked("scor", json!("a")).refuses(
+        500,
+        "output `score` of `predict` is missing in its result (dict with `label`, `scor`), did you \
+         mean `scor`?",
+    );
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    for verb in ["generate", "infer"] {
+        let path = format!("/v2/models/m/{verb}");
+        let answer = server.http.send("POST", &path, &form, b"text=x");
+        answer.refuses(400, "the body must be JSON, and is a form (application/x-www-form-url");
+    }
+}
+
+#[test]
 fn half_precision_goes_in_and_out() {
     let half = "
         import numpy as np

@@ -27,6 +27,17 @@ const CASES: &[(&str, &str, &str)] = &[
         "model.py:4: `predict` has no type hint for its result",
     ),
     (
+        "none_result",
+        "def predict(text: str) -> None: ...",
+        "model.py:4: `predict` says `-> None`, and None is no output: write `-> str:`",
+    ),
+    (
+        "flow",
+        "from troupe import pipeline\n@pipeline\ndef predict(text: str): ...",
+        "1/model.py: `predict` is a pipeline, which has a file of its own name, beside the folders of \
+          folder: call it ",
+    ),
+    (
         "two_lines",
         "def predict(\n    a: str,\n    b,\n) -> str: ...",
         "model.py:6: parameter `b` of `predict` has no type hint",

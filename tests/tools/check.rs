@@ -270,6 +270,24 @@ fn with_load_everything_is_loaded_once_and_the_code_says_how_that_went() {
     assert_eq!(ended.code, Some(0), "{}", ended.output);
     assert!(ended.output.contains("no problems, and all models load"), "{}", ended.output);
     assert!(!ended.output.contains("+--"), "tables of a server's start: {}", ended.output);
+    // Nothing is left to compare then.
+    let repository = Repository::new()
+        .with("up", plain("def predict(x: str) -> str:\n    return x\n"))
+        .with("e", ensemble("A:BYTES[1] -> Z:BYTES[1]", &["up: x=A -> output=Z"]));
+    let models = repository.models().to_str().unwrap().to_owned();
+    let warns = |it: &str| it.contains("'up' are known only once their code has run");
+    let ended = troupe(&["check", &models]);
+    assert!(ended.output.contains("no problems, 1 warning") && warns(&ended.output));
+    let ended = troupe(&["check", "--load", &models]);
+    let is_clean = ended.output.contains("no problems, and all models load");
+    assert!(is_clean && !warns(&ended.output), "{}", ended.output);
+    repository.write_file("broken/config.pbtxt", "nonsense");
+    let ended = troupe(&["check", "--load", &models]);
+    assert!(
+        ended.output.contains("nothing was loaded") && warns(&ended.output),
+        "{}",
+        ended.output
+    );
     let ended = load(&format!("{class}\n    def initialize(self, args):\n        1 / 0\n"));
     assert_eq!(ended.code, Some(1), "{}", ended.output);
     says(&ended, &[("'m' did not load: ", "ZeroDivisionError: division by zero")]);
@@ -296,6 +314,7 @@ fn mistakes() -> Repository {
         .with("good_beside", plain(&format!("import beside\n{same}")))
         .with("good_inherited", plain("import beside\nclass TritonPythonModel(beside.Base):\n    pass\n"))
         .with("good_marked", plain("from troupe import model as the\n@the(max_batch_size=2)\ndef f(x: list[str]) -> list[str]:\n    return x\n"))
+        .with("flow", plain("from troupe import pipeline\n@pipeline\ndef predict(x: str):\n    return {}\n"))
         .with("no_module", plain(&format!("import no_such_module_anywhere\n{same}")))
         .with("no_name", plain("class TritonPythonModle:\n    def execute(self, requests):\n        pass\n"))
         .with("no_execute", plain("class TritonPythonModel:\n    pass\n"))
@@ -311,6 +330,8 @@ fn mistakes() -> Repository {
         .with("other_name", native("identity", tensors).with("name: \"another\""))
         .with("no_step", step("no_such_model"))
         .with("no_input", step("good_class"));
+    repository
+        .write_file("flow_beside/model.py", "@pipeline\ndef predict(x: str):\n    return {}\n");
     repository.write_file("good_beside/1/beside.py", "");
     repository.write_file("good_import/1/lib/moved.py", "");
     repository.write_file(
@@ -348,6 +369,8 @@ fn check_finds_a_problem_in_the_models_that_do_not_load_and_in_no_other() {
         ("/no_name/1/model.py:1:", "`TritonPythonModle` has an `execute`: name it `TritonPython"),
         ("/no_execute/1/model.py:1:", "does not implement `execute` method"),
         ("/no_hint/1/model.py:1:", "parameter `x` of `predict` has no type hint"),
+        ("/flow/1/model.py:3:", "`predict` is a pipeline, whose file is pipeline.py in the"),
+        ("/flow_beside: ", "rename '"),
         ("/no_result/1/model.py:2:", "`predict` has no type hint for its result"),
         ("/no_colon/1/model.py:1:", "SyntaxError: expected ':'"),
         ("/two/1/model.py:6:", "one model a file, but `f`, `g` are marked"),

@@ -16,7 +16,7 @@ use super::{
     coding::{self, Coding},
     elements::max_text_bytes,
     encode::MAX_PART_BYTES,
-    generate_json,
+    generate_json, hints,
     limits::{self, SizeLimit},
     observe,
     refusal::{Refusal, error_body},
@@ -169,8 +169,13 @@ impl Generation {
         let body = receive(http, payload, state, &admitted.model, observed).await?;
         let (effort, config) = (body.bytes.len(), admitted.model.config.clone());
         let most = state.settings.max_input_size;
+        let is_no_object = hints::is_no_object(&body.bytes);
         let read = move || generate_json::decode(&body, &config, most);
-        let request = admitted.noted(limits::off_thread(effort, read).await)?;
+        let read = limits::off_thread(effort, read).await.map_err(|error| match is_no_object {
+            true => hints::of_form(error, http.headers(), &admitted.model.config),
+            false => error,
+        });
+        let request = admitted.noted(read)?;
         let context = request.context.clone();
         let params = InferParams { request, deliveries: Deliveries::inline(Encoding::Text) };
         Ok(Generation { context, answers: admitted.stream(params, observed) })

@@ -89,6 +89,8 @@ impl GenerateReader<'_> {
         named: &mut NamedRequest<'t>,
     ) -> Result<()> {
         match self.config.input_index(&key) {
+            // As in Python, None is what is not given.
+            Some(index) if self.config.inputs[index].optional && value.get() == "null" => (),
             Some(index) => {
                 let tensor = self.tensor(&self.config.inputs[index], value.get())?;
                 named.inputs.push((key, tensor));

@@ -1,6 +1,8 @@
 //! Hints behind Triton's texts about bodies that cannot be read: which input is meant, what it
 //! takes, and how the body would be right.
 
+use actix_web::http::header::{self, HeaderMap};
+
 use super::flat_json;
 use crate::openapi;
 use troupe_base::{
@@ -48,6 +50,22 @@ pub(super) fn of_parameter(error: Error, config: &ModelConfig, key: &str) -> Err
     }
     let text = format!(" No input of '{}' has this name", config.name);
     error.with_hint(&instead(text, key, "inputs", config.inputs.iter().map(|it| &*it.name)))
+}
+
+/// Of an error about a body that is no object but what a form sends: that it must be JSON.
+pub(super) fn of_form(error: Error, headers: &HeaderMap, config: &ModelConfig) -> Error {
+    let written = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    let written = written.unwrap_or_default().split(';').next().unwrap_or_default();
+    if !matches!(written, "application/x-www-form-urlencoded" | "multipart/form-data") {
+        return error;
+    }
+    let text = format!(": the body must be JSON, and is a form ({written})");
+    error.with_hint(&format!("{text}; to generate it is an object{}", flat_example(config)))
+}
+
+/// Is the body no object, whatever its content type says?
+pub(super) fn is_no_object(body: &[u8]) -> bool {
+    !body.trim_ascii_start().starts_with(b"{")
 }
 
 /// Of an error about flat JSON: how it is written.

@@ -9,6 +9,7 @@ use super::{
     coding::{self, Coding},
     decode::{self, BodyLayout},
     encode::{HEADER_LENGTH, InferAnswer},
+    hints,
     limits::{self, SizeLimit},
     observe,
     refusal::Refusal,
@@ -59,7 +60,13 @@ async fn answer(
     let layout = layout(http.headers())?;
     let body = receive(http, payload, state, model, layout).await?;
     observe::received(observed, http, body.bytes.len());
-    let params = admitted.noted(read(body, layout, model, &state.settings).await)?;
+    let is_no_object = layout == BodyLayout::Json && hints::is_no_object(&body.bytes);
+    let params = read(body, layout, model, &state.settings).await;
+    let params = params.map_err(|error| match is_no_object {
+        true => hints::of_form(error, http.headers(), &model.config),
+        false => error,
+    });
+    let params = admitted.noted(params)?;
     let InferParams { request, deliveries } = params;
     let (context, wanted) = (request.context.clone(), request.wanted.clone());
     let response = admitted.run(request, &deliveries, observed).await?;

@@ -39,7 +39,7 @@ pub(super) async fn logs(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let catalog = state.repository.catalog.load();
     if !catalog.entries.contains_key(name) {
         // It has the words for a model that is unknown.
-        catalog.get(name, None)?;
+        state.model_of(&catalog, name, None)?;
     }
     let (lines, next) = state.settings.log.about(name, asked.after);
     let lines = lines.iter().map(|it| LineBody { number: it.number, text: &it.text });

@@ -7,10 +7,11 @@ use smallvec::SmallVec;
 use tokio::task::spawn_blocking;
 
 use crate::{
-    classify::classify,
+    classify::{classify, has_classes},
     shared_memory::{RegionSlice, write},
 };
 use troupe_base::{
+    config::ModelConfig,
     error::{Error, Result},
     model::Model,
     request::{Request, Response, Wanted},
@@ -136,7 +137,8 @@ impl Deliveries {
             match delivery {
                 Delivery::Classes(count, _) => {
                     let labels = model.labels(output).map(|labels| &**labels);
-                    *tensor = classify(tensor, is_batched, *count, labels)?;
+                    *tensor = classify(tensor, is_batched, *count, labels)
+                        .map_err(|it| it.with_hint(&having_classes(&model.config, output)))?;
                 }
                 Delivery::Region(slice) => {
                     write(&model.config.outputs[output].name, tensor, slice)?;
@@ -146,6 +148,17 @@ impl Deliveries {
         }
         Ok(response)
     }
+}
+
+/// Which output has no classes, and which have.
+fn having_classes(config: &ModelConfig, output: usize) -> String {
+    let having = config.outputs.iter().filter(|it| has_classes(it.dtype));
+    let having: Vec<String> = having.map(|it| format!("'{}'", it.name)).collect();
+    let having = match &having[..] {
+        [] => "no output has classes".to_owned(),
+        some => format!("classes have {}", some.join(", ")),
+    };
+    format!(" (output '{}'; {having})", config.outputs[output].name)
 }
 
 #[cfg(test)]

@@ -139,9 +139,12 @@ class Adapter:
     def tensors(self, value, rows=None):
         """A result as the tensors of a response, checked."""
         found = []
-        field = self.signature.field
+        is_record = self.signature.is_record
+        # A record may also come as a plain tuple, in the order of its fields.
+        if is_record and type(value) is tuple and len(value) == len(self.outputs):
+            value = dict(zip((output[0] for output in self.outputs), value))
         for name, kind, dims, good in self.outputs:
-            array = value if field is None else self.field(value, field, name)
+            array = self.field(value, name) if is_record else value
             if type(array) is not np.ndarray or array.dtype is not kind.plain:
                 try:
                     array = kind.write(array)
@@ -165,13 +168,16 @@ class Adapter:
             raise self.wrong(name, misfit(array.shape, expected, rows))
         return array
 
-    def field(self, value, field, name):
-        """One output of a record."""
+    def field(self, value, name):
+        """One output of a record, which may also come as a dict."""
         try:
-            return field(value, name)
-        except (AttributeError, KeyError, TypeError):
-            known = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            return value[name] if isinstance(value, dict) else getattr(value, name)
+        except (AttributeError, KeyError):
+            fields = getattr(value, "_fields", None) or getattr(value, "__dict__", ())
+            known = value if isinstance(value, dict) else fields
             got = type(value).__name__ + (f" with {listed(known)}" if known else "")
+            if type(value) is tuple:
+                got = f"tuple of {len(value)}, expected {len(self.outputs)}"
             text = f"is missing in its result ({got}){did_you_mean(name, known)}"
             raise self.wrong(name, text) from None
 

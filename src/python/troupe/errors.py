@@ -17,10 +17,11 @@ def caller_place(depth=2):
 
 
 def did_you_mean(name, known):
-    """` (did you mean …?)` if a known name is close."""
+    """`, did you mean …?` if another name that is known is close."""
     import difflib
 
-    close = difflib.get_close_matches(str(name), [str(it) for it in known], 1)
+    others = [str(it) for it in known if str(it) != str(name)]
+    close = difflib.get_close_matches(str(name), others, 1)
     return f", did you mean `{close[0]}`?" if close else ""
 
 

@@ -1,5 +1,8 @@
 """Marks a function or class as the model of its file, and finds the one that a file holds."""
+import os
+
 from .errors import ModelError, caller_place, listed
+from .pipelines import MARK as PIPELINE_MARK
 
 MARK = "__troupe_model__"
 
@@ -70,6 +73,12 @@ def find(module):
     if marked:
         (_, target), = marked.values()
         return target, vars(target)[MARK]
+    for name, value in mine.items():
+        if PIPELINE_MARK in getattr(value, "__dict__", ()):
+            raise ModelError(
+                f"{module.__file__}: `{name}` is a pipeline, whose file is pipeline.py in the "
+                f"model's folder: call it {pipeline_file(module.__file__)}"
+            )
     for name in ("predict", "Model"):
         if callable(mine.get(name)):
             return mine[name], Options()
@@ -87,3 +96,11 @@ def find(module):
         "nothing else that is a model: expected a function `predict`, a class `Model` with a "
         f"method `predict`, or one of them marked with @model, in {module.__file__}{hint}"
     )
+
+
+def pipeline_file(file):
+    """Where the pipeline in `file` belongs: in the folder of its model."""
+    folder = os.path.dirname(file)
+    if os.path.basename(folder).isdigit():
+        folder = os.path.dirname(folder)
+    return os.path.join(folder, "pipeline.py")

@@ -44,8 +44,8 @@ class Signature:
         self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         hints = self._hints()
         self.inputs = self._inputs(hints, is_method)
-        # How fields of a result are read: `None` where it is one tensor.
-        self.field = None
+        # Are the outputs the fields of what it returns?
+        self.is_record = False
         self.is_stream = False
         self.outputs = self._outputs(hints)
 
@@ -132,9 +132,11 @@ class Signature:
         kind = "AsyncIterator" if self.is_async else "Iterator"
         if hints.get("return", type(None)) is type(None):
             sample = f"{kind}[str]" if does_yield else "str"
+            why = "has no type hint for its result, which says the model's outputs"
+            if "return" in hints:
+                why = "says `-> None`, and None is no output"
             self._refuse_result(
-                f"`{self.name}` has no type hint for its result, which says the model's outputs: "
-                f"write `-> {sample}:`, or {SAMPLE}; {FIELDS_SAMPLE}"
+                f"`{self.name}` {why}: write `-> {sample}:`, or {SAMPLE}; {FIELDS_SAMPLE}"
             )
         hint = hints["return"]
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -153,7 +155,7 @@ class Signature:
         fields = fields_of(hint)
         if fields is None:
             return [Tensor(ONE_OUTPUT, self._output_kind("the result", hint))]
-        self.field = dict.__getitem__ if is_dict(hint) else getattr
+        self.is_record = True
         return [
             Tensor(name, self._output_kind(f"field `{name}` of {hint.__name__}", it))
             for name, it in fields.items()

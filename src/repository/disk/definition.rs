@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
+    fs,
     hash::{Hash, Hasher},
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -213,11 +214,25 @@ fn misplaced(model_dir: &Path) -> Option<String> {
     }
     names_in(model_dir).iter().find_map(|file| {
         let expected = config::usual_file(file)?;
+        if is_pipeline(&model_dir.join(file)) {
+            let expected = pipeline::PIPELINE_FILE;
+            return Some(format!(
+                "The file of a pipeline is {expected}: rename '{dir}/{file}' to \
+                 '{dir}/{expected}'."
+            ));
+        }
         Some(format!(
             "A model lies in the folder of its version: move '{dir}/{file}' to \
              '{dir}/1/{expected}'."
         ))
     })
+}
+
+/// Marks the file a function of it as a pipeline?
+fn is_pipeline(file: &Path) -> bool {
+    let source = fs::read_to_string(file).unwrap_or_default();
+    let marks = ["@pipeline", "@troupe.pipeline"];
+    source.lines().any(|line| marks.iter().any(|mark| line.starts_with(mark)))
 }
 
 /// What to do about a file that is nearly called as a config, where there is none.

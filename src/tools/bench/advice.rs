@@ -28,6 +28,12 @@ const TOLERATED_SHARE: f64 = 0.95;
 /// A forecast of more than this many times what was measured is not believable.
 const MAX_FORECAST_RATIO: f64 = 8.0;
 
+/// Instances for each core that are suggested at most, unless they are known to wait.
+const INSTANCES_PER_CORE: u64 = 4;
+
+/// Instances that use less of a core than this while they execute wait for something else.
+const WAITING_SHARE: f64 = 0.25;
+
 /// What was found.
 #[derive(Clone, Debug)]
 pub(super) struct Advice {
@@ -130,8 +136,28 @@ impl Findings<'_> {
         }
     }
 
+    /// What the most instances allow that are sensible on these cores; `None` where executions are
+    /// known to wait for something else, and any number of them may.
+    fn sensible_goal(&self) -> Option<f64> {
+        let busy: f64 =
+            self.steps.iter().map(|it| it.utilisation * it.member.instances as f64).sum();
+        // Of a server elsewhere the cores are not known.
+        if self.level.used.server.is_none_or(|it| it < WAITING_SHARE * busy) {
+            return None;
+        }
+        let allowed = |step: &&StepLoad| {
+            let most = (INSTANCES_PER_CORE * self.machine.cores as u64).max(step.member.instances);
+            most as f64 * 1e9 / (step.demand_ns.max(1.0) * TOLERATED_SHARE)
+        };
+        self.steps.iter().map(allowed).min_by(f64::total_cmp)
+    }
+
     /// What to aim for in inferences in a second, and with how many instances.
     fn suggestions(&self, limit: Bottleneck) -> (Option<f64>, Vec<Suggestion>) {
+        // Times that others stretch say nothing about how many instances are needed.
+        if self.disturbing().is_some() {
+            return (None, Vec::new());
+        }
         let Some(goal) = self.goal(limit) else { return (None, Vec::new()) };
         let more = |step: &&StepLoad| {
             let now = step.member.instances;
@@ -155,6 +181,7 @@ impl Findings<'_> {
             _ => return None,
         };
         let goal = self.core_capacity.map_or(goal, |it| goal.min(it));
+        let goal = self.sensible_goal().map_or(goal, |it| goal.min(it));
         // Cores that allow hardly more than there is are the next limit at once.
         (self.target.is_some() || slowest * NEAR_RATIO < goal).then_some(goal)
     }

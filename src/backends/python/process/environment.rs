@@ -1,6 +1,7 @@
 //! Python environments: which interpreter runs a model; makes one with its requirements if need be.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, BufReader},
     path::{Path, PathBuf},
@@ -226,15 +227,34 @@ fn provide(
     let folder = cache(choice.settings)?.join("environments").join(key);
     let python = folder.join("bin/python");
     once(&folder, || {
-        let needs = file.map_or("numpy".to_owned(), |it| format!("numpy and {}", it.display()));
+        let numpy = (!pins_numpy(requirements)).then_some("numpy");
+        let listed = file.map(|it| it.display().to_string());
+        let needs: Vec<&str> = numpy.into_iter().chain(listed.as_deref()).collect();
+        let needs = needs.join(" and ");
         let what = format!("{} for model '{}' ({needs})", folder.display(), choice.files.name);
-        logged("Python environment", &what, || make(base, &folder, &python, file))
+        let asked = numpy.map(OsStr::new).into_iter();
+        let asked = asked.chain(file.into_iter().flat_map(|it| [OsStr::new("-r"), it.as_os_str()]));
+        let asked: Vec<&OsStr> = asked.collect();
+        logged("Python environment", &what, || make(base, &folder, &python, &asked))
     })?;
     Ok(python)
 }
 
-/// With the base's pip if it can install elsewhere (22.3), else with one of its own.
-fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) -> Result<()> {
+/// Do the requirements name numpy, whatever the platform? Then pip's texts are about their version,
+/// not about ours beside it.
+fn pins_numpy(requirements: &str) -> bool {
+    requirements.lines().any(|line| {
+        let line = line.split(" #").next().unwrap_or_default();
+        let is_name = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
+        let line = line.trim_start();
+        let name = line.split(|it| !is_name(it)).next().unwrap_or_default();
+        name.eq_ignore_ascii_case("numpy") && !line.contains(';')
+    })
+}
+
+/// Installs what is asked for with the base's pip if it can install elsewhere (22.3), else with one
+/// of its own.
+fn make(base: &Path, folder: &Path, python: &Path, asked: &[&OsStr]) -> Result<()> {
     let venv = |more: &[&str]| {
         let mut command = Command::new(base);
         command.args(["-m", "venv", "--system-site-packages"]).args(more).arg(folder);
@@ -242,10 +262,7 @@ fn make(base: &Path, folder: &Path, python: &Path, requirements: Option<&Path>) 
     };
     let packages = |command: &mut Command| {
         command.args(["install", "--quiet", "--progress-bar=off", "--no-input"]);
-        command.args(["--disable-pip-version-check", "numpy"]);
-        if let Some(file) = requirements {
-            command.arg("-r").arg(file);
-        }
+        command.arg("--disable-pip-version-check").args(asked);
     };
     venv(&["--without-pip"])?;
     let mut pip = Command::new(base);
@@ -270,5 +287,25 @@ fn probe(choice: &InterpreterChoice<'_>, base: &Path) -> Result<String> {
         }
         Err(NoForkServer::Broken(error)) => Err(error),
         Ok(server) => Ok(server.info.version.clone() + &server.info.prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pins_numpy;
+
+    #[test]
+    fn numpy_is_asked_for_unless_the_requirements_do() {
+        for (requirements, expected) in [
+            ("", false),
+            ("numpy", true),
+            ("scipy\n NumPy==99.1  # new\n", true),
+            ("numpy[extra] @ https://example.com/numpy.whl", true),
+            ("numpydoc\nnumpy-stl==3\n# numpy==1", false),
+            ("numpy==1.26; python_version < '3.12'", false),
+            ("-r numpy.txt", false),
+        ] {
+            assert_eq!(pins_numpy(requirements), expected, "{requirements}");
+        }
     }
 }

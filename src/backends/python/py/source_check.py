@@ -7,6 +7,7 @@ sys.path = [it for it in sys.path if it]
 import ast
 import json
 from importlib.util import find_spec
+from os.path import basename, dirname, join
 
 # What a worker has beside what is installed.
 OURS = {"numpy", "triton_python_backend_utils", "troupe"}
@@ -84,6 +85,13 @@ def problems(tree, path):
         both = ", ".join(f"`{it.name}`" for it in marked)
         yield marked[1].lineno, f"one model a file, but {both} are marked with @model"
         return
+    for it in own.values() if not marked else ():
+        if any(is_mark(by, ("pipeline",)) for by in it.decorator_list):
+            yield it.lineno, (
+                f"`{it.name}` is a pipeline, whose file is pipeline.py in the model's folder: call "
+                f"it {pipeline_file(path)}"
+            )
+            return
     model = marked[0] if marked else names.get("predict", names.get("Model"))
     if model is None:
         if not marks:
@@ -123,6 +131,12 @@ def nothing(own):
     )
 
 
+def pipeline_file(path):
+    """Where the pipeline in `path` belongs: in the folder of its model."""
+    folder = dirname(path)
+    return join(dirname(folder) if basename(folder).isdigit() else folder, "pipeline.py")
+
+
 def unhinted(function, marks, skipped):
     """Parameters and a result without the hints that say data types and dims."""
     if not all(is_mark(it, marks) for it in function.decorator_list):
@@ -140,10 +154,14 @@ def unhinted(function, marks, skipped):
                 f"parameter `{it.arg}` of `{name}` has no type hint, which says the data type and "
                 f'dims of the input: write `{it.arg}: str`, `{it.arg}: Array["FP32", 16]` or another'
             )
+    why = None
     if function.returns is None:
-        yield function.lineno, (
-            f"`{name}` has no type hint for its result, which says the model's outputs: write "
-            '`-> str:`, `-> Array["FP32", 2]:` or another'
+        why = "has no type hint for its result, which says the model's outputs"
+    elif isinstance(function.returns, ast.Constant) and function.returns.value is None:
+        why = "says `-> None`, and None is no output"
+    if why is not None:
+        yield (function.returns or function).lineno, (
+            f'`{name}` {why}: write `-> str:`, `-> Array["FP32", 2]:` or another'
         )
 
 

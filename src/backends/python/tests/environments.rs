@@ -191,7 +191,7 @@ async fn requirements_are_installed_once() {
     assert_eq!(strings(&mut *model.open()).await, first);
     model.file("1/requirements.txt", &format!("{}\n# Changed.\n", wheel.display()));
     let text = model.open_error();
-    assert!(text.contains("-m pip") && text.contains("troupe_test_package-1.0"), "{text}");
+    assert!(text.contains("pip: ") && text.contains("troupe_test_package-1.0"), "{text}");
 }
 
 #[actix_rt::test]

@@ -79,6 +79,21 @@ pub(super) struct Findings<'a> {
     pub(super) target: Option<f64>,
 }
 
+impl Findings<'_> {
+    /// Cores that neither the server nor this command used, if that is known.
+    pub(super) fn others(&self) -> Option<f64> {
+        let used = self.level.used;
+        Some((used.machine? - used.client - used.server?).max(0.0))
+    }
+
+    /// Cores that others used of a machine without an idle one, if those are many.
+    pub(super) fn disturbing(&self) -> Option<f64> {
+        let busy = self.level.used.machine.unwrap_or(0.0);
+        let is_full = EXHAUSTED_SHARE * self.machine.cores as f64 <= busy;
+        self.others().filter(|it| is_full && 0.25 * busy < *it)
+    }
+}
+
 /// Would more in flight make larger executions rather than longer queues?
 pub(super) fn can_batch_more(step: &StepLoad) -> bool {
     let pays = step.member.batch_cost.is_none_or(|it| it.pays());

@@ -179,6 +179,31 @@ fn cores_that_others_keep_busy_are_a_limit_unless_a_step_is() {
 }
 
 #[test]
+fn no_more_instances_are_suggested_than_make_sense() {
+    let rows = &[("a", 1, 20.0, 0)];
+    let with = |server, machine, target| {
+        let used = CoresUsed { client: 0.05, server: Some(server), machine: Some(machine) };
+        let level = LoadLevel { used, ..level(rows, 8, 49.0) };
+        let machine = ClientMachine { cores: 2, threads: 1 };
+        advise(&members(rows), &[level], machine, target).unwrap()
+    };
+    let then = |it: &Advice| it.suggestions.iter().map(|it| it.then).collect::<Vec<_>>();
+    // It computes for a third of the time that it takes: others may have had the cores.
+    let advice = with(0.3, 0.4, Some(1000.0));
+    assert_eq!(then(&advice), [5], "the cores allow 250 inferences/s: {advice:?}");
+    let advice = with(0.26, 0.4, Some(1000.0));
+    assert_eq!(then(&advice), [6], "{advice:?}");
+    // What mostly waits may have as many as the cores allow.
+    let advice = with(0.1, 0.2, Some(500.0));
+    assert_eq!(then(&advice), [10], "{advice:?}");
+    // Of stretched times nothing follows.
+    let advice = with(0.2, 2.0, Some(1000.0));
+    assert_eq!(then(&advice), vec![0; 0]);
+    let said = advice.reasons.iter().any(|it| it.starts_with("Nothing is suggested: other"));
+    assert!(said && advice.doubts[0].starts_with("Other programs used 1.75"), "{advice:?}");
+}
+
+#[test]
 fn of_levels_as_good_the_fullest_is_looked_at() {
     let rows = &[("a", 1, 8.0, 0)];
     let levels = [level(rows, 1, 100.0), level(rows, 2, 124.0), level(rows, 8, 118.0)];

@@ -6,10 +6,8 @@ use super::{
         level::StepLoad,
         members::Member,
     },
-    findings::{
-        Bottleneck, EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, Suggestion,
-        can_batch_more,
-    },
+    INSTANCES_PER_CORE,
+    findings::{Bottleneck, Findings, NEAR_RATIO, SATURATED_SHARE, Suggestion, can_batch_more},
 };
 
 use troupe_options::MAX_IN_FLIGHT;
@@ -54,7 +52,8 @@ fn step(found: &Findings<'_>) -> (String, Vec<String>) {
         }
         None => reason += ".",
     }
-    (headline, [reason].into_iter().chain(unbatched(slowest)).collect())
+    let batching = unbatched(slowest).filter(|_| found.disturbing().is_none());
+    (headline, [reason].into_iter().chain(batching).collect())
 }
 
 /// Larger executions may do more than more of them, if they share work.
@@ -124,7 +123,7 @@ fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
     let users = [
         used.server.map(|it| ("the server", it)),
         Some(("this command", used.client)),
-        others(found).filter(|it| 0.05 <= *it).map(|it| ("other programs", it)),
+        found.others().filter(|it| 0.05 <= *it).map(|it| ("other programs", it)),
     ];
     let users: Vec<String> =
         users.iter().flatten().map(|(who, cores)| format!("{who} {}", digits(*cores))).collect();
@@ -150,7 +149,7 @@ fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
             .member
             .batch_cost
             .is_some_and(|it| !it.is_noise() && it.pays() != step.member.has_batching);
-        reasons.extend(unbatched(step).filter(|_| is_worth));
+        reasons.extend(unbatched(step).filter(|_| is_worth && found.disturbing().is_none()));
     }
     if server < used.client {
         reasons.push("Run this command on another machine to see what the server can do.".into());
@@ -242,7 +241,12 @@ pub(super) fn outlook(
 ) -> Option<String> {
     let Some(goal) = goal else {
         let cores = count(found.machine.cores as u64, "core");
-        let text = format!("No more instances are suggested: the {cores} would be the next limit.");
+        let text = match found.disturbing() {
+            Some(_) => "Nothing is suggested: other programs kept the cores busy.".to_owned(),
+            None => {
+                format!("No more instances are suggested: the {cores} would be the next limit.")
+            }
+        };
         return (limit == Bottleneck::Step).then_some(text);
     };
     let is_capped = found.core_capacity.is_some_and(|most| most <= goal);
@@ -250,7 +254,13 @@ pub(super) fn outlook(
         let is_kept = suggestions.iter().all(|it| it.key != step.member.key);
         is_kept && step.capacity <= goal * NEAR_RATIO
     });
+    let is_most = found.sensible_goal().is_some_and(|most| most <= goal);
     let next = match next {
+        _ if is_most => format!(
+            "; more than {INSTANCES_PER_CORE} for each of the {} cores are not suggested: those there \
+             are compute rather than wait",
+            found.machine.cores
+        ),
         _ if is_capped => format!(", where the {} cores become the limit", found.machine.cores),
         Some(step) => format!(", where {} becomes the limit", name(step)),
         None => String::new(),
@@ -282,12 +292,8 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
              the model too."
         ));
     }
-    let cores = found.machine.cores as f64;
-    let machine = found.level.used.machine.unwrap_or(0.0);
-    if let Some(others) =
-        others(found).filter(|it| EXHAUSTED_SHARE * cores <= machine && 0.25 * machine < *it)
-    {
-        let others = digits(others);
+    if let Some(others) = found.disturbing() {
+        let (others, cores) = (digits(others), found.machine.cores);
         doubts.push(format!(
             "Other programs used {others} of the {cores} cores: measure again on a quiet machine."
         ));
@@ -311,12 +317,6 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
         doubts.push("The throughput was not steady: measure for longer with --seconds.".into());
     }
     doubts
-}
-
-/// Cores that neither the server nor this command used, if that is known.
-fn others(found: &Findings<'_>) -> Option<f64> {
-    let used = found.level.used;
-    Some((used.machine? - used.client - used.server?).max(0.0))
 }
 
 fn name(step: &StepLoad) -> String {
