@@ -34,8 +34,8 @@ const CASES: &[(&str, &str, &str)] = &[
     (
         "flow",
         "from troupe import pipeline\n@pipeline\ndef predict(text: str): ...",
-        "1/model.py: `predict` is a pipeline, which has a file of its own name, beside the folders of \
-          folder: call it ",
+        "1/model.py: `predict` is a pipeline, whose file is pipeline.py in the model's folder: call \
+          it ",
     ),
     (
         "two_lines",
