@@ -3,7 +3,7 @@
 mod findings;
 mod text;
 
-pub(super) use self::findings::{Bottleneck, ClientMachine, Suggestion};
+pub(super) use self::findings::{Bottleneck, ClientMachine, INSTANCES_PER_CORE, Suggestion};
 use self::findings::{EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, can_batch_more};
 use super::{
     level::{LoadLevel, StepLoad},
@@ -27,9 +27,6 @@ const TOLERATED_SHARE: f64 = 0.95;
 
 /// A forecast of more than this many times what was measured is not believable.
 const MAX_FORECAST_RATIO: f64 = 8.0;
-
-/// Instances for each core that are suggested at most, unless they are known to wait.
-const INSTANCES_PER_CORE: u64 = 4;
 
 /// Instances that use less of a core than this while they execute wait for something else.
 const WAITING_SHARE: f64 = 0.25;

@@ -15,6 +15,9 @@ pub(super) const EXHAUSTED_SHARE: f64 = 0.9;
 /// Capacities this near to each other are moved together.
 pub(super) const NEAR_RATIO: f64 = 1.1;
 
+/// Instances for each core that are suggested at most, unless they are known to wait.
+pub(super) const INSTANCES_PER_CORE: u64 = 4;
+
 /// The machine that the load came from.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct ClientMachine {

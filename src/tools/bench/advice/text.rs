@@ -6,7 +6,6 @@ use super::{
         level::StepLoad,
         members::Member,
     },
-    INSTANCES_PER_CORE,
     findings::{Bottleneck, Findings, NEAR_RATIO, SATURATED_SHARE, Suggestion, can_batch_more},
 };
 
