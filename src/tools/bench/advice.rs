@@ -3,8 +3,10 @@
 mod findings;
 mod text;
 
-pub(super) use self::findings::{Bottleneck, ClientMachine, INSTANCES_PER_CORE, Suggestion};
-use self::findings::{EXHAUSTED_SHARE, Findings, NEAR_RATIO, SATURATED_SHARE, can_batch_more};
+pub(super) use self::findings::{Bottleneck, ClientMachine, Suggestion};
+use self::findings::{
+    EXHAUSTED_SHARE, Findings, INSTANCES_PER_CORE, NEAR_RATIO, SATURATED_SHARE, can_batch_more,
+};
 use super::{
     level::{LoadLevel, StepLoad},
     members::Member,

@@ -6,7 +6,10 @@ use super::{
         level::StepLoad,
         members::Member,
     },
-    findings::{Bottleneck, Findings, NEAR_RATIO, SATURATED_SHARE, Suggestion, can_batch_more},
+    findings::{
+        Bottleneck, Findings, INSTANCES_PER_CORE, NEAR_RATIO, SATURATED_SHARE, Suggestion,
+        can_batch_more,
+    },
 };
 
 use troupe_options::MAX_IN_FLIGHT;
