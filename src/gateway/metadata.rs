@@ -11,7 +11,7 @@ use troupe_base::{
     model::Model,
     statistics::{BatchTotal, DurationTotal, ResponseCount, ResponseTotal, Responses, Totals},
 };
-use troupe_repository::{ModelEntry, VersionState};
+use troupe_repository::{ModelEntry, VersionEntry, VersionState};
 
 /// The release of Triton whose behaviour this server follows: clients look at the major number.
 pub const VERSION: &str = "2.73.0";
@@ -113,7 +113,7 @@ pub struct ModelSummary {
     /// What runs it; empty unless a version is ready.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub platform: String,
-    /// Why versions are not ready, each on a line.
+    /// Why versions are not ready, or ready and cannot run, each on a line.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -140,8 +140,8 @@ fn summary(name: &Arc<str>, entry: &ModelEntry) -> ModelSummary {
     };
     let ready = || entry.versions.iter().filter(|it| it.1.model.is_some());
     let model = ready().next_back().and_then(|(_, it)| it.model.as_ref());
-    let reasons = versions().map(|it| &*it.reason).chain([&*entry.reason]);
-    let reasons: Vec<&str> = reasons.filter(|it| !it.is_empty()).collect();
+    let reasons = versions().map(VersionEntry::told).chain([entry.reason.clone()]);
+    let reasons: Vec<String> = reasons.filter(|it| !it.is_empty()).collect();
     ModelSummary {
         name: name.to_string(),
         versions: ready().map(|(number, _)| number.to_string()).collect(),
@@ -185,11 +185,11 @@ fn index_of(name: &Arc<str>, entry: &ModelEntry) -> Vec<IndexEntry> {
         return vec![IndexEntry { name: name.to_string(), version: String::new(), state, reason }];
     }
     let versions = entry.versions.iter();
-    let line = |(number, version): (&i64, &troupe_repository::VersionEntry)| IndexEntry {
+    let line = |(number, version): (&i64, &VersionEntry)| IndexEntry {
         name: name.to_string(),
         version: number.to_string(),
         state: version.state.as_str(),
-        reason: version.reason.clone(),
+        reason: version.told(),
     };
     versions.map(line).collect()
 }

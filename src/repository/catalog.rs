@@ -66,6 +66,18 @@ fn why(reason: &str) -> String {
     format!(": {}", shortened(reason, MAX_REASON_CHARS))
 }
 
+impl VersionEntry {
+    /// Why it is not ready, why no instance of it is up, or why the last load left it as it is.
+    pub fn told(&self) -> String {
+        let down = self.model.as_ref().and_then(|it| it.why_not());
+        match (down, &*self.reason) {
+            (Some(down), "") => down,
+            (Some(down), reason) => format!("{down}\n{reason}"),
+            (None, reason) => reason.to_owned(),
+        }
+    }
+}
+
 impl ModelEntry {
     /// Whether there is something to show: a folder, or a version that serves, comes or goes.
     pub(super) fn is_there(&self) -> bool {

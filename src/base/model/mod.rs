@@ -9,7 +9,7 @@ mod trace;
 pub mod warmup;
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
@@ -68,6 +68,8 @@ pub struct Health {
     up: AtomicUsize,
     /// Nobody gives the instances work any more.
     is_broken: AtomicBool,
+    /// Why the instance that went down last is down, and stays it for now.
+    why_down: Mutex<String>,
 }
 
 impl Health {
@@ -79,6 +81,18 @@ impl Health {
     /// An instance lost its worker.
     pub fn down(&self) {
         self.up.fetch_sub(1, Ordering::Relaxed);
+    }
+    /// Why an instance that lost its worker has none yet.
+    pub fn stays_down(&self, why: &str) {
+        *self.why_down.lock().unwrap_or_else(PoisonError::into_inner) = why.to_owned();
+    }
+    /// Why no instance is up; `None` while one is.
+    pub fn why_not(&self) -> Option<String> {
+        let why = || self.why_down.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (!self.is_ready()).then(|| match why() {
+            text if text.is_empty() => "no instance is up".to_owned(),
+            text => format!("no instance is up: {text}"),
+        })
     }
     /// An instance has a worker again.
     pub fn up(&self) {
@@ -198,6 +212,12 @@ impl Model {
     /// asked for.
     pub fn is_ready(&self) -> bool {
         self.health.is_ready() && self.steps.iter().all(|it| it.is_ready())
+    }
+
+    /// Why it can take no work right now; `None` while it can.
+    pub fn why_not(&self) -> Option<String> {
+        let of_step = |it: &Arc<Model>| Some(format!("'{}': {}", it.name(), it.why_not()?));
+        self.health.why_not().or_else(|| self.steps.iter().find_map(of_step))
     }
 
     /// The same, and its own code and that of its steps agree.

@@ -163,6 +163,7 @@ impl Instance {
     pub(super) fn ended(&mut self, why: &str) {
         let error = self.error(why);
         tracing::error!("{error}; it is being opened again");
+        self.opener.name.health.stays_down(&error.to_string());
         self.opener.name.health.down();
         self.generation += 1;
         let is_proven = std::mem::take(&mut self.is_proven);
@@ -180,6 +181,7 @@ impl Instance {
         let pause = self.pause.as_millis();
         let error = self.error(&format!("{why}; next attempt within {pause} ms"));
         tracing::error!("{error}");
+        self.opener.name.health.stays_down(&error.to_string());
         self.state = InstanceState::Down { error, is_brief: false };
     }
 

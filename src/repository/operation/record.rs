@@ -10,8 +10,10 @@ use crate::{
 };
 use troupe_base::{config::join_messages, model::Model};
 
-/// How the reason begins of a version that serves although its files were refused since.
-const REFUSED_FILES: &str = "the last load failed, what was loaded before serves on";
+/// How the reason begins of a version that stays although its files were refused since.
+const REFUSED_FILES: &str = "the last load failed";
+/// How it goes on where that version can run.
+const SERVES_ON: &str = ", what was loaded before serves on";
 
 /// Who asked for a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl ModelRecord {
             entry.versions.insert(*number, VersionEntry { model: None, state, reason });
         }
         for (number, loaded) in &self.loaded {
-            let (state, reason) = (VersionState::Ready, self.refused());
+            let (state, reason) = (VersionState::Ready, self.refused(&loaded.model));
             let model = Some(loaded.model.clone());
             entry.versions.insert(*number, VersionEntry { model, state, reason });
         }
@@ -99,8 +101,10 @@ impl ModelRecord {
     }
 
     /// Why what is on disk now does not serve, while what was loaded before does.
-    fn refused(&self) -> String {
-        let told = |failure: &LoadFailure| format!("{REFUSED_FILES}: {}", failure.reason());
+    fn refused(&self, model: &Model) -> String {
+        let serves_on = if model.is_ready() { SERVES_ON } else { "" };
+        let told =
+            |failure: &LoadFailure| format!("{REFUSED_FILES}{serves_on}: {}", failure.reason());
         self.failure.as_ref().map(told).unwrap_or_default()
     }
 

@@ -90,7 +90,9 @@ pub(super) async fn open_single(
     record: &ModelRecord,
     definition: &Arc<Definition>,
 ) -> Result<OpenedVersions, OpenFailure> {
-    let changed = changed_versions(record, definition, |_| false);
+    // Whoever loads it wants it to run, or to hear why not.
+    let is_down = |loaded: &LoadedVersion| !loaded.model.health.is_ready();
+    let changed = changed_versions(record, definition, is_down);
     if changed.is_empty() {
         return Ok(Vec::new());
     }

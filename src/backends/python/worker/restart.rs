@@ -158,6 +158,7 @@ async fn rest(
     pause: Duration,
 ) -> Option<()> {
     let why = format!("{text}\nNext attempt within {} ms", pause.as_millis());
+    setup.health.stays_down(&why);
     link.upgrade()?.borrow_mut().state = WorkerState::Down { why, is_brief: false };
     let end = Instant::now() + pause;
     loop {
