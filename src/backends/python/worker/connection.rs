@@ -47,6 +47,8 @@ pub(crate) struct WorkerConnection {
     pub(crate) progress: Progress,
     /// Groups it was given so far.
     pub(crate) given: u64,
+    /// The last group whose long execution was told of.
+    pub(crate) told_slow: Option<u64>,
     /// Questions since it last had read all that it was sent.
     unread_questions: usize,
 }
@@ -82,6 +84,7 @@ pub(crate) fn connect(
         segments: Segments::new(passing, pool, events.copied.clone()),
         progress,
         given: 0,
+        told_slow: None,
         unread_questions: 0,
     };
     Ok((connection, FrameSource { reader, events }))

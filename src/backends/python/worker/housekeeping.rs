@@ -1,5 +1,5 @@
 //! Housekeeping of a worker: sweeps shared memory that nobody uses, answers callers that have gone,
-//! ends a worker that was stopped.
+//! ends a worker that was stopped, warns of one that does not come back.
 
 use std::{
     cell::RefCell,
@@ -12,12 +12,16 @@ use super::{
     link::{Overrun, WorkerLink, WorkerState},
 };
 use crate::python::{
+    limits::EXECUTE_TIMEOUT,
     process::stopped::{StoppedLooks, WAS_STOPPED},
     protocol::encode,
 };
 use troupe_base::error::Error;
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An execution that takes longer is told of, where none is ended for it.
+const SLOW_EXECUTION: Duration = Duration::from_secs(30);
 
 /// Has an idle worker free its shared memory, and unmap what we have freed.
 pub(crate) async fn sweep(link: Weak<RefCell<WorkerLink>>) {
@@ -27,6 +31,27 @@ pub(crate) async fn sweep(link: Weak<RefCell<WorkerLink>>) {
         let events = held.borrow_mut().sweep();
         drop(held);
         deliver(events);
+    }
+}
+
+/// What is seen of one execution.
+#[derive(Clone, Copy)]
+struct SlowLook {
+    is_slow: bool,
+    /// Its model may answer as long as a client listens.
+    is_stream: bool,
+    is_gone: bool,
+    /// No other execution of the worker was told of.
+    is_first: bool,
+    is_told: bool,
+}
+
+impl SlowLook {
+    /// A model may be slow by nature: that is told once. Executions that nobody waits for are told
+    /// of, each of them.
+    fn is_worth_telling(self) -> bool {
+        let SlowLook { is_slow, is_stream, is_gone, is_first, is_told } = self;
+        is_slow && !is_told && (is_gone || is_first && !is_stream)
     }
 }
 
@@ -44,7 +69,39 @@ impl WorkerLink {
             }
         }
         self.end_stopped();
+        self.warn_of_slow(Instant::now());
         self.answer_cancelled()
+    }
+
+    /// A worker that is in `execute` for ever takes nothing else, also when its client has gone.
+    fn warn_of_slow(&mut self, now: Instant) {
+        let WorkerState::Up(connection) = &mut self.state else { return };
+        if self.in_flight.is_empty() || self.setup.time_limit.is_some() {
+            return;
+        }
+        let begun = connection.progress.begun();
+        let open = self.in_flight.iter_mut().flat_map(|it| it.open());
+        for (_, number, group) in open.filter(|(_, number, _)| *number < begun) {
+            let took = now.saturating_duration_since(*group.seen.get_or_insert(now));
+            let look = SlowLook {
+                is_slow: SLOW_EXECUTION <= took,
+                is_stream: self.setup.config.decoupled,
+                is_gone: group.requests.iter().flatten().all(|it| it.context.is_stopped()),
+                is_first: connection.told_slow.is_none(),
+                is_told: connection.told_slow.is_some_and(|told| number <= told),
+            };
+            if look.is_worth_telling() {
+                connection.told_slow = Some(number);
+                let (instance, model) = (&self.setup.spec.instance, &self.setup.config.name);
+                let gone = if look.is_gone { ", and its client has gone" } else { "" };
+                tracing::warn!(
+                    target: "troupe::python", %model,
+                    "instance '{instance}' has been in execute for {} s{gone}: the parameter \
+                     {EXECUTE_TIMEOUT} ends such calls",
+                    took.as_secs(),
+                );
+            }
+        }
     }
 
     /// A worker that was stopped (SIGSTOP) would keep its requests for ever.
@@ -77,5 +134,34 @@ impl WorkerLink {
             is_gone.then(|| first.flatten().unwrap_or_else(Error::cancelled))
         };
         flights.filter_map(|(done, group, it)| Some(failed(done, group, &stopped(it)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SlowLook;
+
+    #[test]
+    fn a_slow_execution_is_told_of_once_and_each_that_nobody_waits_for() {
+        for (flags, expected) in [
+            ("", false),
+            ("gone first", false),
+            ("slow first", true),
+            ("slow", false),
+            ("slow gone", true),
+            ("slow gone told", false),
+            ("slow stream first", false),
+            ("slow stream gone", true),
+        ] {
+            let is = |flag| flags.split(' ').any(|it| it == flag);
+            let look = SlowLook {
+                is_slow: is("slow"),
+                is_stream: is("stream"),
+                is_gone: is("gone"),
+                is_first: is("first"),
+                is_told: is("told"),
+            };
+            assert_eq!(look.is_worth_telling(), expected, "{flags}");
+        }
     }
 }

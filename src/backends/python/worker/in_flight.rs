@@ -51,7 +51,7 @@ pub(crate) struct InFlightGroup {
     pub(crate) requests: Option<Vec<Request>>,
     /// They run elsewhere: what the worker says of them is of no use.
     pub(crate) is_given_back: bool,
-    /// When it was first seen that the worker had begun it; kept only if there is a time limit.
+    /// When it was first seen that the worker had begun it.
     pub(crate) seen: Option<Instant>,
 }
 
