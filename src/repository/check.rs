@@ -49,6 +49,7 @@ pub fn check(settings: &Settings) -> CheckReport {
     for folder in folders.values().flatten() {
         warnings.extend(scan::dangling_links(folder));
         warnings.extend(definition::misnamed_config(settings, folder));
+        warnings.extend(definition::misnamed_version(folder));
     }
     let mut models = BTreeMap::new();
     for name in folders.keys() {

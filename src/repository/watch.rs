@@ -18,7 +18,7 @@ use super::{
     Catalog, ControlMode, Overrides, Settings,
     action::Action,
     actor::RepositoryActor,
-    control::RepositoryClient,
+    control::{ClientControl, RepositoryClient},
     disk::scan::{self, Written},
     failure::LoadFailure,
 };
@@ -40,6 +40,10 @@ pub(super) fn look(settings: &Settings) -> WatchedFiles {
     scan::files_of_models(&settings.repositories)
 }
 
+fn dangling_links(settings: &Settings) -> BTreeSet<String> {
+    settings.repositories.iter().flat_map(|it| scan::dangling_links(it)).collect()
+}
+
 /// A repository that is watched; it may end meanwhile.
 pub(super) struct Watch {
     settings: Arc<Settings>,
@@ -49,6 +53,8 @@ pub(super) struct Watch {
     known: WatchedFiles,
     /// Models that ensembles would not work with, unless others change, too.
     unfit: BTreeSet<Arc<str>>,
+    /// Links among the folders of models that lead nowhere, and were told of.
+    dangling: BTreeSet<String>,
 }
 
 /// What became of one model's files.
@@ -68,7 +74,8 @@ impl Watch {
         known: WatchedFiles,
     ) -> Watch {
         let (actor, catalog) = (client.actor.downgrade(), Arc::downgrade(&client.catalog));
-        Watch { settings, actor, catalog, known, unfit: BTreeSet::new() }
+        let (unfit, dangling) = (BTreeSet::new(), dangling_links(&settings));
+        Watch { settings, actor, catalog, known, unfit, dangling }
     }
 
     /// Loads what changes, until the repository ends.
@@ -101,16 +108,23 @@ impl Watch {
         }
     }
 
-    async fn look(&self) -> WatchedFiles {
+    async fn look(&mut self) -> WatchedFiles {
         let settings = self.settings.clone();
+        let found = spawn_blocking(move || (look(&settings), dangling_links(&settings))).await;
         // It only fails if it panics; then nothing has changed.
-        spawn_blocking(move || look(&settings)).await.unwrap_or_else(|_| self.known.clone())
+        let Ok((files, dangling)) = found else { return self.known.clone() };
+        for link in dangling.difference(&self.dangling) {
+            tracing::warn!("ignore model directory: {link}");
+        }
+        self.dangling = dangling;
+        files
     }
 
     fn client(&self) -> Option<RepositoryClient> {
         let actor = self.actor.upgrade().filter(|it| it.connected())?;
         let catalog = self.catalog.upgrade()?;
-        Some(RepositoryClient { actor, mode: self.settings.mode, catalog, within: None })
+        let control = ClientControl::from(&*self.settings);
+        Some(RepositoryClient { actor, control, catalog, within: None })
     }
 
     /// `None`: the repository has ended.
@@ -231,7 +245,8 @@ mod tests {
         for word in text.split_whitespace() {
             let (path, time) = word.split_once('=').unwrap();
             let (name, file) = path.split_once('/').unwrap();
-            let written = Written { modified_nanos: time.parse().unwrap(), size_bytes: 1 };
+            let modified_nanos = time.parse().unwrap();
+            let written = Written { modified_nanos, ..Written::default() };
             all.entry(name.into()).or_default().insert(file.into(), written);
         }
         all

@@ -57,7 +57,7 @@ impl Draft {
         if model != directory {
             let text = format!(
                 "unexpected directory name '{directory}' for model '{model}', \
-                 directory name must equal model name"
+                 directory name must equal model name: rename the folder or the name"
             );
             problems.push(self.source_map.problem("name", text));
         }

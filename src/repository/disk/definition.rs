@@ -146,6 +146,7 @@ pub(crate) fn read(
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     draft.complete_from_directory(name, &files).map_err(|mut problems| {
         let lacking = || match &version_dir {
+            _ if is_ensemble(&draft) => None,
             None if !numbers.is_empty() => {
                 let policy = draft.proto.version_policy.as_ref();
                 Some(format!("Nothing is loaded: {}.", not_picked(policy, &numbers)))
@@ -233,6 +234,26 @@ fn is_pipeline(file: &Path) -> bool {
     let source = fs::read_to_string(file).unwrap_or_default();
     let marks = ["@pipeline", "@troupe.pipeline"];
     source.lines().any(|line| marks.iter().any(|mark| line.starts_with(mark)))
+}
+
+/// What to do about a folder with a model that is not called as a version, beside one that is.
+pub(crate) fn misnamed_version(model_dir: &Path) -> Option<String> {
+    let names = names_in(model_dir);
+    let folders = || names.iter().filter(|it| model_dir.join(it).is_dir());
+    let is_version = |name: &String| name.parse::<u32>().is_ok_and(|it| it.to_string() == *name);
+    if !folders().any(is_version) {
+        return None;
+    }
+    let has_file = |name: &str| {
+        names_in(&model_dir.join(name)).iter().any(|it| config::usual_file(it).is_some())
+    };
+    let mut meant = folders().filter(|it| has_file(it));
+    let (number, name) = meant.find_map(|it| Some((meant_version(it)?, it)))?;
+    let folder = model_dir.join(name);
+    Some(format!(
+        "'{}' is not read: a version's folder has a number for its name, as '{number}'",
+        folder.display()
+    ))
 }
 
 /// What to do about a file that is nearly called as a config, where there is none.
@@ -337,11 +358,14 @@ fn read_config(settings: &Settings, model_dir: &Path, name: &str) -> Result<Draf
     config::read_text(&text, &file.to_string_lossy()).map_err(LoadFailure::Unreadable)
 }
 
-fn content(settings: &Settings, draft: Draft) -> Result<Content, LoadFailure> {
+fn is_ensemble(draft: &Draft) -> bool {
     let choice = &draft.proto.scheduling_choice;
-    let is_ensemble = draft.proto.platform == "ensemble"
-        || matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_)));
-    if !is_ensemble {
+    draft.proto.platform == "ensemble"
+        || matches!(choice, Some(SchedulingChoice::EnsembleScheduling(_)))
+}
+
+fn content(settings: &Settings, draft: Draft) -> Result<Content, LoadFailure> {
+    if !is_ensemble(&draft) {
         return Ok(Content::Single(Box::new(draft)));
     }
     let config = draft.finish(&settings.config).map_err(LoadFailure::Unreadable)?;

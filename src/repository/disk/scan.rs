@@ -29,12 +29,16 @@ const MAX_STAMPED_FILES: usize = 100_000;
 /// Two stamps differ when a file was added, removed or written in between.
 pub(crate) type Stamp = u64;
 
-/// When a file was written, and its size.
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+/// Which file it is, when it was written, and its size.
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
 pub(crate) struct Written {
     /// Since 1970.
     pub(crate) modified_nanos: u128,
     pub(crate) size_bytes: u64,
+    /// What tools that set the first (`tar`, `cp -p`) leave as it is: its device and number.
+    pub(crate) inode: (u64, u64),
+    /// Since when the file is as it is, which nobody can set: seconds and nanoseconds.
+    pub(crate) changed: (i64, i64),
 }
 
 /// Model folders by name; a name with several folders cannot be served.
@@ -275,7 +279,9 @@ fn collect(
             continue;
         }
         let path = entry.path();
-        let Ok(metadata) = fs::metadata(&path) else { continue };
+        // A link that leads nowhere is told of once, and leads somewhere later.
+        let found = fs::metadata(&path).or_else(|_| fs::symlink_metadata(&path));
+        let Ok(metadata) = found else { continue };
         if !metadata.is_dir() {
             files.insert(path, written(&metadata));
         } else if entered.len() < MAX_STAMPED_FILES
@@ -318,12 +324,44 @@ fn written(metadata: &Metadata) -> Written {
     let modified = metadata.modified().ok();
     let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let modified_nanos = modified.unwrap_or_default().as_nanos();
-    Written { modified_nanos, size_bytes: metadata.len() }
+    Written {
+        modified_nanos,
+        size_bytes: metadata.len(),
+        inode: (metadata.dev(), metadata.ino()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_file_of_the_same_size_and_time_is_a_change_and_so_is_a_link_that_leads_nowhere() {
+        let folder = std::env::temp_dir().join(format!("troupe-stamp-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (file, other) = (folder.join("model.py"), folder.join("model.py~"));
+        let write = |path: &Path, text: &str| {
+            fs::write(path, text).unwrap();
+            let file = File::options().write(true).open(path).unwrap();
+            file.set_modified(UNIX_EPOCH).unwrap();
+        };
+        let stamp = || stamp(&folder, &|_| true);
+        write(&file, "old");
+        let mut seen = vec![stamp()];
+        write(&other, "new");
+        assert_eq!(seen, [stamp()]);
+        fs::rename(&other, &file).unwrap();
+        seen.push(stamp());
+        write(&file, "own");
+        seen.push(stamp());
+        std::os::unix::fs::symlink("/gone/for/good", folder.join("2")).unwrap();
+        seen.push(stamp());
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 4);
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn what_tools_write_beside_a_file_is_no_change() {

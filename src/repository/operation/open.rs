@@ -185,9 +185,11 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let files = files_of(definition, version);
     let labels = labels::read(&definition.model_dir, &config)?;
     let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
-    if let Some(warning) = disk::definition::misnamed_config(settings, &definition.model_dir) {
-        tracing::warn!("{warning}");
-    }
+    let misnamed = [
+        disk::definition::misnamed_config(settings, &definition.model_dir),
+        disk::definition::misnamed_version(&definition.model_dir),
+    ];
+    misnamed.iter().flatten().for_each(|warning| tracing::warn!("{warning}"));
     if let Some(warning) = nothing_to_ask(&config) {
         tracing::warn!("{warning}");
     }

@@ -47,6 +47,34 @@ fn every_problem_of_a_repository_has_its_place() {
 }
 
 #[test]
+fn a_folder_that_is_nearly_called_as_a_version_is_told_of_beside_one_that_is() {
+    let fixture = Fixture::new("check-version", &["m backend=native"]);
+    for folder in ["v2", "notes", "version_3"] {
+        fs::create_dir_all(fixture.models().join("m").join(folder)).unwrap();
+    }
+    let warnings = || check(&fixture.settings()).warnings;
+    assert_eq!(warnings(), [""; 0]);
+    fs::write(fixture.models().join("m/v2/model.py"), "").unwrap();
+    let expected = format!(
+        "'{}' is not read: a version's folder has a number for its name, as '2'",
+        fixture.models().join("m/v2").display()
+    );
+    assert_eq!(warnings(), [expected]);
+}
+
+#[test]
+fn an_ensemble_of_another_name_than_its_folder_is_told_that_only() {
+    let fixture = Fixture::new("check-name", &[]);
+    let folder = fixture.models().join("e");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.pbtxt"), "name: \"E\" platform: \"ensemble\"").unwrap();
+    let found = problems(&fixture);
+    let expected = "/e/config.pbtxt:1:1: unexpected directory name 'e' for model 'E', directory \
+                    name must equal model name: rename the folder or the name";
+    assert_eq!(found, [expected]);
+}
+
+#[test]
 fn a_repository_that_is_not_there_is_a_problem() {
     let fixture = Fixture::new("check-nothing", &[]);
     fs::remove_dir(fixture.models()).unwrap();

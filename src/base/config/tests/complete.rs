@@ -59,7 +59,7 @@ fn a_directory_that_says_nothing_or_something_else_is_a_problem() {
     assert_eq!(
         texts,
         [
-            "f:2:1: unexpected directory name 'd' for model 'm', directory name must equal model name",
+            "f:2:1: unexpected directory name 'd' for model 'm', directory name must equal model name: rename the folder or the name",
             "f: Invalid model name: Could not determine backend for model 'm' with no backend in model configuration. Expected model name of the form 'model.<backend_name>'.",
         ]
     );
