@@ -108,18 +108,18 @@ async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<Ex
     // Whoever edits a model sees it fail, and mends it.
     let exit_on_error = options.exit_on_error && !options.watch;
     let server = Server::start(options, log).await.map_err(|error| error.to_string())?;
-    let failures = tokio::select! {
-        summary = server.loaded() => summary.map(|it| it.failures.clone()),
+    let summary = tokio::select! {
+        summary = server.loaded() => summary,
         () = signals.next() => {
             server.abort(Duration::ZERO).await;
             return Ok(ExitCode::SUCCESS);
         }
     };
-    if exit_on_error && !failures.as_ref().is_some_and(Vec::is_empty) {
+    if exit_on_error && !summary.as_ref().is_some_and(|it| it.failures.is_empty()) {
         tracing::error!("error: creating server: Internal - failed to load all models");
         server.abort(WORKERS_GRACE).await;
         // The last line: what to look at.
-        tracing::error!("{}", culprits(&failures.unwrap_or_default()));
+        tracing::error!("{}", culprits(&summary.unwrap_or_default()));
         return Ok(ExitCode::FAILURE);
     }
     tokio::select! {
@@ -138,7 +138,8 @@ async fn serve_until_signal(options: options::Serve, log: log::Log) -> Result<Ex
 }
 
 /// Why the start failed, and what serves the rest.
-fn culprits(failures: &[String]) -> String {
+fn culprits(summary: &repository::Summary) -> String {
+    let failures = &summary.failures;
     let Some(first) = failures.first() else {
         return "stopped because models did not load".to_owned();
     };
@@ -146,7 +147,12 @@ fn culprits(failures: &[String]) -> String {
         0 => String::new(),
         more => format!("; and {more} more, see above"),
     };
-    format!("stopped because {first}{more} (--exit-on-error=false serves what does load)")
+    // Without a model there is nothing else to serve.
+    let anyway = match summary.rows.is_empty() {
+        true => "",
+        false => " (--exit-on-error=false serves what does load)",
+    };
+    format!("stopped because {first}{more}{anyway}")
 }
 
 /// Starts to log to where the options say.

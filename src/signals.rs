@@ -54,6 +54,8 @@ impl Signals {
             if before.is_none_or(|it| ECHO < it.elapsed()) {
                 return;
             }
+            let millis = ECHO.as_millis();
+            tracing::info!("a signal within {millis} ms of the last one is taken for the same");
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::{
-    Catalog, Control, ControlMode, Overrides,
+    Catalog, Control, ControlMode, Overrides, Settings,
     action::Action,
     actor::{OperationOutcome, ReleaseAll, RepositoryActor, RunOperation},
     catalog::ModelEntry,
@@ -26,7 +26,8 @@ use troupe_base::{
 #[derive(Clone)]
 pub(super) struct RepositoryClient {
     pub(super) actor: Addr<RepositoryActor>,
-    pub(super) mode: ControlMode,
+    /// Clients may load and unload.
+    pub(super) control: ClientControl,
     pub(super) catalog: Arc<ArcSwap<Catalog>>,
     /// The model that asks, if it may itself be loading.
     pub(super) within: Option<Arc<str>>,
@@ -35,6 +36,28 @@ pub(super) struct RepositoryClient {
 /// Triton's text, which it also says where there is no polling, and what to do about it.
 const NOT_EXPLICIT: &str = "explicit model load / unload is not allowed if polling is enabled; start \
                             the server with --model-control-mode=explicit to allow it";
+/// The same, where what somebody loads by hand is loaded as it is saved.
+const WATCHED: &str = "explicit model load / unload is not allowed if polling is enabled: --watch \
+                       loads what is saved (--model-control-mode=explicit beside it allows both)";
+
+/// Whether clients may load and unload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientControl {
+    Allowed,
+    Refused,
+    /// What changes on disk is loaded by itself.
+    Watched,
+}
+
+impl From<&Settings> for ClientControl {
+    fn from(settings: &Settings) -> ClientControl {
+        match settings.mode {
+            ControlMode::None if settings.watch => ClientControl::Watched,
+            ControlMode::None => ClientControl::Refused,
+            _ => ClientControl::Allowed,
+        }
+    }
+}
 
 impl RepositoryClient {
     /// Runs one operation to its end.
@@ -69,8 +92,10 @@ impl RepositoryClient {
     }
 
     fn check(&self, name: &str) -> Result<()> {
-        if self.mode == ControlMode::None {
-            return Err(Error::unavailable(NOT_EXPLICIT));
+        match self.control {
+            ClientControl::Allowed => (),
+            ClientControl::Refused => return Err(Error::unavailable(NOT_EXPLICIT)),
+            ClientControl::Watched => return Err(Error::unavailable(WATCHED)),
         }
         scan::check_name(name)
     }

@@ -12,7 +12,9 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use super::{
-    Catalog, Control, ControlMode, Overrides, actor::RepositoryActor, control::RepositoryClient,
+    Catalog, Control, Overrides,
+    actor::RepositoryActor,
+    control::{ClientControl, RepositoryClient},
 };
 use troupe_base::{
     error::{Error, Result},
@@ -23,7 +25,7 @@ use troupe_base::{
 pub(super) struct ModelLookup {
     pub(super) actor: WeakAddr<RepositoryActor>,
     pub(super) catalog: Weak<ArcSwap<Catalog>>,
-    pub(super) mode: ControlMode,
+    pub(super) control: ClientControl,
     /// One per version that loads at the same time.
     pub(super) permits: Arc<Semaphore>,
 }
@@ -41,7 +43,7 @@ fn stopping() -> Error {
 impl ModelLookup {
     fn client(&self, within: Option<Arc<str>>) -> Option<RepositoryClient> {
         let (actor, catalog) = (self.actor.upgrade()?, self.catalog.upgrade()?);
-        Some(RepositoryClient { actor, mode: self.mode, catalog, within })
+        Some(RepositoryClient { actor, control: self.control, catalog, within })
     }
 
     /// A model that asks while it is loaded holds a permit: as long as it waits, one more is given.

@@ -10,7 +10,7 @@ use super::{
     ControlMode, Overrides, Repository, Settings, Summary,
     action::Action,
     actor::RepositoryActor,
-    control::RepositoryClient,
+    control::{ClientControl, RepositoryClient},
     disk::{overlay, scan},
     lookup::ModelLookup,
     operation::{
@@ -47,7 +47,7 @@ pub(super) fn start_with(
     opener: impl FnOnce(Arc<Settings>) -> Box<dyn OpenModel>,
 ) -> StartedRepository {
     let publisher = Publisher::default();
-    let (catalog, mode) = (publisher.catalog.clone(), settings.mode);
+    let (catalog, control) = (publisher.catalog.clone(), ClientControl::from(&settings));
     // The other half is for models that load others while they load.
     let most = Semaphore::MAX_PERMITS / 2;
     let permits = Arc::new(Semaphore::new(settings.threads.clamp(1, most)));
@@ -56,7 +56,7 @@ pub(super) fn start_with(
         settings.backend.lookup = Some(Arc::new(ModelLookup {
             actor: ctx.address().downgrade(),
             catalog: Arc::downgrade(&catalog),
-            mode,
+            control,
             permits: permits.clone(),
         }));
         let settings = shared.insert(Arc::new(settings)).clone();
@@ -68,7 +68,7 @@ pub(super) fn start_with(
         })
     });
     let settings = shared.expect("the closure above has set it");
-    let client = RepositoryClient { actor, mode, catalog: catalog.clone(), within: None };
+    let client = RepositoryClient { actor, control, catalog: catalog.clone(), within: None };
     let initial = initial(client.clone(), settings);
     StartedRepository {
         repository: Repository { catalog, control: Arc::new(client) },

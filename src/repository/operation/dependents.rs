@@ -81,7 +81,7 @@ impl From<&StepModels> for Expected {
 }
 
 /// The reason for those who replace a model that these ensembles, each with why, forbid.
-fn refusal(dependents: &[(&Arc<str>, &String)]) -> String {
+fn refusal(dependents: &[(&Arc<str>, &String)], is_watched: bool) -> String {
     let would_not = dependents.iter().map(|(name, why)| {
         format!("ensemble '{name}', which serves, would not work with it: {why}")
     });
@@ -92,10 +92,11 @@ fn refusal(dependents: &[(&Arc<str>, &String)]) -> String {
         [_] => ("its", &*names, "it"),
         _ => ("their", "them", "them"),
     };
-    format!(
-        "{would_not}. Change {names} or {its} other models to fit and load {them}, which also loads \
-         those; or unload {it} first"
-    )
+    let how = match is_watched {
+        true => ": they are loaded together once all of them are saved".to_owned(),
+        false => format!(" and load {them}, which also loads those; or unload {it} first"),
+    };
+    format!("{would_not}. Change {names} or {its} other models to fit{how}")
 }
 
 impl Dependents<'_> {
@@ -115,7 +116,7 @@ impl Dependents<'_> {
             }
             for (name, dependents) in culprits {
                 replaced.remove(&name);
-                refused.insert(name, refusal(&dependents));
+                refused.insert(name, refusal(&dependents, self.context.settings.watch));
             }
         }
     }
