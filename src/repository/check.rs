@@ -10,7 +10,7 @@ use super::{
     Overrides, Settings,
     disk::{
         definition::{self, Content, Definition, RequiredModel, config_file},
-        labels, pipeline,
+        labels, misnamed, pipeline,
         scan::{self, Folders},
         warmup,
     },
@@ -49,7 +49,7 @@ pub fn check(settings: &Settings) -> CheckReport {
     for folder in folders.values().flatten() {
         warnings.extend(scan::dangling_links(folder));
         warnings.extend(definition::misnamed_config(settings, folder));
-        warnings.extend(definition::misnamed_version(folder));
+        warnings.extend(misnamed::misnamed_version(folder));
     }
     let mut models = BTreeMap::new();
     for name in folders.keys() {

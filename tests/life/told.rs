@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Repository, Server, ensemble, http::floats, models::python, native};
+use crate::support::{Repository, Server, ensemble, http::floats, models::python, native, until};
 
 const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
 
@@ -71,6 +71,47 @@ fn a_reload_that_failed_is_seen_in_index_page_and_metrics_until_one_succeeds() {
     server.repository.write_file("m/1/model.py", fine().source.unwrap());
     server.load("m").ok();
     assert_eq!((server.state("m").as_str(), failed()), ("READY", Some(0.0)));
+}
+
+#[test]
+fn a_model_whose_workers_die_at_every_start_says_so_and_is_loaded_for_real() {
+    let repository = Repository::new();
+    let switch = repository.beside("switch");
+    let source = format!(
+        "
+        class TritonPythonModel:
+            def initialize(self, args):
+                if open({switch:?}).read() == 'off':
+                    os._exit(3)
+
+            def execute(self, requests):
+                os._exit(4)"
+    );
+    let set = |to: &str| std::fs::write(&switch, to).unwrap();
+    set("on");
+    let server = Server::explicit(repository.with("m", python(FLOATS, &source)));
+    server.load("m").ok();
+    let entry = || server.http.post("/v2/repository/index", "").json()[0].clone();
+    assert_eq!(entry().get("reason"), None);
+    set("off");
+    server.infer("m", &floats(&[("x", &[1.0])])).refuses(503, "it exited with status 4");
+    until("the index to tell why", || {
+        let entry = entry();
+        let reason = entry["reason"].as_str().unwrap_or_default();
+        entry["state"] == "READY"
+            && reason.starts_with("no instance is up: ")
+            && reason.contains("it exited with status 3; ")
+            && reason.contains("Next attempt within ")
+    });
+    let models = server.http.get("/v2/models").json();
+    let told = models["models"][0]["reason"].as_str().unwrap();
+    assert!(told.starts_with("no instance is up: "), "{models}");
+    server.load("m").refuses(400, "it exited with status 3");
+    let reason = entry()["reason"].as_str().unwrap().to_owned();
+    assert!(reason.contains("\nthe last load failed: version 1 is at"), "{reason}");
+    set("on");
+    server.load("m").ok();
+    assert_eq!((server.state("m").as_str(), entry().get("reason")), ("READY", None));
 }
 
 #[test]

@@ -69,9 +69,12 @@ fn what_is_saved_is_loaded_and_what_is_broken_is_not() {
     server.repository.write_file("e/config.pbtxt", "platform: \"ensemble\" nonsense: 1");
     server.logged("`e` goes on as it was loaded before");
     assert_eq!(answer(&server, "e"), Some(3.0));
-    // Each of seven loads may warn, but not each of the looks, of which every change takes three.
+    symlink("/nowhere", server.repository.models().join("m/2")).unwrap();
+    server.logged("ignore version directory: ");
+    server.load("m").refuses(503, "--watch loads what is saved");
+    // Each of eight loads may warn, but not each of the looks, of which every change takes three.
     let warnings = server.log().matches("ignore model directory").count();
-    assert!((1..=14).contains(&warnings), "{warnings} warnings in {}", server.log());
+    assert!((1..=16).contains(&warnings), "{warnings} warnings in {}", server.log());
     server.is_well();
 }
 

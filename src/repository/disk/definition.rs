@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher},
-    fs,
     hash::{Hash, Hasher},
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
 
 use super::{
+    misnamed::{lacking, misplaced},
     overlay::Overlay,
     pipeline,
     scan::{self, Folders, Stamp, names_in},
@@ -145,7 +145,7 @@ pub(crate) fn read(
     let files = version_dir.as_deref().map(names_in).unwrap_or_default();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     draft.complete_from_directory(name, &files).map_err(|mut problems| {
-        let lacking = || match &version_dir {
+        let lacks = || match &version_dir {
             _ if is_ensemble(&draft) => None,
             None if !numbers.is_empty() => {
                 let policy = draft.proto.version_policy.as_ref();
@@ -154,7 +154,7 @@ pub(crate) fn read(
             None => misplaced(&model_dir).or_else(|| Some(lacking(&model_dir.join("1")))),
             Some(folder) => files.is_empty().then(|| lacking(folder)),
         };
-        let hint = misnamed_config(settings, &model_dir).or_else(lacking);
+        let hint = misnamed_config(settings, &model_dir).or_else(lacks);
         if let (Some(last), Some(hint)) = (problems.last_mut(), hint) {
             last.text += &format!(" {hint}");
         }
@@ -202,60 +202,6 @@ pub(crate) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathB
     named.into_iter().chain([usual]).find(|path| path.exists())
 }
 
-/// What to do about a folder whose name is not quite that of a version, or a model's file that
-/// lies beside the folders of versions.
-fn misplaced(model_dir: &Path) -> Option<String> {
-    let dir = model_dir.display();
-    let mut named = names_in(model_dir).into_iter().filter(|it| model_dir.join(it).is_dir());
-    if let Some((number, name)) = named.find_map(|it| Some((meant_version(&it)?, it))) {
-        return Some(format!(
-            "A version's folder has a number for its name: rename '{dir}/{name}' to \
-             '{dir}/{number}'."
-        ));
-    }
-    names_in(model_dir).iter().find_map(|file| {
-        let expected = config::usual_file(file)?;
-        if is_pipeline(&model_dir.join(file)) {
-            let expected = pipeline::PIPELINE_FILE;
-            return Some(format!(
-                "The file of a pipeline is {expected}: rename '{dir}/{file}' to \
-                 '{dir}/{expected}'."
-            ));
-        }
-        Some(format!(
-            "A model lies in the folder of its version: move '{dir}/{file}' to \
-             '{dir}/1/{expected}'."
-        ))
-    })
-}
-
-/// Marks the file a function of it as a pipeline?
-fn is_pipeline(file: &Path) -> bool {
-    let source = fs::read_to_string(file).unwrap_or_default();
-    let marks = ["@pipeline", "@troupe.pipeline"];
-    source.lines().any(|line| marks.iter().any(|mark| line.starts_with(mark)))
-}
-
-/// What to do about a folder with a model that is not called as a version, beside one that is.
-pub(crate) fn misnamed_version(model_dir: &Path) -> Option<String> {
-    let names = names_in(model_dir);
-    let folders = || names.iter().filter(|it| model_dir.join(it).is_dir());
-    let is_version = |name: &String| name.parse::<u32>().is_ok_and(|it| it.to_string() == *name);
-    if !folders().any(is_version) {
-        return None;
-    }
-    let has_file = |name: &str| {
-        names_in(&model_dir.join(name)).iter().any(|it| config::usual_file(it).is_some())
-    };
-    let mut meant = folders().filter(|it| has_file(it));
-    let (number, name) = meant.find_map(|it| Some((meant_version(it)?, it)))?;
-    let folder = model_dir.join(name);
-    Some(format!(
-        "'{}' is not read: a version's folder has a number for its name, as '{number}'",
-        folder.display()
-    ))
-}
-
 /// What to do about a file that is nearly called as a config, where there is none.
 pub(crate) fn misnamed_config(settings: &Settings, model_dir: &Path) -> Option<String> {
     if config_file(settings, model_dir).is_some() {
@@ -267,25 +213,6 @@ pub(crate) fn misnamed_config(settings: &Settings, model_dir: &Path) -> Option<S
     let file = names_in(model_dir).into_iter().filter(|it| is_nearly(&it)).min()?;
     let dir = model_dir.display();
     Some(format!("'{dir}/{file}' is not read: a config is called '{CONFIG_FILE}'."))
-}
-
-/// What to do about a version without a file.
-fn lacking(version_dir: &Path) -> String {
-    format!(
-        "Nothing is there to load: put a model.py or a model.onnx into '{}'.",
-        version_dir.display()
-    )
-}
-
-/// `v1`, `version_1` and `01` for 1.
-fn meant_version(name: &str) -> Option<u32> {
-    let words = ["v", "version", "ver"];
-    let digits = name.trim_start_matches(|it: char| !it.is_ascii_digit());
-    let word = name[..name.len() - digits.len()].to_ascii_lowercase();
-    let word = word.trim_end_matches(['-', '_', '.', ' ']);
-    let is_meant = word.is_empty() || words.contains(&word);
-    let number: u32 = digits.parse().ok().filter(|it| is_meant && *it != 0)?;
-    (number.to_string() != name).then_some(number)
 }
 
 /// The versions a policy picks of those present; by default the latest one.

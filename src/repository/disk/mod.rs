@@ -5,6 +5,7 @@
 
 pub(super) mod definition;
 pub(super) mod labels;
+pub(super) mod misnamed;
 pub(super) mod overlay;
 pub(super) mod pipeline;
 pub(super) mod scan;

@@ -187,7 +187,7 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
     let misnamed = [
         disk::definition::misnamed_config(settings, &definition.model_dir),
-        disk::definition::misnamed_version(&definition.model_dir),
+        disk::misnamed::misnamed_version(&definition.model_dir),
     ];
     misnamed.iter().flatten().for_each(|warning| tracing::warn!("{warning}"));
     if let Some(warning) = nothing_to_ask(&config) {

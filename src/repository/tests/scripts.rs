@@ -64,7 +64,12 @@ async fn a_failed_reload_keeps_the_old_one_serving() {
         ("load e", "ok", "+a +b +e"),
         ("write a fail", "ok", "+a +b +e"),
         ("load a", &format!("load failed for model 'a': {failed}"), "+a +b +e"),
-        ("load e", "ok", "+a +b +e"),
+        (
+            "load e",
+            "load failed for model 'e': 'a', which it runs, was not loaded: version 1 is at \
+             UNAVAILABLE state: it raised;. What was loaded before serves on\n",
+            "+a +b +e",
+        ),
         ("unload a", "ok", "-a +b !e"),
         ("load a", &format!("load failed for model 'a': {failed}"), "!a +b !e"),
         (
@@ -104,6 +109,7 @@ async fn a_step_is_not_replaced_by_one_that_its_ensembles_could_not_run() {
                tensor t1: inconsistent shape: [2,2] is inferred from model a while [4] is inferred from \
                model b (/models/e/config.pbtxt:6:42)";
     let ready = "+a +b +e +outer";
+    let run_by_e = "model 'e': 'a', which it runs, was not loaded: ";
     check(
         "recheck",
         &["a", "b", "e: a b", "outer: e"],
@@ -111,7 +117,7 @@ async fn a_step_is_not_replaced_by_one_that_its_ensembles_could_not_run() {
             ("load outer", "ok", ready),
             ("write a dims=2,2", "ok", ready),
             ("load a", &unfit("a", "e", why), ready),
-            ("load e", "ok", ready),
+            ("load e", &unfit("a", "e", why).replacen("model 'a': ", run_by_e, 1), ready),
             ("write a", "ok", ready),
             ("load a", "ok", ready),
             // Taken out, it takes its ensembles along, and then it may be any.
@@ -216,8 +222,8 @@ async fn an_ensemble_is_not_replaced_by_one_that_its_ensembles_could_not_run() {
 
 #[actix::test]
 async fn versions_come_and_go_by_policy() {
-    let none = "at least one version must be available under the version policy of model 'n': make \
-                the folder '/models/n/1' and put the model's file into it";
+    let none = "at least one version must be available under the version policy of model 'n': \
+                version_policy names version 1, and there is version 7";
     check("versions", &["m /1 /3 /03", "n /7", "e: m/1", "f: m/2"], &[
         ("load m", "ok", "+m +m/3"),
         ("load e", "ok", "+e +m +m/3"),
