@@ -30,9 +30,6 @@ const TOLERATED_SHARE: f64 = 0.95;
 /// A forecast of more than this many times what was measured is not believable.
 const MAX_FORECAST_RATIO: f64 = 8.0;
 
-/// Instances that use less of a core than this while they execute wait for something else.
-const WAITING_SHARE: f64 = 0.25;
-
 /// What was found.
 #[derive(Clone, Debug)]
 pub(super) struct Advice {
@@ -138,10 +135,8 @@ impl Findings<'_> {
     /// What the most instances allow that are sensible on these cores; `None` where executions are
     /// known to wait for something else, and any number of them may.
     fn sensible_goal(&self) -> Option<f64> {
-        let busy: f64 =
-            self.steps.iter().map(|it| it.utilisation * it.member.instances as f64).sum();
         // Of a server elsewhere the cores are not known.
-        if self.level.used.server.is_none_or(|it| it < WAITING_SHARE * busy) {
+        if self.level.used.server.is_none() || self.does_wait() {
             return None;
         }
         let allowed = |step: &&StepLoad| {
@@ -154,7 +149,7 @@ impl Findings<'_> {
     /// What to aim for in inferences in a second, and with how many instances.
     fn suggestions(&self, limit: Bottleneck) -> (Option<f64>, Vec<Suggestion>) {
         // Times that others stretch say nothing about how many instances are needed.
-        if self.disturbing().is_some() {
+        if self.stretching().is_some() {
             return (None, Vec::new());
         }
         let Some(goal) = self.goal(limit) else { return (None, Vec::new()) };

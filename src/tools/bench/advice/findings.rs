@@ -18,6 +18,9 @@ pub(super) const NEAR_RATIO: f64 = 1.1;
 /// Instances for each core that are suggested at most, unless they are known to wait.
 pub(super) const INSTANCES_PER_CORE: u64 = 4;
 
+/// Instances that use less of a core than this while they execute wait for something else.
+const WAITING_SHARE: f64 = 0.25;
+
 /// The machine that the load came from.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct ClientMachine {
@@ -94,6 +97,18 @@ impl Findings<'_> {
         let busy = self.level.used.machine.unwrap_or(0.0);
         let is_full = EXHAUSTED_SHARE * self.machine.cores as f64 <= busy;
         self.others().filter(|it| is_full && 0.25 * busy < *it)
+    }
+
+    /// The same, where steps compute: what waits for something else takes no longer for it.
+    pub(super) fn stretching(&self) -> Option<f64> {
+        self.disturbing().filter(|_| !self.does_wait())
+    }
+
+    /// Do executions use next to nothing of the cores, as far as that is known?
+    pub(super) fn does_wait(&self) -> bool {
+        let busy = |it: &&StepLoad| it.utilisation * it.member.instances as f64;
+        let busy: f64 = self.steps.iter().map(busy).sum();
+        self.level.used.server.is_some_and(|it| it < WAITING_SHARE * busy)
     }
 }
 

@@ -54,8 +54,7 @@ fn step(found: &Findings<'_>) -> (String, Vec<String>) {
         }
         None => reason += ".",
     }
-    let batching = unbatched(slowest).filter(|_| found.disturbing().is_none());
-    (headline, [reason].into_iter().chain(batching).collect())
+    (headline, [reason].into_iter().chain(unbatched(slowest)).collect())
 }
 
 /// Larger executions may do more than more of them, if they share work.
@@ -151,7 +150,7 @@ fn cores(found: &Findings<'_>) -> (String, Vec<String>) {
             .member
             .batch_cost
             .is_some_and(|it| !it.is_noise() && it.pays() != step.member.has_batching);
-        reasons.extend(unbatched(step).filter(|_| is_worth && found.disturbing().is_none()));
+        reasons.extend(unbatched(step).filter(|_| is_worth));
     }
     if server < used.client {
         reasons.push("Run this command on another machine to see what the server can do.".into());
@@ -243,7 +242,7 @@ pub(super) fn outlook(
 ) -> Option<String> {
     let Some(goal) = goal else {
         let cores = count(found.machine.cores as u64, "core");
-        let text = match found.disturbing() {
+        let text = match found.stretching() {
             Some(_) => "Nothing is suggested: other programs kept the cores busy.".to_owned(),
             None => {
                 format!("No more instances are suggested: the {cores} would be the next limit.")
