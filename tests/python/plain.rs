@@ -308,7 +308,7 @@ fn a_record_may_come_as_a_dict_or_a_tuple_and_what_it_lacks_is_named() {
             return found.get(text, Found(str(name), 3.0))";
     let server = Server::start(Repository::of([("m", plain(source))]));
     let asked = |text: &str, name: Value| {
-        server.http.post("/v2/models/m/generate", &json!({"text": text, "name": name}).to_string())
+        server.http.post("/v2/models/m/generate", json!({"text": text, "name": name}).to_string())
     };
     for (text, name, expected) in [
         ("dict", json!("me"), ("me", 1.0)),
