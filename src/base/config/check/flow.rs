@@ -46,7 +46,8 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
         let name = &input.name;
         match flow.numbers.get(name.as_str()) {
             None => {
-                let text = format!("ensemble input '{name}' for ensemble '{m}' is not used");
+                // Triton's text, quotation mark and all.
+                let text = format!("ensemble input '{name}' for ensemble {m}' is not used");
                 let unwritten = flow.tensors.iter().filter(|tensor| tensor.writer.is_none());
                 let hint = guess(name, unwritten.map(|tensor| tensor.name));
                 report.add(&path, format!("{text}: no step reads it{hint}"));
@@ -70,7 +71,7 @@ pub(super) fn check(config: &ModelConfig, steps: &[StepConfig], report: &mut Con
         let path = format!("output[{index}]");
         let name = &output.name;
         let Some(number) = flow.numbers.get(name.as_str()) else {
-            let text = format!("ensemble output '{name}' for ensemble '{m}' is not used");
+            let text = format!("ensemble output '{name}' for ensemble {m}' is not used");
             let written = flow.tensors.iter().filter(|tensor| tensor.writer.is_some());
             let hint = guess(name, written.map(|tensor| tensor.name));
             report.add(&path, format!("{text}: no step writes it{hint}"));

@@ -121,8 +121,8 @@ fn every_input_and_output_of_an_ensemble_is_used() {
     says(
         &ensemble("a x", "b y", &["n: a -> b"]),
         &[
-            "ensemble input 'x' for ensemble 'm' is not used: no step reads it",
-            "ensemble output 'y' for ensemble 'm' is not used: no step writes it",
+            "ensemble input 'x' for ensemble m' is not used: no step reads it",
+            "ensemble output 'y' for ensemble m' is not used: no step writes it",
         ],
     );
 }
@@ -211,7 +211,7 @@ ensemble_scheduling {
     check(
         text,
         &[
-            "6:3: ensemble input 'unused' for ensemble 'm' is not used: no step reads it",
+            "6:3: ensemble input 'unused' for ensemble m' is not used: no step reads it",
             "15:7: ensemble tensor 'c' is unused in ensemble 'm'",
         ],
     );
