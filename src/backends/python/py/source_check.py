@@ -94,7 +94,9 @@ def problems(tree, path):
             return
     model = marked[0] if marked else names.get("predict", names.get("Model"))
     if model is None:
-        if not marks:
+        # A mark that is imported and stands nowhere marks nothing.
+        said = {getattr(it, "attr", getattr(it, "id", None)) for it in ast.walk(tree)}
+        if marks.isdisjoint(said):
             yield nothing(own)
         return
     if isinstance(model, FUNCTIONS):
