@@ -1,6 +1,6 @@
 //! Models whose `execute` is a coroutine: one worker has many requests in work at once.
 
-use std::fs;
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 
@@ -98,13 +98,26 @@ fn batches_are_formed_as_usual_and_several_of_them_overlap() {
 
 #[test]
 fn the_work_is_spread_over_all_workers() {
+    let repository = Repository::new();
+    let (here, all_are_here) = (repository.beside("here"), repository.beside("all_are_here"));
     let work = "
 async def work(self, request):
-    await self.company(8)
+    with open('{here}', 'a') as here:
+        here.write('.')
+    while not os.path.exists('{all_are_here}'):
+        await asyncio.sleep(0.01)
     return np.full(1, os.getpid(), np.float32)";
-    let model = coroutine(FLOATS, work).with("instance_group { count: 2 kind: KIND_CPU }");
-    let server = Server::start(Repository::of([("m", model)]));
-    let pids = at_once(16, |_| ask(&server, "m", 1.0).numbers("y")[0] as u64);
+    let work = work.replace("{here}", here.to_str().unwrap());
+    let work = work.replace("{all_are_here}", all_are_here.to_str().unwrap());
+    let model = coroutine(FLOATS, &work).with("instance_group { count: 2 kind: KIND_CPU }");
+    let server = Server::start(repository.with("m", model));
+    let pids = thread::scope(|scope| {
+        let asked = scope.spawn(|| at_once(16, |_| ask(&server, "m", 1.0).numbers("y")[0] as u64));
+        // None ends before the last has come: a worker that is free again would get that one.
+        until("sixteen requests in work", || fs::read(&here).is_ok_and(|it| it.len() == 16));
+        fs::write(&all_are_here, "").unwrap();
+        asked.join().unwrap()
+    });
     let first = pids.iter().filter(|it| **it == pids[0]).count();
     assert_eq!(first, 8, "{pids:?}");
 }
