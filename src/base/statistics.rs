@@ -26,7 +26,7 @@ pub use self::{
     quantiles::Quantiles,
     recent::RecentStatistics,
     request_guard::RequestGuard,
-    responses::{ResponseCount, ResponseOutcome, ResponseTotal, Responses},
+    responses::{ResponseOutcome, ResponseTotal, Responses},
     sharded_counters::{ShardedCounters, ThreadShard},
     timing::{Timing, lap_time},
     totals::{BatchTotal, DurationTotal, Totals},

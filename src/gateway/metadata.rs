@@ -9,7 +9,7 @@ use troupe_base::{
     config::{Input, ModelConfig, Output},
     error::{Error, ErrorKind, Result},
     model::Model,
-    statistics::{BatchTotal, DurationTotal, ResponseCount, ResponseTotal, Responses, Totals},
+    statistics::{BatchTotal, DurationTotal, ResponseTotal, Responses, Totals},
 };
 use troupe_repository::{ModelEntry, VersionEntry, VersionState};
 
@@ -202,6 +202,12 @@ pub struct Duration {
     pub ns: u64,
 }
 
+impl From<DurationTotal> for Duration {
+    fn from(DurationTotal { count, ns }: DurationTotal) -> Duration {
+        Duration { count, ns }
+    }
+}
+
 /// Where the time of requests went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names are the protocol's")]
@@ -321,28 +327,26 @@ fn statistics_of(model: &Model) -> ModelStatistics {
 }
 
 fn infer_statistics(totals: &Totals, fail: DurationTotal) -> InferStatistics {
-    let of = |total: DurationTotal| Duration { count: total.count, ns: total.ns };
     InferStatistics {
-        success: of(totals.success),
-        fail: of(fail),
-        queue: of(totals.queue),
-        compute_input: of(totals.compute_input),
-        compute_infer: of(totals.compute_infer),
-        compute_output: of(totals.compute_output),
+        success: totals.success.into(),
+        fail: fail.into(),
+        queue: totals.queue.into(),
+        compute_input: totals.compute_input.into(),
+        compute_infer: totals.compute_infer.into(),
+        compute_output: totals.compute_output.into(),
         cache_hit: Duration::default(),
         cache_miss: Duration::default(),
     }
 }
 
 fn response_statistics(responses: &Responses) -> Vec<ResponseStatistics> {
-    let of = |it: ResponseCount| Duration { count: it.count, ns: it.ns };
     let response = |it: ResponseTotal| ResponseStatistics {
-        compute_infer: of(it.compute_infer),
-        compute_output: of(it.compute_output),
-        success: of(it.success),
-        fail: of(it.fail),
-        empty_response: of(it.empty_response),
-        cancel: of(it.cancel),
+        compute_infer: it.compute_infer.into(),
+        compute_output: it.compute_output.into(),
+        success: it.success.into(),
+        fail: it.fail.into(),
+        empty_response: it.empty_response.into(),
+        cancel: it.cancel.into(),
     };
     responses.totals().into_iter().map(response).collect()
 }

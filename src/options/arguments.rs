@@ -121,6 +121,24 @@ fn whole_name<'a>(given: &'a str, names: &[&'a str]) -> Result<&'a str, String> 
     }
 }
 
+/// What to say of a word that is no command; nothing where a command that is nearly called so says
+/// more.
+fn unknown_command(word: &str, is_near: bool, is_new: bool) -> Option<String> {
+    if is_new && !is_near {
+        return Some(format!(
+            "'{word}' is neither model, ensemble nor pipeline; to write a model: `troupe new model \
+             {word}`"
+        ));
+    }
+    if Path::new(word).is_dir() {
+        return Some(format!(
+            "'{word}' is no command but a folder; to serve it: `troupe --model-repository={word}`"
+        ));
+    }
+    (!is_near)
+        .then(|| format!("there is no command '{word}'; to serve: `troupe --model-repository=DIR`"))
+}
+
 /// The error in Triton's words where it has some.
 fn describe(error: &clap::Error, is_new: bool) -> String {
     let text = |kind| match error.get(kind) {
@@ -136,26 +154,10 @@ fn describe(error: &clap::Error, is_new: bool) -> String {
     }
     if error.kind() == ErrorKind::InvalidSubcommand {
         let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-        if is_new && error.get(ContextKind::SuggestedSubcommand).is_none() {
-            return format!(
-                "troupe: '{word}' is neither model, ensemble nor pipeline; to write a model: `troupe \
-                 new model {word}`\n{help}"
-            );
+        let is_near = error.get(ContextKind::SuggestedSubcommand).is_some();
+        if let Some(text) = unknown_command(word, is_near, is_new) {
+            return format!("troupe: {text}\n{help}");
         }
-        if Path::new(word).is_dir() {
-            return format!(
-                "troupe: '{word}' is no command but a folder; to serve it: `troupe \
-                 --model-repository={word}`\n{help}"
-            );
-        }
-    }
-    if error.kind() == ErrorKind::InvalidSubcommand
-        && error.get(ContextKind::SuggestedSubcommand).is_none()
-    {
-        let word = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-        return format!(
-            "troupe: there is no command '{word}'; to serve: `troupe --model-repository=DIR`\n{help}"
-        );
     }
     match (error.kind(), text(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(flag)) if flag.starts_with("--") => {

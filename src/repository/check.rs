@@ -97,8 +97,6 @@ struct CheckedModel {
     is_broken: bool,
     /// Its code may say what its inputs and outputs are.
     completes_itself: bool,
-    /// Nothing completes its config: inputs and outputs that are not written are not there.
-    is_complete: bool,
     /// Of its files.
     warnings: Vec<String>,
 }
@@ -111,7 +109,6 @@ impl CheckedModel {
             file,
             is_broken: false,
             completes_itself: false,
-            is_complete: false,
             warnings: Vec::new(),
         }
     }
@@ -181,7 +178,6 @@ impl CheckedModel {
                 self.warnings = found.warnings;
                 self.completes_itself = found.completes_itself;
                 self.is_broken = found.is_broken;
-                self.is_complete = !found.completes_itself && !found.is_broken;
             }
             Err(error) => {
                 self.is_broken = true;
@@ -298,11 +294,12 @@ impl CheckedModel {
         }
     }
 
-    /// Its config, if that has all inputs and outputs: otherwise its backend completes them.
+    /// Its config, if that has all inputs and outputs: they are written, or nothing completes them.
     fn written(&self) -> Option<&ModelConfig> {
         let config = self.config.as_deref().filter(|_| self.definition.pipeline.is_none())?;
         let is_written = !config.inputs.is_empty() && !config.outputs.is_empty();
-        (is_written || self.is_complete).then_some(config)
+        let is_complete = !self.completes_itself && !self.is_broken;
+        (is_written || is_complete).then_some(config)
     }
 }
 

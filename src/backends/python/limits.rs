@@ -18,7 +18,7 @@ const PRELOAD: &str = "PRELOAD";
 /// `execute` is a coroutine function.
 pub(crate) const CONCURRENCY: &str = "MAX_CONCURRENT_EXECUTIONS";
 /// The parameter that names an environment of Python.
-pub(crate) const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
+pub const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
 /// What this backend reads, and one of Triton's that changes nothing here.
 const KNOWN: [&str; 7] = [
     EXECUTE_TIMEOUT,

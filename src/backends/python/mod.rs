@@ -13,6 +13,7 @@ mod tests;
 mod worker;
 
 pub use self::{
+    limits::ENVIRONMENT,
     memory::settings::sizes,
     opener::{complete, prepare},
     pipeline::{TracedPipeline, trace},

@@ -9,11 +9,12 @@ mod trace;
 pub mod warmup;
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use futures_util::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 
 pub use self::{
     class_labels::ClassLabels,
@@ -84,12 +85,11 @@ impl Health {
     }
     /// Why an instance that lost its worker has none yet.
     pub fn stays_down(&self, why: &str) {
-        *self.why_down.lock().unwrap_or_else(PoisonError::into_inner) = why.to_owned();
+        *self.why_down.lock() = why.to_owned();
     }
     /// Why no instance is up; `None` while one is.
     pub fn why_not(&self) -> Option<String> {
-        let why = || self.why_down.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (!self.is_ready()).then(|| match why() {
+        (!self.is_ready()).then(|| match self.why_down.lock().clone() {
             text if text.is_empty() => "no instance is up".to_owned(),
             text => format!("no instance is up: {text}"),
         })

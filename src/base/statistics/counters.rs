@@ -104,8 +104,6 @@ impl LatencySummaries {
 #[derive(Debug, Default)]
 pub struct Statistics {
     work: WorkCounters,
-    /// How many requests failed, and the nanoseconds they took.
-    fail: [AtomicU64; 2],
     /// Milliseconds since the Unix epoch; 0 before the first execution.
     last_inference: AtomicU64,
     /// Requests that are queued for an execution.
@@ -122,7 +120,10 @@ pub struct Statistics {
     pub missing_outputs: AtomicU64,
     /// Responses with rows that no row of the request asked for.
     pub unexpected_rows: AtomicU64,
+    /// Requests that failed, by reason.
     failures: [AtomicU64; FailureReason::ALL.len()],
+    /// The nanoseconds that all of them took.
+    failed_ns: AtomicU64,
 }
 
 impl Statistics {
@@ -158,9 +159,7 @@ impl Statistics {
 
     /// Counts a request that failed after `elapsed`.
     pub fn failure(&self, kind: ErrorKind, elapsed: Duration) {
-        let [count, ns] = &self.fail;
-        count.fetch_add(1, Relaxed);
-        ns.fetch_add(elapsed.as_nanos() as u64, Relaxed);
+        self.failed_ns.fetch_add(elapsed.as_nanos() as u64, Relaxed);
         self.failures[FailureReason::of(kind) as usize].fetch_add(1, Relaxed);
     }
 
@@ -193,8 +192,8 @@ impl Statistics {
 
     /// Requests that failed.
     pub fn fail(&self) -> DurationTotal {
-        let [count, ns] = self.fail.each_ref().map(|it| it.load(Relaxed));
-        DurationTotal { count, ns }
+        let count = self.failures.iter().map(|it| it.load(Relaxed)).sum();
+        DurationTotal { count, ns: self.failed_ns.load(Relaxed) }
     }
 
     /// What was done since the load: to be asked for once by whoever wants several of its numbers.

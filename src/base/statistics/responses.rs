@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::totals::DurationTotal;
+
 /// Positions that are counted, which bounds the memory: a model may give any number of responses.
 const MAX_POSITIONS: usize = 4096;
 
@@ -11,24 +13,16 @@ const MAX_POSITIONS: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Responses(Mutex<Vec<ResponseTotal>>);
 
-/// How many, and the sum of their durations in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct ResponseCount {
-    pub count: u64,
-    pub ns: u64,
-}
-
 /// All responses of one position.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are those of the statistics extension")]
 pub struct ResponseTotal {
-    pub compute_infer: ResponseCount,
-    pub compute_output: ResponseCount,
-    pub success: ResponseCount,
-    pub fail: ResponseCount,
-    pub empty_response: ResponseCount,
-    pub cancel: ResponseCount,
+    pub compute_infer: DurationTotal,
+    pub compute_output: DurationTotal,
+    pub success: DurationTotal,
+    pub fail: DurationTotal,
+    pub empty_response: DurationTotal,
+    pub cancel: DurationTotal,
 }
 
 /// How a response ended.
@@ -42,13 +36,6 @@ pub enum ResponseOutcome {
     Empty,
     /// The request had been cancelled.
     Cancel,
-}
-
-impl ResponseCount {
-    fn add(&mut self, time: Duration) {
-        self.count += 1;
-        self.ns += time.as_nanos() as u64;
-    }
 }
 
 impl Responses {
@@ -95,7 +82,7 @@ mod tests {
         responses.add(2, ResponseOutcome::Empty, ns(7), ns(0));
         responses.add(2, ResponseOutcome::Cancel, ns(9), ns(0));
         responses.add(MAX_POSITIONS, ResponseOutcome::Success, ns(1), ns(1));
-        let count = |count, ns| ResponseCount { count, ns };
+        let count = |count, ns| DurationTotal { count, ns };
         let none = ResponseTotal::default();
         let first = ResponseTotal {
             compute_infer: count(2, 6),

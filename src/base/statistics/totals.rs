@@ -15,6 +15,13 @@ pub struct DurationTotal {
     pub ns: u64,
 }
 
+impl DurationTotal {
+    pub(super) fn add(&mut self, time: Duration) {
+        self.count += 1;
+        self.ns += time.as_nanos() as u64;
+    }
+}
+
 /// Executions of one batch size, and the sums of their phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names say it")]

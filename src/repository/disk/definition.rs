@@ -11,12 +11,13 @@ use super::{
     misnamed::{lacking, misplaced},
     overlay::Overlay,
     pipeline,
-    scan::{self, Folders, Stamp, names_in},
+    scan::{self, CONFIG_FILE, Folders, Stamp, names_in},
 };
 use crate::{
     Overrides, Settings,
     failure::{LoadFailure, NO_VERSION},
 };
+use troupe_backends::python::ENVIRONMENT;
 use troupe_base::{
     config::{self, Draft, ModelConfig, Problem, SourceMap, did_you_mean},
     files,
@@ -25,9 +26,6 @@ use troupe_proto::inference::{
     ModelVersionPolicy, model_config::SchedulingChoice, model_version_policy::PolicyChoice,
 };
 
-const CONFIG_FILE: &str = "config.pbtxt";
-/// The parameter of Python models that names their environment.
-const ENVIRONMENT: &str = "EXECUTION_ENV_PATH";
 /// What stands for the model's folder in it.
 const MODEL_DIRECTORY: &str = "$$TRITON_MODEL_DIRECTORY";
 

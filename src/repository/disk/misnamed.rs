@@ -9,14 +9,15 @@ use troupe_base::config;
 /// lies beside the folders of versions.
 pub(super) fn misplaced(model_dir: &Path) -> Option<String> {
     let dir = model_dir.display();
-    let mut named = names_in(model_dir).into_iter().filter(|it| model_dir.join(it).is_dir());
-    if let Some((number, name)) = named.find_map(|it| Some((meant_version(&it)?, it))) {
+    let names = names_in(model_dir);
+    let mut folders = names.iter().filter(|it| model_dir.join(it).is_dir());
+    if let Some((number, name)) = folders.find_map(|it| Some((meant_version(it)?, it))) {
         return Some(format!(
             "A version's folder has a number for its name: rename '{dir}/{name}' to \
              '{dir}/{number}'."
         ));
     }
-    names_in(model_dir).iter().find_map(|file| {
+    names.iter().find_map(|file| {
         let expected = config::usual_file(file)?;
         if is_pipeline(&model_dir.join(file)) {
             let expected = pipeline::PIPELINE_FILE;

@@ -13,6 +13,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
+use super::pipeline::PIPELINE_FILE;
 use troupe_base::{
     config::usual_file,
     error::{Error, Result},
@@ -28,6 +29,9 @@ const MAX_STAMPED_FILES: usize = 100_000;
 
 /// Two stamps differ when a file was added, removed or written in between.
 pub(crate) type Stamp = u64;
+
+/// The config of a model, in its folder.
+pub(crate) const CONFIG_FILE: &str = "config.pbtxt";
 
 /// Which file it is, when it was written, and its size.
 #[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
@@ -106,7 +110,7 @@ fn is_model(folder: &Path) -> bool {
         is_digits(version)
             && names_in(&folder.join(version)).iter().any(|it| usual_file(it).is_some())
     };
-    names.iter().any(|it| matches!(&**it, "config.pbtxt" | "pipeline.py") || has_file(it))
+    names.iter().any(|it| matches!(&**it, CONFIG_FILE | PIPELINE_FILE) || has_file(it))
 }
 
 /// None of what cannot be read.
@@ -119,7 +123,7 @@ pub(crate) fn names_in(folder: &Path) -> Vec<String> {
 pub(crate) fn dangling_links(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     // A config that is one is a problem, not a warning.
-    let others = entries.filter(|it| it.file_name() != "config.pbtxt");
+    let others = entries.filter(|it| it.file_name() != CONFIG_FILE);
     let mut found: Vec<String> = others.filter_map(|it| files::dangling(&it.path())).collect();
     found.sort();
     found
