@@ -13,6 +13,7 @@
     compare.py startup | memory | size
     compare.py builds --sides=new=target/dist/troupe,old=/somewhere/troupe --threads=1,2,4,8
                                   two builds of troupe at several numbers of engine threads
+    compare.py scale [--quick]    requests over cores, load generators on cores of their own
     compare.py http --sides=new=target/release/troupe,old=/somewhere/troupe
 """
 import argparse
@@ -30,6 +31,7 @@ import ocr
 import onnx_models
 import python_models
 import report
+import scale
 import servers
 from race import Race, Side, say
 
@@ -41,7 +43,8 @@ def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
                 "python": python, "ocr": models, "onnx": models, "metrics": metrics,
-                "traces": metrics, "builds": two_builds, "doors": at_doors, "startup": single, "memory": single, "size": single}
+                "traces": metrics, "builds": two_builds, "doors": at_doors, "scale": over_cores,
+                "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
     except servers.Failed as failure:
@@ -146,6 +149,15 @@ def at_doors(options):
     print(doors.run(options, launch) or "no case fits")
 
 
+def over_cores(options):
+    """Requests per second over cores."""
+    if not shutil.which("wrk"):
+        raise servers.Failed("wrk missing: install it")
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    launch = lambda name, folder, flags: start(options, name, folder, flags=flags)
+    print(scale.run(options, launch) or "no case fits")
+
+
 def single(options):
     """Numbers that are not a matter of load."""
     launch = lambda name, repository: start(options, name, repository)
@@ -198,8 +210,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "metrics", "traces", "builds", "doors", "startup",
-                                            "memory", "size"])
+                                            "onnx", "metrics", "traces", "builds", "doors", "scale",
+                                            "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "dist", "troupe"),
                         metavar="BINARY", help="the build to measure")
     parser.add_argument("--triton", default=os.path.join(cache, "troupe-compare"),
@@ -211,13 +223,16 @@ def arguments():
                         help="what to race: troupe, triton, or NAME=BINARY of another troupe")
     parser.add_argument("--cases", default="", help="only these, comma-separated, of: "
                         + ", ".join([*cases.CASES, *python_models.CASES, *ocr.CASES,
-                                     *onnx_models.CASES]))
+                                     *onnx_models.CASES]) + "; of `scale`: " + ", ".join(it.key for it in scale.SERIES))
     parser.add_argument("--clients", default="", help="only these numbers of clients")
     parser.add_argument("--all", action="store_true", help="also cases without a target; of `metrics`, "
                         "everything that can be counted")
     parser.add_argument("--rounds", type=int, default=4, help="runs of each side (default 4)")
     parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
     parser.add_argument("--threads", default="1,2,4,8", help="engine threads of `builds`")
+    parser.add_argument("--cores", default="", help="cores of the server in `scale` (default 1, 2, 4"
+                        " and so on, up to half of the machine's)")
+    parser.add_argument("--quick", action="store_true", help="of `scale`: one short round")
     parser.add_argument("--wait-quiet", type=float, default=0, metavar="SECONDS",
                         help="before each run, wait up to so long for an idle machine")
     options = parser.parse_args()

@@ -72,9 +72,10 @@ class Spent:
     wall: float
 
 
-def measure(server, case, protocol, clients, seconds):
-    """Loads the server with one case for some seconds."""
-    run = _wrk if protocol == "http" else functools.partial(_h2load, METHODS[protocol])
+def measure(server, case, protocol, clients, seconds, threads=1):
+    """Loads the server with one case for some seconds, over HTTP from some threads."""
+    run = (functools.partial(_wrk, min(threads, clients)) if protocol == "http"
+           else functools.partial(_h2load, METHODS[protocol]))
     with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
         answered = server.successes(case.model)
         report, spent = watched(server.pid, lambda: run(server, case, clients, seconds, folder))
@@ -111,14 +112,14 @@ def _clocks(server):
     return processes.cpu_seconds(server), own, processes.busy_seconds()
 
 
-def _wrk(server, case, clients, seconds, folder):
+def _wrk(threads, server, case, clients, seconds, folder):
     requests = []
     for index, (body, headers) in enumerate(case.bodies()):
         lines = ", ".join(f'["{key}"] = "{value}"' for key, value in headers.items())
         requests.append(f'  {{ "{_file(folder, f"body{index}", body)}", {{ {lines} }} }},')
     script = _file(folder, "script.lua", WRK.replace("REQUESTS", "\n".join(requests)).encode())
     url = f"http://{server.http}/v2/models/{case.model}/infer"
-    output = _run(["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", f"--timeout={PATIENCE}s",
+    output = _run(["wrk", f"-t{threads}", f"-c{clients}", f"-d{seconds}s", f"--timeout={PATIENCE}s",
                    "-s", script, url], seconds)
     return json.loads(re.search(r"^=== (.*)$", output, re.M).group(1))
 

@@ -1,8 +1,24 @@
 """What the kernel knows about processes: CPU time, memory, children."""
+import dataclasses
 import os
 import re
 
 TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclasses.dataclass
+class Thread:
+    """What a thread has done: CPU time, and how often it slept and was woken."""
+    name: str
+    cpu_seconds: float
+    sleeps: int
+
+    def minus(self, before):
+        """What it did since then; all of it, if it is new."""
+        if before is None:
+            return self
+        return Thread(self.name, self.cpu_seconds - before.cpu_seconds,
+                      self.sleeps - before.sleeps)
 
 
 def tree(root):
@@ -23,6 +39,25 @@ def cpu_seconds(root):
     """User and system time of the tree, dead and collected children included."""
     stats = filter(None, map(_stat, tree(root)))
     return sum(int(ticks) for fields in stats for ticks in fields[11:15]) / TICKS
+
+
+def threads_of(root):
+    """All threads of the process and its descendants, by number."""
+    found = {}
+    for pid in tree(root):
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            continue  # it has ended
+        for thread in threads:
+            path = f"{pid}/task/{thread}"
+            fields, status = _stat(path), _read(f"/proc/{path}/status")
+            sleeps = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status, re.M)
+            if fields and sleeps:
+                name = re.search(r"^Name:\s+(.*)", status, re.M).group(1)
+                spent = (int(fields[11]) + int(fields[12])) / TICKS
+                found[thread] = Thread(name, spent, int(sleeps.group(1)))
+    return found
 
 
 def busy_seconds():

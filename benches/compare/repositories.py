@@ -29,6 +29,23 @@ def on_one_thread(folder, models):
     return folder
 
 
+def with_instances(folder, models, count):
+    """A repository of these folders of models, each with so many instances; ensembles have none."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for model in models:
+        copy = os.path.join(folder, os.path.basename(model))
+        os.makedirs(copy)
+        for name in os.listdir(model):
+            if name != "config.pbtxt":
+                shutil.copytree(os.path.join(model, name), os.path.join(copy, name))
+        text = _read(os.path.join(model, "config.pbtxt"))
+        if "ensemble_scheduling" not in text:
+            group = f"instance_group {{ kind: KIND_CPU count: {count} }}\n"
+            text = _without(text, "instance_group") + group
+        _write(os.path.join(copy, "config.pbtxt"), text)
+    return folder
+
+
 def with_python(folder, models):
     """The same models for a server without an ONNX backend: a Python model calls onnxruntime."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod bench_advice;
 pub(crate) mod check;
 pub(crate) mod check_folders;
+pub(crate) mod compare;
 pub(crate) mod infer;
 pub(crate) mod new;
 pub(crate) mod replay;
