@@ -135,6 +135,12 @@ fn unknown_command(word: &str, is_near: bool, is_new: bool) -> Option<String> {
             "'{word}' is no command but a folder; to serve it: `troupe --model-repository={word}`"
         ));
     }
+    if word.contains('/') {
+        return Some(format!(
+            "'{word}' is neither a command nor a folder; to serve one: `troupe \
+             --model-repository=DIR`"
+        ));
+    }
     (!is_near)
         .then(|| format!("there is no command '{word}'; to serve: `troupe --model-repository=DIR`"))
 }
@@ -254,6 +260,7 @@ mod tests {
             ("new shout2", "to write a model: `troupe new model shout2`"),
             ("new modle shout2", "a similar subcommand exists: 'model'"),
             ("/", "'/' is no command but a folder; to serve it: `troupe --model-repository=/`"),
+            ("./no/such", "'./no/such' is neither a command nor a folder; to serve one: `troupe"),
             ("benhc m", "a similar subcommand exists: 'bench'"),
             ("--model-control-mode=explict", "expected `none` or `explicit`, got `explict`"),
             ("--model-repository a stray", "troupe: unexpected argument 'stray' behind the flags"),

@@ -12,9 +12,12 @@ use crate::{
 
 /// What the page says to those who look at it without a script.
 fn token(server: &Server) -> String {
-    let page = server.metrics.get("/").text();
+    token_of(&server.metrics.get("/").text()).to_owned()
+}
+
+fn token_of(page: &str) -> &str {
     let (_, token) = page.split_once("name=\"troupe-page-token\" content=\"").unwrap();
-    token.split('"').next().unwrap().to_owned()
+    token.split('"').next().unwrap()
 }
 
 /// Writes into a field of the form, in the place of what stands there.
@@ -179,6 +182,36 @@ fn a_stream_is_shown_response_by_response_and_copied_as_what_reads_streams() {
     };
     read("sh", &copied(&browser, "curl"));
     read(venv::python().to_str().unwrap(), &copied(&browser, "python"));
+}
+
+/// The owner of a name can lead it to any address: a page of his would get the token of ours.
+#[test]
+fn a_page_that_is_opened_by_a_name_that_may_be_anybodys_may_only_be_read() {
+    let flags = ["--http-allow-origin=https://models.example,http://other.example:8002"];
+    let server = Server::with(picky(), &flags);
+    let body = floats(&[("x", &[1.0])]).to_string();
+    let path = "/v2/models/pair/versions/1/infer";
+    for (host, is_known) in [
+        ("evil.example", false),
+        ("evil.example:8002", false),
+        ("models.example:8002", false),
+        ("models.example", true),
+        ("other.example:8002", true),
+        ("localhost:8002", true),
+        ("[::1]:8002", true),
+    ] {
+        for page in ["/", "/model/half", "/ensemble/pair", "/model/gone"] {
+            let page = server.metrics.send("GET", page, &[("Host", host)], b"").text();
+            let token = token_of(&page);
+            assert_eq!(token.len(), if is_known { 32 } else { 0 }, "{host}");
+            let headers = [("Host", host), ("Troupe-Page-Token", token)];
+            let answer = server.metrics.send("POST", path, &headers, body.as_bytes());
+            match is_known {
+                true => assert_eq!(answer.numbers("y"), [1.0]),
+                false => answer.refuses(403, "open it by an IP address"),
+            }
+        }
+    }
 }
 
 #[test]

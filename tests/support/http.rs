@@ -258,7 +258,10 @@ fn binary(model: &str, request: &Value, tensors: &[&[u8]]) -> Vec<u8> {
 }
 
 fn head(method: &str, path: &str, headers: &[(&str, &str)]) -> String {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        head += "Host: test\r\n";
+    }
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }

@@ -43,4 +43,11 @@ fn what_is_no_model_or_no_repository_is_told_with_what_to_do() {
         "other",
         &["it is the folder of a model, expected the one above, '", "1 problem"],
     );
+    let above = Repository::new();
+    above.write_file("models/shout/1/model.py", "def predict(x: str) -> str:\n    return x\n");
+    is_told(
+        &above,
+        "",
+        &["/models' is a repository itself, with the model 'shout': give its path"],
+    );
 }

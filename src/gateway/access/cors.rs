@@ -45,6 +45,12 @@ impl AllowedOrigins {
         AllowedOrigins { any: origins.contains(&AllowedOrigin::Any), listed: listed.collect() }
     }
 
+    /// Is a page of this host and port listed?
+    pub(super) fn has_host(&self, host: &str) -> bool {
+        let mut hosts = self.listed.iter().filter_map(|origin| origin.split_once("://"));
+        hosts.any(|(_, listed)| listed.eq_ignore_ascii_case(host))
+    }
+
     fn is_empty(&self) -> bool {
         !self.any && self.listed.is_empty()
     }

@@ -7,6 +7,7 @@ mod restrictions;
 
 use std::sync::Arc;
 
+use self::origin::is_own_host;
 pub use self::{
     cors::AllowedOrigins,
     origin::{PAGE_TOKEN_HEADER, PageToken},
@@ -62,8 +63,9 @@ pub enum Denied {
 pub const FOREIGN_PAGE: &str = "requests of web pages must not change this server";
 
 /// The text for everybody who is not our own page.
-pub const ONLY_PAGE: &str =
-    "this address answers the page of this server only: send requests to the HTTP port";
+pub const ONLY_PAGE: &str = "this address answers the page of this server only: send requests to the HTTP port. If this is \
+     that page, open it by an IP address, or start the server with --http-allow-origin and the \
+     address that the browser shows";
 
 /// The rules of one protocol.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +95,13 @@ impl Access {
     /// Is there anything to look at?
     pub fn is_guarded(&self, endpoint: Endpoint) -> bool {
         endpoint.changes || endpoint.groups().any(|api| self.restrictions.of(api).is_some())
+    }
+
+    /// What our own page is to say; nothing where a browser asked for it by a name that may be
+    /// anybody's. `host` is the header of that name.
+    pub(crate) fn page_token(&self, host: &str) -> &str {
+        let is_known = is_own_host(host) || self.origins.has_host(host);
+        if is_known { self.token.text() } else { "" }
     }
 
     /// May our own page, and nobody else, ask for an inference with these headers?

@@ -2,11 +2,15 @@
 //! is ours.
 //!
 //! A browser sends simple requests of any page to any address, so visiting a page must not be enough
-//! to load a model. What tells such a request is a header that scripts cannot leave out. Names and
-//! ports tell nothing: the owner of a name decides which address it stands for. Our own page says a
-//! token that was written into it.
+//! to load a model. What tells such a request is a header that scripts cannot leave out. Our own page
+//! says a token that was written into it. The owner of a name decides which address it stands for,
+//! and may lead it here once a browser has opened a page under it (DNS rebinding): the token is
+//! written into pages that were asked for by an address, or by a name that nobody can register.
 
-use std::fmt::{self, Write};
+use std::{
+    fmt::{self, Write},
+    net::{IpAddr, SocketAddr},
+};
 
 use subtle::ConstantTimeEq;
 
@@ -38,6 +42,17 @@ impl PageToken {
     }
 }
 
+/// Does a `Host` header name this machine in a way that no stranger can lead to it: by an address, as
+/// `localhost`, or by a name without a dot, which no registry has?
+pub(super) fn is_own_host(header: &str) -> bool {
+    let bare = header.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(header);
+    if header.parse::<SocketAddr>().is_ok() || bare.parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let name = header.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    !name.is_empty() && !name.contains('.') || name.ends_with(".localhost")
+}
+
 impl Default for PageToken {
     /// A new one. Without randomness of the system there is none that anybody could say.
     fn default() -> PageToken {
@@ -66,6 +81,20 @@ impl fmt::Debug for PageToken {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_anybody_can_register_are_not_our_own() {
+        let own = "127.0.0.1 127.0.0.1:8002 [::1] [::1]:8002 localhost localhost:8002 LOCALHOST \
+                   troupe.localhost:8002 gpu-box gpu-box:8002 192.168.1.7:80";
+        let others = "evil.example evil.example:8002 127.0.0.1.evil.example localhost.evil.example:8002 \
+                      localhost. 127.0.0.1.:8002 evil.localhost.example [evil.example]";
+        for host in own.split_whitespace() {
+            assert!(is_own_host(host), "{host}");
+        }
+        for host in others.split_whitespace().chain(["", ":8002"]) {
+            assert!(!is_own_host(host), "{host}");
+        }
+    }
 
     #[test]
     fn browsers_are_told_by_what_scripts_cannot_leave_out() {

@@ -14,7 +14,7 @@ mod workbench;
 
 use actix_web::{
     HttpRequest, HttpResponse, Route,
-    http::StatusCode,
+    http::{StatusCode, header},
     web::{self, Data},
 };
 use serde::Deserialize;
@@ -75,8 +75,15 @@ impl PageQuery {
     }
 }
 
-async fn index_page(state: Data<ServerState>) -> HttpResponse {
-    drawn(move || html(&state, StatusCode::OK, &index::page(&state))).await
+async fn index_page(state: Data<ServerState>, http: HttpRequest) -> HttpResponse {
+    let host = host_header(&http);
+    drawn(move || html(&state, StatusCode::OK, &host, &index::page(&state))).await
+}
+
+/// By which name, and port, a browser asks.
+fn host_header(http: &HttpRequest) -> String {
+    let header = http.headers().get(header::HOST).and_then(|it| it.to_str().ok());
+    header.unwrap_or_default().to_owned()
 }
 
 async fn reference(state: Data<ServerState>, http: HttpRequest) -> HttpResponse {
@@ -102,14 +109,16 @@ async fn model_page(
     state: Data<ServerState>,
     name: web::Path<String>,
     query: web::Query<PageQuery>,
+    http: HttpRequest,
 ) -> HttpResponse {
+    let host = host_header(&http);
     drawn(move || {
         let page = query.version().and_then(|version| model::page(&state, &name, version));
         match page {
-            Ok(page) => html(&state, StatusCode::OK, &page),
+            Ok(page) => html(&state, StatusCode::OK, &host, &page),
             Err(error) => {
                 let page = model::missing(&state, &name, query.version().ok(), &error);
-                html(&state, code(&error), &page)
+                html(&state, code(&error), &host, &page)
             }
         }
     })
@@ -155,8 +164,8 @@ async fn style() -> HttpResponse {
     response(StatusCode::OK, web_page::CSS).body(draw::style() + STYLE)
 }
 
-fn html(state: &ServerState, code: StatusCode, page: &Page) -> Drawn {
-    let text = page.html(state.settings.http_access.token.text());
+fn html(state: &ServerState, code: StatusCode, host: &str, page: &Page) -> Drawn {
+    let text = page.html(state.settings.http_access.page_token(host));
     Drawn { code, media_type: web_page::HTML, text }
 }
 

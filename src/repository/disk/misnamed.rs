@@ -2,14 +2,23 @@
 
 use std::{fs, path::Path};
 
-use super::{pipeline, scan::names_in};
+use super::{
+    pipeline,
+    scan::{is_model, names_in},
+};
 use troupe_base::config;
 
-/// What to do about a folder whose name is not quite that of a version, or a model's file that
-/// lies beside the folders of versions.
+/// What to do about a folder whose name is not quite that of a version, a model's file that lies
+/// beside the folders of versions, or a repository that lies in another.
 pub(super) fn misplaced(model_dir: &Path) -> Option<String> {
     let dir = model_dir.display();
     let names = names_in(model_dir);
+    if let Some(name) = names.iter().find(|it| is_model(&model_dir.join(it))) {
+        return Some(format!(
+            "'{dir}' is a repository itself, with the model '{name}': give its path, '{dir}', \
+             where the one above was given."
+        ));
+    }
     let mut folders = names.iter().filter(|it| model_dir.join(it).is_dir());
     if let Some((number, name)) = folders.find_map(|it| Some((meant_version(it)?, it))) {
         return Some(format!(

@@ -100,7 +100,7 @@ pub(crate) fn emptiness(repositories: &[PathBuf]) -> Option<String> {
 }
 
 /// Has what a model's folder has, and no folders but versions.
-fn is_model(folder: &Path) -> bool {
+pub(super) fn is_model(folder: &Path) -> bool {
     let names = names_in(folder);
     let is_folder = |name: &&String| !name.starts_with('.') && is_folder(&folder.join(name));
     if names.iter().filter(is_folder).any(|it| !is_digits(it)) {
