@@ -26,12 +26,11 @@ mod logs;
 mod metadata;
 mod observe;
 mod pace;
-mod pointer;
-mod pointers;
 mod reference;
 mod refusal;
 mod repository;
 mod request_head;
+mod root_page;
 mod routes;
 mod server_state;
 mod shared_memory;
@@ -39,6 +38,7 @@ mod tap;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod unknown_path;
 
 use std::{collections::HashMap, io, sync::Arc, thread::ThreadId, time::Duration};
 
@@ -167,6 +167,6 @@ fn build(
                 }
             })
             .configure(|app| routes::configure(app, &access))
-            .default_service(web::to(pointers::not_found))
+            .default_service(web::to(unknown_path::not_found))
     })
 }

@@ -9,8 +9,8 @@ use actix_web::{
 };
 
 use super::{
-    generate, graph, health, infer, logging, logs, metadata, pointer, pointers, reference,
-    repository, shared_memory, tap, trace,
+    generate, graph, health, infer, logging, logs, metadata, reference, repository, root_page,
+    shared_memory, tap, trace, unknown_path,
 };
 use crate::access::{Access, Endpoint, add_guarded};
 use troupe_options::Api;
@@ -37,7 +37,7 @@ impl Routes<'_> {
     }
 
     fn add(&mut self, endpoint: Endpoint, path: &str, routes: Vec<Route>) {
-        let others = web::to(pointers::method_not_allowed);
+        let others = web::to(unknown_path::method_not_allowed);
         let resource = web::resource(path).default_service(others);
         let resource = routes.into_iter().fold(resource, |resource, it| resource.route(it));
         add_guarded(self.app, self.access, endpoint, resource);
@@ -78,7 +78,7 @@ fn of_models(on: &mut Routes<'_>) {
     on.reads(Api::Health, "/v2/health/ready", web::get().to(health::ready));
     on.reads(Api::Metadata, "/v2", web::get().to(metadata::server));
     on.reads(Api::Metadata, "/v2/", web::get().to(metadata::server));
-    on.reads(Api::Metadata, "/", web::get().to(pointer::pointer));
+    on.reads(Api::Metadata, "/", web::get().to(root_page::root_page));
     on.lists(Api::Metadata, "/v2/openapi.json", web::get().to(reference::openapi));
     on.lists(Api::Metadata, "/v2/docs", web::get().to(reference::page));
     on.reads(Api::Metadata, "/v2/docs.css", web::get().to(reference::style));

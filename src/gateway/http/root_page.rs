@@ -37,7 +37,7 @@ struct Links {
 }
 
 /// As HTML for browsers, as JSON for everybody else.
-pub(super) async fn pointer(http: HttpRequest) -> Result<HttpResponse, Refusal> {
+pub(super) async fn root_page(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let state = state(&http)?;
     let page = page_address(state, host_of(&http));
     let links = Links {
