@@ -24,6 +24,9 @@ pub type Tensors = Vec<Option<Tensor>>;
 pub enum Placement {
     /// On a thread that serves others: it takes microseconds and never blocks.
     Shared,
+    /// There as long as its inputs have no more bytes than this: it takes a few nanoseconds for each
+    /// of them, whatever they say, and never blocks. With more of them, on any thread that may block.
+    SharedUpTo(usize),
     /// On a thread of its own: it may block.
     Own,
 }
@@ -58,18 +61,18 @@ pub enum Backend {
 pub trait OpenLocal: Send + Sync {
     /// Which kind of thread its executors need.
     fn placement(&self) -> Placement;
-    /// Do the sizes of an execution's inputs say about how long it takes? Then those that took
-    /// microseconds may run on a thread that serves others. Not if a few bytes can make much work:
-    /// compressed pictures, loops over data.
+    /// Do the shapes of an execution's inputs say about how long it takes? Then those of shapes that
+    /// took microseconds may run on a thread that serves others. Not if what the inputs say makes
+    /// more or less work: compressed pictures, loops over data, sizes that are computed.
     fn is_predictable(&self) -> bool {
         true
     }
-    /// Called on the instance's own thread; may block unless the placement is `Shared`.
+    /// Called on the instance's own thread; may block only if the placement is `Own`.
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>>;
 }
 
-/// One loaded copy of a model. Opened and dropped on its instance's thread; executions that take
-/// microseconds may run on another.
+/// One loaded copy of a model. Opened and dropped on its instance's thread; executions may run on
+/// another: those that take microseconds, and those that are too long for a shared one.
 pub trait Executor: Send {
     /// Runs one batch. Answers one place per output of the config; a scattered output may have one
     /// dimension, its elements.

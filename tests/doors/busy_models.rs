@@ -154,3 +154,24 @@ fn what_a_model_asks_for_a_client_that_has_gone_is_not_begun() {
     let executions = server.executions("held");
     assert!((3..=4).contains(&executions), "{executions}");
 }
+
+#[test]
+fn a_request_that_is_far_longer_than_hundreds_before_it_keeps_nobody_waiting() {
+    let repository = Repository::of([("other", native("identity", FLOATS))]).with_onnx("repeat");
+    let server = Server::with(repository, &["--http-thread-count=1"]);
+    let rows = |count: i64| {
+        let output = json!({"name": "OUTPUT0", "parameters": {"binary_data": true}});
+        json!({"inputs": [input("count", "INT64", &[1], [count])], "outputs": [output]})
+    };
+    for _ in 0..300 {
+        server.infer("repeat", &rows(1)).ok();
+    }
+    let long: Vec<TcpStream> =
+        (0..6).map(|_| server.http.start("repeat", &rows(10_000_000))).collect();
+    // They came first, on the same thread, and would all be through before these.
+    assert_eq!(server.http.get("/v2/health/live").status, 200);
+    server.infer("other", &floats(&[("x", &[1.0])])).ok();
+    assert!(server.successes("repeat") < 306, "the other model waited for all of them");
+    drop(long);
+    server.is_well();
+}

@@ -2,9 +2,12 @@
 
 use bytes::BytesMut;
 
-use super::op::{Op, expect};
+use super::{
+    elements,
+    op::{Op, expect},
+};
 use troupe_base::{
-    backend::{Placement, Tensors},
+    backend::Tensors,
     config::ModelConfig,
     error::{Error, Result},
     tensor::{Shape, Tensor, shape_text},
@@ -15,7 +18,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         && config.inputs.iter().all(|it| it.dtype == config.outputs[0].dtype)
         && config.inputs.iter().all(|it| !it.dims.is_empty());
     expect(config, is_so, "inputs of at least one dimension and one output of one type")?;
-    Ok(Op::new(Placement::Own, run))
+    Ok(Op::new(elements::placement_by_rows(config), run))
 }
 
 fn run(inputs: Tensors, rows: u32) -> Result<Tensors> {

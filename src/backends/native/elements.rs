@@ -9,6 +9,11 @@ use troupe_base::{
     tensor::{DataType, Tensor},
 };
 
+/// Bytes of all inputs that are computed with, or copied, in well under 100 microseconds.
+const MAX_QUICK_BYTES: usize = 1 << 15;
+/// Rows of all tensors that are copied in that time.
+const MAX_QUICK_PIECES: usize = 1 << 10;
+
 /// What to compute of two elements. Integers wrap.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arithmetic {
@@ -117,7 +122,7 @@ pub(super) fn floats(count: usize, write: impl FnOnce(&mut [[u8; 4]])) -> Bytes 
     Bytes::from(data).slice(start..start + count * 4)
 }
 
-/// Small tensors take microseconds; of unknown ones we expect the worst.
+/// Small tensors take microseconds; of unknown ones their bytes decide.
 pub(super) fn placement(config: &ModelConfig) -> Placement {
     let rows = i64::from(config.max_batch_size.max(1));
     let small = |dims: &Vec<i64>| {
@@ -125,5 +130,21 @@ pub(super) fn placement(config: &ModelConfig) -> Placement {
             && dims.iter().try_fold(rows, |all, dim| all.checked_mul(*dim)).unwrap_or(i64::MAX)
                 <= 1 << 14
     };
-    if config.inputs.iter().all(|it| small(&it.dims)) { Placement::Shared } else { Placement::Own }
+    match config.inputs.iter().all(|it| small(&it.dims)) {
+        true => Placement::Shared,
+        false => Placement::SharedUpTo(MAX_QUICK_BYTES),
+    }
+}
+
+/// Of what takes the rows of each tensor one by one, with few bytes too.
+pub(super) fn placement_by_rows(config: &ModelConfig) -> Placement {
+    let types = config.inputs.iter().map(|it| it.dtype);
+    // The rows of strings are looked for, each from the first on.
+    let has_strings = types.into_iter().any(|it| it == DataType::Bytes);
+    let tensors = config.inputs.len() + config.outputs.len();
+    let pieces = (config.max_batch_size.max(1) as usize).saturating_mul(tensors);
+    match !has_strings && pieces <= MAX_QUICK_PIECES {
+        true => Placement::SharedUpTo(MAX_QUICK_BYTES),
+        false => Placement::Own,
+    }
 }

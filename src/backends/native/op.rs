@@ -12,7 +12,7 @@ use troupe_base::{
 pub(super) struct Op {
     pub(super) placement: Placement,
     pub(super) open: Box<dyn Fn() -> Box<Run> + Send + Sync>,
-    /// The sizes of its inputs say about how long it takes.
+    /// The shapes of its inputs say about how long it takes.
     pub(super) is_predictable: bool,
     /// It knows of batch inputs, and of inputs and outputs without their requests' shapes.
     pub(super) takes_batch_io: bool,
@@ -33,7 +33,7 @@ impl Op {
         Op { takes_batch_io: true, ..self }
     }
 
-    /// A few bytes of input can make much work.
+    /// What its inputs say makes more or less work.
     pub(super) fn with_any_effort(self) -> Op {
         Op { is_predictable: false, ..self }
     }

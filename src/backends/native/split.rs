@@ -2,9 +2,12 @@
 
 use bytes::BytesMut;
 
-use super::op::{Op, expect};
+use super::{
+    elements,
+    op::{Op, expect},
+};
 use troupe_base::{
-    backend::{Placement, Tensors},
+    backend::Tensors,
     config::ModelConfig,
     error::{Error, Result},
     tensor::{Shape, Tensor, shape_text},
@@ -17,7 +20,7 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         && !config.inputs[0].dims.is_empty();
     expect(config, is_so, "one input of at least one dimension and outputs of its type")?;
     let parts = config.outputs.len();
-    Ok(Op::new(Placement::Own, move |inputs, rows| run(parts, inputs, rows)))
+    Ok(Op::new(elements::placement_by_rows(config), move |inputs, rows| run(parts, inputs, rows)))
 }
 
 fn run(parts: usize, inputs: Tensors, rows: u32) -> Result<Tensors> {

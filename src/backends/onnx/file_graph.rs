@@ -18,13 +18,13 @@ const MAX_PART_BYTES: u64 = 1 << 16;
 const MAX_TENSORS: usize = 100_000;
 
 /// The file of a model, or a part of it that has been read.
-struct Wire<R> {
+pub(super) struct Wire<R> {
     reader: R,
-    at: u64,
+    pub(super) at: u64,
 }
 
 /// The content of one field.
-enum Field {
+pub(super) enum Field {
     Number(u64),
     /// So many bytes follow.
     Bytes(u64),
@@ -34,9 +34,15 @@ enum Field {
 /// `None` where the file says something that only ONNX Runtime can tell, such as a tensor without a
 /// shape. An error says that it is no ONNX model.
 pub(super) fn read(path: &Path) -> io::Result<Option<ModelGraph>> {
+    let (mut wire, size) = open(path)?;
+    wire.model(size)
+}
+
+/// The file, and how many bytes it has.
+pub(super) fn open(path: &Path) -> io::Result<(Wire<BufReader<File>>, u64)> {
     let file = File::open(path)?;
     let size = file.metadata()?.len();
-    Wire { reader: BufReader::new(file), at: 0 }.model(size)
+    Ok((Wire { reader: BufReader::new(file), at: 0 }, size))
 }
 
 impl<R: BufRead + Seek> Wire<R> {
@@ -161,7 +167,7 @@ impl<R: BufRead + Seek> Wire<R> {
     }
 
     /// The number of the next field and its content, which ends before `end`.
-    fn field(&mut self, end: u64) -> io::Result<(u64, Field)> {
+    pub(super) fn field(&mut self, end: u64) -> io::Result<(u64, Field)> {
         let key = self.varint()?;
         let field = match key & 7 {
             0 => Field::Number(self.varint()?),
@@ -184,7 +190,7 @@ impl<R: BufRead + Seek> Wire<R> {
         Ok((key >> 3, field))
     }
 
-    fn skip(&mut self, field: &Field) -> io::Result<()> {
+    pub(super) fn skip(&mut self, field: &Field) -> io::Result<()> {
         match field {
             Field::Bytes(size) => self.pass(*size),
             Field::Number(_) | Field::Other => Ok(()),
@@ -222,7 +228,7 @@ impl<R: BufRead + Seek> Wire<R> {
         Ok(bytes)
     }
 
-    fn text(&mut self, size: u64) -> io::Result<String> {
+    pub(super) fn text(&mut self, size: u64) -> io::Result<String> {
         Ok(String::from_utf8_lossy(&self.bytes(size)?).into_owned())
     }
 }

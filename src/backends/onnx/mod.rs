@@ -5,6 +5,7 @@ mod aligned;
 mod complete;
 mod device;
 mod dtype;
+mod effort;
 mod file_graph;
 mod graph;
 mod library;
@@ -75,7 +76,8 @@ pub fn prepare(
         options::read(&config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let file = session::find(files, &config.default_model_filename)?;
     library::environment(settings, &files.name)?;
-    let is_predictable = !file.has_loops()?;
+    let inputs: Vec<&str> = config.inputs.iter().map(|it| &*it.name).collect();
+    let is_predictable = file.is_bounded_by_shapes(&inputs);
     let settings = settings.clone();
     Ok(Backend::Local(Arc::new(OnnxOpener { settings, config, options, file, is_predictable })))
 }

@@ -1,10 +1,6 @@
 //! Makes sessions: the threads, memory and hardware that execute a model.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
 use ort::{
     environment::Environment,
@@ -16,7 +12,7 @@ use ort::{
     },
 };
 
-use super::{file_graph, graph::ModelGraph, options::OnnxOptions, value::message};
+use super::{effort, file_graph, graph::ModelGraph, options::OnnxOptions, value::message};
 use troupe_base::{
     backend::{InstanceName, ModelFiles},
     config::stays_in_model,
@@ -26,12 +22,6 @@ use troupe_base::{
 
 /// The file of a model that names none, and of one that is a folder.
 const MODEL_FILE: &str = "model.onnx";
-
-/// Fields 4 of nodes: the kinds of those that loop.
-const LOOPS: [&[u8]; 2] = [b"\x22\x04Loop", b"\x22\x04Scan"];
-const MAX_LOOP_BYTES: usize = 6;
-/// A file is looked through in pieces of this size.
-const LOOK_BYTES: usize = 1 << 20;
 
 /// A model's file, which is there.
 pub(super) struct ModelFile {
@@ -99,31 +89,9 @@ impl ModelFile {
         builder.commit_from_file(&self.path).map_err(|error| self.failed(&error))
     }
 
-    /// Has it nodes that loop over data? The sizes of inputs do not say how often. Found by how
-    /// their kinds are written in the file, without reading the graph: a text that happens to look
-    /// the same costs a model some microseconds.
-    pub(super) fn has_loops(&self) -> Result<bool> {
-        let unreadable = |error: io::Error| {
-            Error::unavailable(format!("unable to read '{}': {error}", self.path.display()))
-        };
-        let mut file = File::open(&self.path).map_err(unreadable)?;
-        let mut buffer = vec![0; LOOK_BYTES];
-        let mut kept = 0;
-        loop {
-            let read = file.read(&mut buffer[kept..]).map_err(unreadable)?;
-            if read == 0 {
-                return Ok(false);
-            }
-            let seen = &buffer[..kept + read];
-            let has = |kind: &&[u8]| memchr::memmem::find(seen, kind).is_some();
-            if LOOPS.iter().any(has) {
-                return Ok(true);
-            }
-            // One of them may lie on the border.
-            let rest = seen.len().saturating_sub(MAX_LOOP_BYTES)..seen.len();
-            kept = rest.len();
-            buffer.copy_within(rest, 0);
-        }
+    /// Is its work bounded by the shapes of these inputs? Not known of a file that is no graph.
+    pub(super) fn is_bounded_by_shapes(&self, inputs: &[&str]) -> bool {
+        effort::is_bounded_by_shapes(&self.path, inputs).unwrap_or(false)
     }
 
     fn failed(&self, error: &ort::Error) -> Error {
@@ -170,28 +138,4 @@ pub(super) fn run_options(options: &OnnxOptions) -> ort::Result<RunOptions> {
         run.set(key, value)?;
     }
     Ok(run)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn loops_are_found_wherever_they_stand_in_a_file() {
-        let path = std::env::temp_dir().join(format!("troupe-loops-{}", std::process::id()));
-        let file = ModelFile { path: path.clone(), model: "m".into(), version: 1 };
-        let has_loops = |at: usize, kind: &[u8]| {
-            let mut data = vec![0; at];
-            data.extend_from_slice(kind);
-            data.extend_from_slice(&[0; 9]);
-            std::fs::write(&path, data).unwrap();
-            file.has_loops().unwrap()
-        };
-        for at in [0, 5, LOOK_BYTES - 3, LOOK_BYTES, 2 * LOOK_BYTES - 7, 3 * LOOK_BYTES] {
-            assert!(has_loops(at, b"\x22\x04Loop"), "{at}");
-            assert!(has_loops(at, b"\x22\x04Scan"), "{at}");
-            assert!(!has_loops(at, b"\x22\x04Relu"), "{at}");
-        }
-        std::fs::remove_file(path).unwrap();
-    }
 }

@@ -38,7 +38,8 @@ pub(super) struct Batcher {
     pub(super) pool: InstancePool,
     /// The batcher itself, as instances see it.
     pub(super) inbox: Arc<dyn SlotOwner>,
-    /// Requests run as they come, without a queue: no other one could join them in a batch.
+    /// Requests that are short run as they come, without a queue: no other one could join them in a
+    /// batch.
     pub(super) immediate: Option<Findable>,
     /// A `Flush` is on its way.
     pub(super) is_flushing: bool,
@@ -219,7 +220,7 @@ impl Actor for Batcher {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let this = ctx.address().downgrade();
-        // Nothing waits for one that is immediate, but while its instance is down.
+        // What waits for one that is immediate begins the sweeps.
         if self.immediate.is_none() {
             self.sweep_later(ctx);
         }

@@ -36,7 +36,8 @@ pub struct Mailbox {
 /// A batcher of the model: the only one, or that of one thread.
 pub(super) struct BatcherShard {
     pub(super) batcher: Addr<Batcher>,
-    /// Its instances execute at once on its thread: there they need not be asked by message.
+    /// Its instances execute what is short at once on its thread: there they need not be asked by
+    /// message.
     pub(super) immediate: Option<ImmediateKey>,
 }
 

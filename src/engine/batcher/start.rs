@@ -143,7 +143,7 @@ fn start_here(
     let instances = names.into_iter().zip(pool.addresses());
     let instances = instances.map(|(name, address)| InstanceMailbox { name, address }).collect();
     let has_check = pool.has_check();
-    let immediate = is_immediate && pool.is_inline();
+    let immediate = is_immediate && pool.may_run_now();
     let immediate = immediate.then(|| Findable::new(pool.immediate()));
     let key = immediate.as_ref().map(Findable::key);
     let batcher = Batcher::create(|ctx| Batcher {

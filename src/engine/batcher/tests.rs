@@ -1,5 +1,6 @@
 //! Instances whose engines end: they are replaced, their requests answered, and readiness knows.
 
+mod light;
 mod spread;
 
 use std::{

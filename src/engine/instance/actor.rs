@@ -119,8 +119,8 @@ impl InstanceHandle {
         self.instance.borrow_mut().start(work, slot)
     }
 
-    pub(super) fn runs_now(&self) -> bool {
-        self.instance.borrow().runs_now()
+    pub(super) fn may_run_now(&self) -> bool {
+        self.instance.borrow().may_run_now()
     }
 
     pub(super) fn instance(&self) -> &Rc<RefCell<Instance>> {

@@ -7,15 +7,24 @@ use super::{
     slot::{OfferedSlot, ReturnedModel},
     work::InstanceWork,
 };
-use troupe_base::{backend::Remote, request::Pending};
+use troupe_base::{
+    backend::Remote,
+    request::{Pending, Request},
+};
 
 /// What runs an instance's executions. It lives on its batcher's thread.
 pub(super) trait Engine {
     /// Runs or starts all groups, and sees to it that everyone in them is answered.
     fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress;
 
-    /// Is a single request executed before the call returns?
-    fn runs_now(&self) -> bool {
+    /// Are there single requests that it executes before a call of it returns?
+    fn may_run_now(&self) -> bool {
+        false
+    }
+
+    /// Does it so with this one?
+    fn runs_now(&self, request: &Request) -> bool {
+        let _ = request;
         false
     }
 

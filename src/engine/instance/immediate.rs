@@ -1,4 +1,4 @@
-//! Instances that execute at once on the thread that asks: found there, and called without a message.
+//! Instances that execute at once on the thread that asks: found there, called without a message.
 
 use std::{
     cell::RefCell,
@@ -9,15 +9,18 @@ use std::{
 use super::state::Instance;
 use troupe_base::request::Pending;
 
-/// Instances of a model on this thread whose executions end before a call of them returns.
+/// Instances of a model on this thread, with executions that end before a call of them returns.
 pub struct ImmediateInstances(pub(super) Vec<Rc<RefCell<Instance>>>);
 
 impl ImmediateInstances {
-    /// Runs and answers one request; gives it back if no instance can take it now: all are down, or
-    /// each is executing, and its answer has led back here.
+    /// Runs and answers one request; gives it back if no instance can take it now: it may be long,
+    /// all are down, or each is executing, and its answer has led back here.
     pub fn run(&self, pending: Pending) -> Option<Pending> {
-        let free = |it: &Rc<RefCell<Instance>>| it.try_borrow().is_ok_and(|it| it.runs_now());
-        let Some(instance) = self.0.iter().find(|it| free(it)) else { return Some(pending) };
+        let request = &pending.request;
+        let takes = |it: &&Rc<RefCell<Instance>>| {
+            it.try_borrow().is_ok_and(|instance| instance.runs_now(request))
+        };
+        let Some(instance) = self.0.iter().find(takes) else { return Some(pending) };
         if let Some(error) = pending.request.context.stopped() {
             pending.reply.answer(Err(error));
             return None;

@@ -1,8 +1,17 @@
 //! A model in this process: joins requests into a batch, executes it and splits the outputs.
 
-use std::{mem, slice, sync::Arc, time::Instant};
+use std::{
+    mem, slice,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::{join, panics::caught, work::InstanceWork};
+use super::{
+    join,
+    light::{LightShapes, ShapeKey},
+    panics::caught,
+    work::InstanceWork,
+};
 use troupe_base::{
     backend::{Batch, Executor, Tensors},
     config::ModelConfig,
@@ -22,6 +31,8 @@ pub(super) struct LocalModel {
     failures: Arc<FailureLog>,
     /// Even a single request is joined: the executor sees other tensors than it has.
     has_batch_io: bool,
+    /// Where executions may run wherever they are short.
+    light: Option<Box<LightShapes>>,
 }
 
 /// What a request is to be answered with.
@@ -46,7 +57,28 @@ impl LocalModel {
         stats: Arc<Statistics>,
         failures: Arc<FailureLog>,
     ) -> LocalModel {
-        LocalModel { has_batch_io: config.has_batch_io(), executor, name, config, stats, failures }
+        let has_batch_io = config.has_batch_io();
+        LocalModel { executor, name, config, stats, failures, has_batch_io, light: None }
+    }
+
+    /// From now on remembers of which shapes its executions are light.
+    pub(super) fn watch_shapes(&mut self) {
+        self.light = Some(Box::new(LightShapes::unknown()));
+    }
+
+    /// Are all executions of this work light, as far as is known?
+    pub(super) fn finds_light(&self, work: &InstanceWork) -> bool {
+        let Some(light) = &self.light else { return false };
+        work.0.iter().all(|group| {
+            let shape = light.key(group.iter().map(|pending| &pending.request));
+            shape.is_some_and(|it| light.covers(it))
+        })
+    }
+
+    /// Is this one by itself?
+    pub(super) fn finds_request_light(&self, request: &Request) -> bool {
+        let Some(light) = &self.light else { return false };
+        light.key([request]).is_some_and(|it| light.covers(it))
     }
 
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
@@ -88,12 +120,14 @@ impl LocalModel {
         let queue = clock.saturating_duration_since(reply.since());
         let (rows, counted) = (request.rows(), request.counted_rows());
         let begun = *clock;
+        let shape = self.shape(slice::from_ref(&request));
         let inputs = mem::take(&mut request.inputs);
         let result = self.call(inputs, rows, slice::from_ref(&request)).and_then(|outputs| {
             join::check_count(&self.config, &outputs)?;
             Ok(join::pick(&request.wanted, outputs))
         });
         let timing = Timing { queue, compute_infer: lap_time(clock), ..Timing::default() };
+        self.took(shape, timing.compute_infer);
         if let Some(span) = &request.context.span {
             let (instance, requests) = (&self.name, 1);
             let ended = FinishedBatch { instance, requests, rows, begun, timing };
@@ -122,6 +156,7 @@ impl LocalModel {
         let rows: u32 = requests.iter().map(Request::rows).sum();
         let counted = requests.iter().map(Request::counted_rows).sum();
         let spans: Vec<Span> = requests.iter().filter_map(|it| it.context.span.clone()).collect();
+        let shape = self.shape(&requests);
         let mut timing = Timing::default();
         let result = join::join(&self.config, &requests).and_then(|inputs| {
             timing.compute_input = lap_time(clock);
@@ -131,6 +166,7 @@ impl LocalModel {
         });
         timing.compute_output = lap_time(clock);
         let now = *clock;
+        self.took(shape, now.saturating_duration_since(begun));
         if !spans.is_empty() {
             let (instance, requests) = (&self.name, replies.len());
             BatchExecution::note(&spans, FinishedBatch { instance, requests, rows, begun, timing });
@@ -150,6 +186,17 @@ impl LocalModel {
                 let error = error.at_instance(&self.name);
                 replies.into_iter().for_each(|it| it.answer_at(Err(error.clone()), now));
             }
+        }
+    }
+
+    /// What an execution of these will be remembered by.
+    fn shape(&self, requests: &[Request]) -> Option<ShapeKey> {
+        self.light.as_ref()?.key(requests)
+    }
+
+    fn took(&mut self, shape: Option<ShapeKey>, execution: Duration) {
+        if let (Some(light), Some(shape)) = (&mut self.light, shape) {
+            light.add(shape, execution);
         }
     }
 

@@ -6,6 +6,7 @@ mod engine;
 mod immediate;
 mod inline;
 mod join;
+mod light;
 mod local;
 mod open;
 mod panics;

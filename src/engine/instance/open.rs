@@ -81,7 +81,8 @@ impl InstanceOpener {
     pub(super) fn attach(&self, opened: OpenedModel) -> Result<Attached> {
         Ok(match opened {
             OpenedModel::Inline => {
-                Attached { engine: Box::new(Inline(self.open_here()?)), ended: None }
+                let engine = Inline::new(self.open_here()?, self.max_inline_bytes());
+                Attached { engine: Box::new(engine), ended: None }
             }
             OpenedModel::Threaded(opened) => {
                 let is_predictable = match &self.backend {
@@ -101,6 +102,17 @@ impl InstanceOpener {
         })
     }
 
+    /// Bytes of the inputs that it executes on its batcher's thread; `None`: all.
+    fn max_inline_bytes(&self) -> Option<usize> {
+        let Backend::Local(local) = &self.backend else { return None };
+        match local.placement() {
+            Placement::SharedUpTo(bytes) if !self.config.parameters.contains_key(PLACEMENT) => {
+                Some(bytes)
+            }
+            _ => None,
+        }
+    }
+
     /// Opens a model of this process on the current thread.
     pub(super) fn open_here(&self) -> Result<LocalModel> {
         let Backend::Local(local) = &self.backend else {
@@ -114,12 +126,13 @@ impl InstanceOpener {
     }
 }
 
-/// Are executions short enough for the thread of a batcher? The backend's choice, unless
+/// Are executions, or those with few bytes, short enough for the thread of a batcher? The backend's
+/// choice, unless
 /// `parameters { key: "placement" }` says otherwise; never in another process.
 pub fn runs_inline(backend: &Backend, config: &ModelConfig) -> Result<bool> {
     let Backend::Local(backend) = backend else { return Ok(false) };
     match config.parameters.get(PLACEMENT).map(String::as_str) {
-        None => Ok(backend.placement() == Placement::Shared),
+        None => Ok(backend.placement() != Placement::Own),
         Some("shared") => Ok(true),
         Some("own") => Ok(false),
         Some(other) => Err(Error::invalid(format!(

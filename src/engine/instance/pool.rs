@@ -76,9 +76,9 @@ impl InstancePool {
         self.instances.iter().map(|instance| instance.address().clone()).collect()
     }
 
-    /// Do all instances execute before a handover returns? Then no work ever waits for one.
-    pub fn is_inline(&self) -> bool {
-        self.instances.iter().all(InstanceHandle::runs_now)
+    /// Are there requests that each instance executes before a call of it returns?
+    pub fn may_run_now(&self) -> bool {
+        self.instances.iter().all(InstanceHandle::may_run_now)
     }
 
     /// Can answers overtake each other?
@@ -157,7 +157,7 @@ impl InstancePool {
         }
     }
 
-    /// The instances, to be called past the slots: their executions end before the call does.
+    /// The instances, to be called past the slots with what ends before the call does.
     pub fn immediate(&self) -> ImmediateInstances {
         ImmediateInstances(self.instances.iter().map(|it| it.instance().clone()).collect())
     }

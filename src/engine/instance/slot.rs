@@ -48,11 +48,7 @@ pub struct SlotReleased {
 }
 
 /// A model that comes back from the thread it was lent to.
-pub(super) struct ReturnedModel {
-    pub(super) model: Box<LocalModel>,
-    /// What one execution took on that thread.
-    pub(super) execution: Duration,
-}
+pub(super) struct ReturnedModel(pub(super) Box<LocalModel>);
 
 /// A request that is to be queued anew.
 #[derive(Message)]
@@ -96,8 +92,8 @@ impl SlotGuard {
     }
 
     /// Releases the slot and gives back the model that was lent with the work.
-    pub(super) fn give_back(mut self, model: Box<LocalModel>, execution: Duration) {
-        self.returned = Some(ReturnedModel { model, execution });
+    pub(super) fn give_back(mut self, model: Box<LocalModel>) {
+        self.returned = Some(ReturnedModel(model));
     }
 }
 

@@ -10,7 +10,12 @@ use super::{
     slot::{OfferedSlot, Requeue, ReturnedModel, SlotGuard},
     work::InstanceWork,
 };
-use troupe_base::{backend::Remote, backoff::Backoff, error::Error, request::Pending};
+use troupe_base::{
+    backend::Remote,
+    backoff::Backoff,
+    error::Error,
+    request::{Pending, Request},
+};
 
 /// One loaded copy of a model, on its batcher's thread. The actor beside it sees to it that it
 /// comes up again after it went down.
@@ -114,9 +119,14 @@ impl Instance {
         }
     }
 
-    /// Is it up, and does it execute before a call of it returns?
-    pub(super) fn runs_now(&self) -> bool {
-        matches!(&self.state, InstanceState::Up(engine) if engine.runs_now())
+    /// Is it up, and are there requests that it executes before a call of it returns?
+    pub(super) fn may_run_now(&self) -> bool {
+        matches!(&self.state, InstanceState::Up(engine) if engine.may_run_now())
+    }
+
+    /// Is it up, and does it execute this request before a call of it returns?
+    pub(super) fn runs_now(&self, request: &Request) -> bool {
+        matches!(&self.state, InstanceState::Up(engine) if engine.runs_now(request))
     }
 
     /// Runs one request before this returns, if it `runs_now`: else the request is dropped, which

@@ -4,35 +4,29 @@
 //! So executions that are known to take microseconds can run here, where two threads would take
 //! longer to wake each other, and nobody has to lock anything.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use actix::{Actor, Addr, Arbiter, Context, Handler, Message};
 use tokio::sync::oneshot;
 
 use super::{
     engine::{Engine, EngineProgress},
-    local::LocalModel,
+    local::{DueAnswer, LocalModel},
     slot::{OfferedSlot, ReturnedModel, SlotGuard},
     work::InstanceWork,
 };
-use troupe_base::error::{Error, Result};
-
-/// An execution this short costs less than two threads waking each other.
-const MAX_LIGHT_EXECUTION: Duration = Duration::from_micros(30);
-/// No execution counts for more: one that was interrupted says little of the next.
-const MAX_COUNTED_EXECUTION: Duration = Duration::from_micros(120);
-/// Bytes of input of light work: with more it may take longer than the last executions did.
-const MAX_LIGHT_BYTES: usize = 64 << 10;
+use troupe_base::{
+    error::{Error, Result},
+    request::{Pending, Request},
+};
 
 /// The engine's side of a model with a thread of its own.
 pub(super) struct Threaded {
     /// `None` while it is lent to its thread, and for ever if that has ended meanwhile.
     model: Option<Box<LocalModel>>,
     thread: Addr<ModelThread>,
-    /// `None` if the config says where it is to run, or nothing says how long it takes.
-    lightness: Option<Lightness>,
-    /// Bytes of the work it was last lent with.
-    lent_for: usize,
+    /// Everything runs on that thread: the config says so, or shapes do not say how long it takes.
+    is_pinned: bool,
 }
 
 /// An open model and the thread it was opened on.
@@ -48,9 +42,11 @@ impl OpenedThread {
     ///
     /// `is_pinned`: everything is to run on the model's own thread.
     pub(super) fn attach(self, is_pinned: bool) -> (Threaded, oneshot::Receiver<()>) {
-        let OpenedThread { model, thread, ended } = self;
-        let lightness = (!is_pinned).then(Lightness::unknown);
-        (Threaded { model: Some(model), thread, lightness, lent_for: 0 }, ended)
+        let OpenedThread { mut model, thread, ended } = self;
+        if !is_pinned {
+            model.watch_shapes();
+        }
+        (Threaded { model: Some(model), thread, is_pinned }, ended)
     }
 }
 
@@ -74,41 +70,38 @@ struct Execute {
 #[rtype(result = "()")]
 struct Close(#[expect(dead_code, reason = "held for its drop")] Box<LocalModel>);
 
-impl Threaded {
-    fn is_light(&self, bytes: usize) -> bool {
-        self.lightness.as_ref().is_some_and(|lightness| lightness.covers(bytes))
-    }
-
-    fn count(&mut self, bytes: usize, execution: Duration) {
-        if let Some(lightness) = &mut self.lightness {
-            lightness.add(bytes, execution);
-        }
-    }
-}
-
 impl Engine for Threaded {
     fn start(&mut self, work: InstanceWork, slot: OfferedSlot<'_>) -> EngineProgress {
         if !self.thread.connected() {
             return EngineProgress::Ended(work);
         }
         let Some(mut model) = self.model.take() else { return EngineProgress::Ended(work) };
-        let (executions, bytes) = (work.executions(), work.bytes());
-        if self.is_light(bytes) {
+        let executions = work.executions();
+        if model.finds_light(&work) {
             model.run(work, slot.begun);
             self.model = Some(model);
-            let took = slot.begun.elapsed() / executions;
-            self.count(bytes, took);
-            return EngineProgress::Finished(Some(took));
+            return EngineProgress::Finished(Some(slot.begun.elapsed() / executions));
         }
-        self.lent_for = bytes;
         self.thread.do_send(Execute { model, work, guard: slot.guard(executions) });
         EngineProgress::Later
     }
 
+    fn may_run_now(&self) -> bool {
+        !self.is_pinned && self.model.as_ref().is_some_and(|model| model.runs_alone())
+    }
+
+    fn runs_now(&self, request: &Request) -> bool {
+        let is_light = |it: &LocalModel| it.runs_alone() && it.finds_request_light(request);
+        self.model.as_deref().is_some_and(is_light) && self.thread.connected()
+    }
+
+    fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
+        Some(self.model.as_mut()?.run_alone(pending))
+    }
+
     fn take_back(&mut self, returned: ReturnedModel) {
-        self.count(self.lent_for, returned.execution);
         // One of an earlier engine is of no more use.
-        self.model.get_or_insert(returned.model);
+        self.model.get_or_insert(returned.0);
     }
 }
 
@@ -160,9 +153,8 @@ impl Handler<Execute> for ModelThread {
 
     fn handle(&mut self, execute: Execute, _: &mut Self::Context) {
         let Execute { mut model, work, guard } = execute;
-        let (begun, executions) = (Instant::now(), work.executions());
-        model.run(work, begun);
-        guard.give_back(model, begun.elapsed() / executions);
+        model.run(work, Instant::now());
+        guard.give_back(model);
     }
 }
 
@@ -170,72 +162,4 @@ impl Handler<Close> for ModelThread {
     type Result = ();
 
     fn handle(&mut self, _: Close, _: &mut Self::Context) {}
-}
-
-/// Moving averages of a model's executions: are they short enough to run in the batcher's thread?
-///
-/// One for the sizes of inputs from each power of two to the next: what was light with a few bytes
-/// says nothing of what comes with many.
-#[derive(Debug)]
-struct Lightness {
-    averages: [Duration; SIZE_CLASSES],
-}
-
-/// The last one is of `MAX_LIGHT_BYTES`.
-const SIZE_CLASSES: usize = MAX_LIGHT_BYTES.ilog2() as usize + 1;
-
-impl Lightness {
-    /// Of a model that has to show that it is light.
-    fn unknown() -> Lightness {
-        Lightness { averages: [MAX_COUNTED_EXECUTION; SIZE_CLASSES] }
-    }
-
-    fn class(bytes: usize) -> usize {
-        bytes.max(1).ilog2() as usize
-    }
-
-    fn add(&mut self, bytes: usize, execution: Duration) {
-        if let Some(average) = self.averages.get_mut(Lightness::class(bytes)) {
-            *average = (*average * 7 + execution.min(MAX_COUNTED_EXECUTION)) / 8;
-        }
-    }
-
-    /// Will this work most likely not keep others waiting?
-    fn covers(&self, bytes: usize) -> bool {
-        let average = self.averages.get(Lightness::class(bytes));
-        bytes <= MAX_LIGHT_BYTES && average.is_some_and(|it| *it < MAX_LIGHT_EXECUTION)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_light_once_it_was_for_a_while_and_until_it_is_not() {
-        let mut lightness = Lightness::unknown();
-        let light = |lightness: &Lightness| lightness.covers(100);
-        lightness.add(100, Duration::from_micros(5));
-        assert!(!light(&lightness));
-        (0..30).for_each(|_| lightness.add(100, Duration::from_micros(5)));
-        assert!(light(&lightness));
-        // Once may be an accident, and twice is none.
-        lightness.add(100, Duration::from_millis(5));
-        assert!(light(&lightness));
-        lightness.add(100, Duration::from_millis(5));
-        assert!(!light(&lightness));
-    }
-
-    #[test]
-    fn what_was_light_with_few_bytes_is_not_with_many() {
-        let mut lightness = Lightness::unknown();
-        for _ in 0..30 {
-            lightness.add(100, Duration::from_micros(5));
-            lightness.add(MAX_LIGHT_BYTES, Duration::from_micros(5));
-            lightness.add(usize::MAX, Duration::from_micros(5));
-        }
-        let bytes = [100, 64, 127, 0, 63, 128, MAX_LIGHT_BYTES, MAX_LIGHT_BYTES + 1, usize::MAX];
-        let expected = [true, true, true, false, false, false, true, false, false];
-        assert_eq!(bytes.map(|it| lightness.covers(it)), expected);
-    }
 }

@@ -6,12 +6,6 @@ use troupe_base::request::Pending;
 pub struct InstanceWork(pub Vec<Vec<Pending>>);
 
 impl InstanceWork {
-    /// Bytes of all inputs.
-    pub fn bytes(&self) -> usize {
-        let inputs = self.0.iter().flatten().flat_map(|pending| &pending.request.inputs).flatten();
-        inputs.map(|tensor| tensor.data().len()).sum()
-    }
-
     /// How many executions it is.
     pub fn executions(&self) -> u32 {
         self.0.len() as u32

@@ -99,7 +99,7 @@ fn expect_tensors(config: &ModelConfig, classes: i64) -> Result<()> {
     expect(config, is_so, &format!("outputs STRING text {dims} and at most FP32 confidence {dims}"))
 }
 
-/// A model whose largest request is unknown has a thread of its own.
+/// If the largest request is unknown or may be long, its bytes decide.
 fn placement(config: &ModelConfig) -> Placement {
     let input = &config.inputs[0];
     let dims = input.reshape.as_ref().unwrap_or(&input.dims);
@@ -108,7 +108,10 @@ fn placement(config: &ModelConfig) -> Placement {
         .try_fold(i64::from(config.max_batch_size.max(1)), |all, dim| all.checked_mul(*dim));
     let is_known = dims.iter().all(|it| 0 <= *it);
     let is_quick = is_known && most.is_some_and(|it| it <= MAX_QUICK_LOGITS);
-    if is_quick { Placement::Shared } else { Placement::Own }
+    match is_quick {
+        true => Placement::Shared,
+        false => Placement::SharedUpTo(MAX_QUICK_LOGITS as usize * size_of::<f32>()),
+    }
 }
 
 impl CtcDecode {

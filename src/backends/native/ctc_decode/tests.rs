@@ -155,10 +155,11 @@ fn configs_that_do_not_fit_are_refused() {
 #[test]
 fn only_what_is_surely_quick_shares_a_thread() {
     let placement = |text: &str| prepare(&config(text)).unwrap().placement;
-    assert_eq!(placement(&text("[ -1, 26, 37 ]", "[ -1 ]", &[])), Placement::Own);
+    let by_bytes = Placement::SharedUpTo(4 << 16);
+    assert_eq!(placement(&text("[ -1, 26, 37 ]", "[ -1 ]", &[])), by_bytes);
     assert_eq!(placement(&text("[ 40, 26, 37 ]", "[ -1 ]", &[])), Placement::Shared);
     let batched =
         |size: u32| text("[ 26, 37 ]", "[ 1 ]", &[]) + &format!(" max_batch_size: {size}");
     assert_eq!(placement(&batched(32)), Placement::Shared);
-    assert_eq!(placement(&batched(100)), Placement::Own);
+    assert_eq!(placement(&batched(100)), by_bytes);
 }

@@ -73,7 +73,9 @@ pub(super) fn prepare(config: &ModelConfig) -> Result<Op> {
         tensors.push(Some(floats(&[boxes.len() as i64], scores)?));
         tensors.truncate(outputs);
         Ok(tensors)
-    }))
+    })
+    // As many boxes as the map says, each beside all others.
+    .with_any_effort())
 }
 
 /// Model pixel = picture pixel * scale + offset.
