@@ -15,6 +15,7 @@ mod hostile_workers;
 mod kills;
 mod loads;
 mod log_lines;
+mod many_instances;
 mod memory;
 mod models_apart;
 mod pages;

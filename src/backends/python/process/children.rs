@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    io::IoSlice,
+    io::{self, IoSlice},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
@@ -132,19 +132,20 @@ impl Children {
 
     /// Forks a worker whose output is logged as `model`'s. Blocks for a moment.
     pub(crate) fn fork(&self, model: &Arc<str>, instance: &Arc<str>) -> Result<Forked> {
-        let failed = |error: Errno| {
+        let failed = |error: io::Error| {
             Error::internal(format!("cannot start a worker for '{instance}': {error}"))
         };
         let reaper = self.reaper();
         if reaper.is_closing() {
             return Err(Error::unavailable("the server is stopping"));
         }
+        let refused = |error: Errno| failed(error.into());
         let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
-        let (stream, their_stream) = pair(SocketType::STREAM).map_err(failed)?;
-        let (passing, their_passing) = pair(SocketType::SEQPACKET).map_err(failed)?;
-        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed);
+        let (stream, their_stream) = pair(SocketType::STREAM).map_err(refused)?;
+        let (passing, their_passing) = pair(SocketType::SEQPACKET).map_err(refused)?;
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(refused);
         let ((stdout, their_stdout), (stderr, their_stderr)) = (pipe()?, pipe()?);
-        let progress = Progress::new().map_err(failed)?;
+        let (progress, their_progress) = Progress::new().map_err(failed)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, exit) = watch::channel(None);
         {
@@ -155,13 +156,13 @@ impl Children {
             living.workers.insert(number, LivingWorker { exit: sender, pid: None });
             reaper.started();
         }
-        let pipes = [their_stdout.as_fd(), their_stderr.as_fd()];
-        let fds = [their_stream.as_fd(), their_passing.as_fd(), pipes[0], pipes[1], progress.fd()];
+        let theirs = [their_stream, their_passing, their_stdout, their_stderr, their_progress];
+        let fds = theirs.each_ref().map(AsFd::as_fd);
         if let Err(error) = self.send(&order(SPAWN, number), &fds) {
             if self.living.state.lock().workers.remove(&number).is_some() {
                 reaper.reaped(1);
             }
-            return Err(failed(error));
+            return Err(refused(error));
         }
         let tail = StderrTail::default();
         let source = |stream, tail| OutputSource {

@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::Arc,
 };
 
 use serde::Deserialize;
@@ -26,7 +27,7 @@ use troupe_base::error::{Error, Result};
 /// A worker that is ready.
 pub(crate) struct Launched {
     pub(crate) process: Process,
-    pub(crate) stream: UnixStream,
+    pub(crate) stream: Arc<UnixStream>,
     pub(crate) passing: OwnedFd,
     pub(crate) progress: Progress,
     pub(crate) ready: Ready,
@@ -55,16 +56,13 @@ pub(crate) fn launch(spec: &LaunchSpec) -> Result<Launched, LaunchError> {
     let parent = spec.parent.running()?;
     let forked = parent.children().fork(&spec.model, &spec.instance)?;
     let Forked { number, stream, passing, progress, exit, tail } = forked;
-    let failed = |error: std::io::Error| {
-        Error::internal(format!("cannot start a worker for '{}': {error}", spec.instance))
-    };
-    let mut stream = UnixStream::from(stream);
+    let stream = Arc::new(UnixStream::from(stream));
     let events = WorkerEvents::new(&spec.model, &spec.instance, &spec.metrics, &spec.copied);
-    let process = Process::new(parent, number, exit, tail, events, &stream).map_err(failed)?;
+    let process = Process::new(parent, number, exit, tail, events, stream.clone());
     let is_wanted = spec.starting.begin(&stream);
     let (deadline, stops) = (StartDeadline::begin(spec.time_limit), process.watch_stops());
     let ready = match is_wanted {
-        true => initialize(spec, &process, &mut stream, deadline),
+        true => initialize(spec, &process, &stream, deadline),
         false => Ok(None),
     };
     spec.starting.end();
@@ -86,7 +84,7 @@ pub(crate) fn launch(spec: &LaunchSpec) -> Result<Launched, LaunchError> {
 fn initialize(
     spec: &LaunchSpec,
     process: &Process,
-    stream: &mut UnixStream,
+    mut stream: &UnixStream,
     deadline: StartDeadline,
 ) -> Result<Option<Ready>, LaunchError> {
     let setup = serde_json::to_vec(&spec.setup)

@@ -110,16 +110,15 @@ pub(crate) struct PendingStart(Mutex<StartState>);
 #[derive(Default)]
 struct StartState {
     /// The socket of the worker that is waited for.
-    stream: Option<UnixStream>,
+    stream: Option<Arc<UnixStream>>,
     is_given_up: bool,
 }
 
 impl PendingStart {
     /// `false` if it was given up already.
-    pub(crate) fn begin(&self, stream: &UnixStream) -> bool {
+    pub(crate) fn begin(&self, stream: &Arc<UnixStream>) -> bool {
         let mut starting = self.0.lock();
-        // Without a copy of the descriptor it cannot be given up, and that is all.
-        starting.stream = stream.try_clone().ok();
+        starting.stream = Some(stream.clone());
         !starting.is_given_up
     }
 

@@ -25,7 +25,7 @@ struct Template {
     /// After `children`: it ends by itself once they are closed.
     _process: Arc<Process>,
     /// The template would take its end for the server's.
-    _stream: UnixStream,
+    _stream: Arc<UnixStream>,
 }
 
 impl Preload {

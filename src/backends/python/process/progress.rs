@@ -1,59 +1,60 @@
 //! Progress of a worker: a shared counter of the groups it has begun, and which of them it is not to
 //! begin any more.
+#![expect(unsafe_code, reason = "numbers in a mapping that a worker can see")]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{
+    fs::File,
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+};
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
 /// The worker maps so many bytes.
-const PAGE_BYTES: u64 = 4096;
+const PAGE_BYTES: usize = 4096;
 
-/// Where the page says from which group on they are taken back, and up to which one. `worker.py` has
-/// the same.
-const TAKEN_FROM_AT: u64 = 8;
-const TAKEN_TO_AT: u64 = 16;
+/// Which number of the page says how many groups were begun, from which one on they are taken back,
+/// and up to which one. `worker.py` has the same.
+const BEGUN: usize = 0;
+const TAKEN_FROM: usize = 1;
+const TAKEN_TO: usize = 2;
 
 /// A page that the worker writes one number to, how many groups it has begun to execute, in the
-/// order they came; and we two.
-pub(crate) struct Progress(OwnedFd);
+/// order they came; and we two. Mapped: thousands of instances hold no descriptor for it.
+pub(crate) struct Progress(MmapRaw);
 
 impl Progress {
-    /// Nothing is begun.
-    pub(crate) fn new() -> rustix::io::Result<Progress> {
+    /// Nothing is begun. The descriptor is the worker's.
+    pub(crate) fn new() -> std::io::Result<(Progress, OwnedFd)> {
         let fd = memfd_create("troupe", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, PAGE_BYTES)?;
+        ftruncate(&fd, PAGE_BYTES as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
-        Ok(Progress(fd))
+        let file = File::from(fd);
+        let map = MmapOptions::new().len(PAGE_BYTES).map_raw(&file)?;
+        Ok((Progress(map), file.into()))
     }
 
-    /// To be sent to the worker.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    fn number(&self, index: usize) -> &AtomicU64 {
+        let page = self.0.as_mut_ptr().cast::<u64>();
+        // SAFETY: a page is aligned, and as large as it was made: it is sealed. It is mapped as long
+        // as we live, and read and written as atomics only; what a worker writes is any number.
+        unsafe { AtomicU64::from_ptr(page.add(index)) }
     }
 
     /// The worker is not to begin the groups `from..to`, counted from its first one. It answers
     /// those that it had not begun as if they were to be executed anew. Whoever asks what was begun
     /// after this knows what will not be.
-    pub(crate) fn take_back(&self, from: u64, to: u64) -> rustix::io::Result<()> {
-        let write = |at, number: u64| match rustix::io::pwrite(&self.0, &number.to_le_bytes(), at) {
-            Ok(8) => Ok(()),
-            Ok(_) => Err(rustix::io::Errno::IO),
-            Err(error) => Err(error),
-        };
+    pub(crate) fn take_back(&self, from: u64, to: u64) {
         // No group is in between.
-        write(TAKEN_FROM_AT, u64::MAX)?;
-        write(TAKEN_TO_AT, to)?;
-        write(TAKEN_FROM_AT, from)
+        self.number(TAKEN_FROM).store(u64::MAX, SeqCst);
+        self.number(TAKEN_TO).store(to, SeqCst);
+        self.number(TAKEN_FROM).store(from, SeqCst);
     }
 
-    /// How many groups were begun. Read, not mapped: it is asked for seldom.
+    /// How many groups were begun.
     pub(crate) fn begun(&self) -> u64 {
-        let mut count = [0; 8];
-        match rustix::io::pread(&self.0, &mut count, 0) {
-            Ok(8) => u64::from_le_bytes(count),
-            // It cannot happen to sealed memory; then nothing may be executed again.
-            _ => u64::MAX,
-        }
+        self.number(BEGUN).load(SeqCst)
     }
 }
 
@@ -63,20 +64,20 @@ mod tests {
 
     #[test]
     fn what_the_worker_writes_is_read() {
-        let progress = Progress::new().unwrap();
+        let (progress, fd) = Progress::new().unwrap();
         assert_eq!(progress.begun(), 0);
-        rustix::io::pwrite(progress.fd(), &7_u64.to_le_bytes(), 0).unwrap();
+        rustix::io::pwrite(&fd, &7_u64.to_ne_bytes(), 0).unwrap();
         assert_eq!(progress.begun(), 7);
-        assert!(ftruncate(progress.fd(), 0).is_err());
+        assert!(ftruncate(&fd, 0).is_err());
     }
 
     #[test]
     fn what_is_taken_back_stands_where_the_worker_reads_it() {
-        let progress = Progress::new().unwrap();
-        progress.take_back(3, 9).unwrap();
+        let (progress, fd) = Progress::new().unwrap();
+        progress.take_back(3, 9);
         let mut page = [0; 24];
-        rustix::io::pread(progress.fd(), &mut page, 0).unwrap();
-        let number = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+        rustix::io::pread(&fd, &mut page, 0).unwrap();
+        let number = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().unwrap());
         assert_eq!([number(0), number(8), number(16)], [0, 3, 9]);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Process {
     /// Somebody reads the worker's frames to their end. Two who read would tear them apart.
     pub(crate) is_read: bool,
     /// The same socket as the frames': what is left in it after the worker's use ended.
-    leftover: Option<UnixStream>,
+    leftover: Option<Arc<UnixStream>>,
 }
 
 /// The end of a worker in words.
@@ -47,10 +47,10 @@ impl Process {
         exit: watch::Receiver<Option<Exit>>,
         tail: StderrTail,
         events: WorkerEvents,
-        stream: &UnixStream,
-    ) -> std::io::Result<Process> {
-        let (events, leftover) = (Arc::new(events), Some(stream.try_clone()?));
-        Ok(Process { parent, number, exit, tail, events, is_read: false, leftover })
+        stream: Arc<UnixStream>,
+    ) -> Process {
+        let (events, leftover) = (Arc::new(events), Some(stream));
+        Process { parent, number, exit, tail, events, is_read: false, leftover }
     }
 
     /// What reaps it.
@@ -135,10 +135,12 @@ impl Drop for Process {
 
 impl Process {
     /// Reads what the worker still says unless somebody does, until it is reaped.
-    async fn leave(&self, leftover: UnixStream) {
+    async fn leave(&self, leftover: Arc<UnixStream>) {
         if !self.is_read {
             let _ = leftover.set_nonblocking(true);
-            if let Ok(mut stream) = tokio::net::UnixStream::from_std(leftover) {
+            // Without a descriptor left it is not heard.
+            let own = leftover.try_clone().and_then(tokio::net::UnixStream::from_std);
+            if let Ok(mut stream) = own {
                 while let Some((kind, body)) = next_frame(&mut stream).await {
                     self.events.log_last(kind, &body);
                 }

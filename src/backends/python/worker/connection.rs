@@ -4,7 +4,7 @@ use std::{
     cell::RefCell,
     io::{ErrorKind, Write},
     net::Shutdown,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::unix::net::UnixStream,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -17,6 +17,7 @@ use tokio::{
     time::timeout,
 };
 
+use super::socket_reader::SocketReader;
 use crate::python::{
     memory::segments::Segments,
     process::{
@@ -40,7 +41,7 @@ const MAX_UNREAD_QUESTIONS: usize = 65_536;
 /// A worker that is up.
 pub(crate) struct WorkerConnection {
     pub(crate) process: Process,
-    writer: Rc<UnixStream>,
+    writer: Arc<UnixStream>,
     /// What the socket did not take yet; a task writes it.
     unsent: Rc<RefCell<BytesMut>>,
     pub(crate) segments: Segments,
@@ -55,14 +56,10 @@ pub(crate) struct WorkerConnection {
 
 /// Where a worker's frames come from.
 pub(crate) struct FrameSource {
-    pub(crate) reader: Reader,
+    pub(crate) reader: SocketReader,
     /// What hears the last of them when its instance has gone.
     pub(crate) events: Arc<WorkerEvents>,
 }
-
-/// A socket that is only read: to the runtime it is a pipe, which does not wake us up whenever the
-/// worker has read something, too.
-pub(crate) type Reader = pipe::Receiver;
 
 /// Puts the socket of a ready worker on the runtime of the current thread; from now on its frames
 /// are read by whoever has the reader.
@@ -73,13 +70,12 @@ pub(crate) fn connect(
     let Launched { mut process, stream, passing, progress, .. } = launched;
     let broken = |error: std::io::Error| Error::internal(format!("a worker's socket: {error}"));
     stream.set_nonblocking(true).map_err(broken)?;
-    let same = OwnedFd::from(stream.try_clone().map_err(broken)?);
-    let reader = Reader::from_owned_fd_unchecked(same).map_err(broken)?;
+    let reader = SocketReader::new(stream.clone()).map_err(broken)?;
     process.is_read = true;
     let events = process.events.clone();
     let connection = WorkerConnection {
         process,
-        writer: Rc::new(stream),
+        writer: stream,
         unsent: Rc::default(),
         segments: Segments::new(passing, pool, events.copied.clone()),
         progress,
@@ -119,7 +115,7 @@ impl WorkerConnection {
     }
 }
 
-async fn write_rest(writer: Rc<UnixStream>, unsent: Rc<RefCell<BytesMut>>) {
+async fn write_rest(writer: Arc<UnixStream>, unsent: Rc<RefCell<BytesMut>>) {
     // Watched for room only while there is none.
     let room = writer.try_clone().and_then(|it| pipe::Sender::from_owned_fd_unchecked(it.into()));
     let Ok(room) = room else {

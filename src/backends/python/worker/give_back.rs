@@ -39,10 +39,7 @@ impl WorkerLink {
         if now.saturating_duration_since(since) < MAX_HELD_UP {
             return wait;
         }
-        if let Err(error) = connection.progress.take_back(begun, given) {
-            tracing::error!("cannot take work back from a worker: {error}");
-            return GiveBack::default();
-        }
+        connection.progress.take_back(begun, given);
         // What it has begun meanwhile it executes, or answers as what is to be executed anew.
         let begun = connection.progress.begun();
         let mut events = GroupEvents::new();

@@ -19,6 +19,7 @@ mod repository;
 mod responses;
 mod restart;
 mod shm_copy;
+mod socket_reader;
 mod spin;
 mod start_queue;
 

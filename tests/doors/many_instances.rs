@@ -1,0 +1,73 @@
+//! What many instances and many models take of the server: descriptors.
+
+use std::mem;
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    Repository, Server,
+    http::{floats, input},
+    models::{native, same},
+    process, until,
+};
+
+const FLOATS: &str = "x:FP32[-1] -> y:FP32[-1]";
+/// The most that an instance may hold: of Python, its socket, the one that passes segments, and two
+/// pipes; of ONNX, the runtime of its thread.
+const PER_INSTANCE: usize = 4;
+const FEW: usize = 2;
+const MANY: usize = 10;
+
+/// Many instances of a model take no more descriptors than they may.
+#[track_caller]
+fn check(request: &Value, repository: impl Fn(&str) -> Repository) {
+    let [few, many] = [FEW, MANY].map(|count| {
+        let group = format!("instance_group {{ kind: KIND_CPU count: {count} }}");
+        let server = Server::start(repository(&group));
+        server.infer("m", request).ok();
+        // Connections and what loading took go when they like.
+        let mut last = 0;
+        until("the descriptors to stay as they are", || {
+            let now = process::descriptors(server.pid).len();
+            mem::replace(&mut last, now) == now
+        });
+        last
+    });
+    let most = PER_INSTANCE * (MANY - FEW);
+    assert!(many <= few + most, "{few} descriptors for {FEW} instances, {many} for {MANY}");
+}
+
+#[test]
+fn an_instance_of_a_python_model_holds_four_descriptors() {
+    check(&floats(&[("x", &[1.0])]), |group| Repository::of([("m", same(FLOATS).with(group))]));
+}
+
+#[test]
+fn an_instance_of_an_onnx_model_holds_four_descriptors() {
+    let sixteen = vec![1.0; 16];
+    let request = json!({ "inputs": [input("INPUT0", "FP32", &[1, 16], sixteen)] });
+    check(&request, |group| {
+        let config = format!("backend: \"onnxruntime\"\nmax_batch_size: 8\n{group}");
+        Repository::new().with_onnx_as("m", "identity_fp32", &config)
+    });
+}
+
+#[test]
+fn models_with_a_queue_delay_share_the_timer_of_their_thread() {
+    let delayed = || {
+        native("identity", FLOATS)
+            .batch(4)
+            .with("dynamic_batching { max_queue_delay_microseconds: 200 }")
+    };
+    let models = (0..20).map(|it| (format!("m{it}"), delayed()));
+    let repository = models.fold(Repository::new(), |it, (name, model)| it.with(&name, model));
+    let server = Server::with(repository, &["--http-thread-count=2"]);
+    server.ready();
+    let timers = process::descriptors(server.pid);
+    let timers = timers.iter().filter(|it| it.to_string_lossy().contains("[timerfd]")).count();
+    assert!((1..=2).contains(&timers), "{timers} timers on 2 engine threads");
+    for number in 0..20 {
+        let request = json!({ "inputs": [input("x", "FP32", &[1, 1], vec![7.0])] });
+        server.infer(&format!("m{number}"), &request).ok();
+    }
+}
