@@ -23,7 +23,7 @@ use super::{
 };
 use troupe_base::{
     backend::ModelFiles,
-    config::{Draft, ModelConfig, Problem, SourceMap, json},
+    config::{Draft, ModelConfig, Problem, SourceMap, json, scheduling_warnings},
 };
 use troupe_engine::ensemble;
 
@@ -253,7 +253,10 @@ impl CheckedModel {
                 warnings.extend(found.into_iter().map(told));
             }
             None if self.is_broken || self.completes_itself => (),
-            None => warnings.extend(nothing_to_ask(config).map(told)),
+            None => {
+                warnings.extend(nothing_to_ask(config).map(told));
+                warnings.extend(scheduling_warnings(config).into_iter().map(told));
+            }
         }
     }
 

@@ -1,4 +1,5 @@
 //! Which requests run together in one execution.
 
 pub(crate) mod dynamic;
+pub(crate) mod priorities;
 pub(crate) mod ragged;

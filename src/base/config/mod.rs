@@ -14,6 +14,7 @@ mod features;
 mod finish;
 pub mod json;
 mod normalise;
+mod priorities;
 mod problem;
 #[cfg(test)]
 mod tests;
@@ -25,9 +26,10 @@ pub use self::{
     backend::{meant_backend, usual_file},
     backend_traits::BackendTraits,
     bytes::parse_bytes,
-    check::stays_in_model,
+    check::{scheduling_warnings, stays_in_model},
     draft::{Draft, read_json, read_text},
     features::{MINIMUM_CAPABILITY, ServerFeatures},
+    priorities::{PriorityLevels, QueuePolicy},
     problem::{
         Problem, SourceMap, SourcePosition, did_you_mean, instead, join_messages, join_texts,
         suggesting,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::problem::SourceMap;
+use super::{priorities::PriorityLevels, problem::SourceMap};
 use crate::tensor::DataType;
 use troupe_proto::inference;
 
@@ -148,6 +148,7 @@ pub struct DynamicBatching {
     pub preferred: Vec<u32>,
     pub max_queue_delay: Duration,
     pub preserve_ordering: bool,
+    pub queues: PriorityLevels,
 }
 
 /// The models an ensemble runs.

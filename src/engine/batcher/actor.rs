@@ -46,6 +46,8 @@ pub(super) struct Batcher {
     pub(super) order: Option<ResponseOrder>,
     /// Where the scheduler is timed.
     pub(super) timer: Option<Rc<Timer>>,
+    /// What the timer is set to.
+    pub(super) wakes_at: Option<Instant>,
     pub(super) waits: WaitReporter,
     /// Of the model, which is not ready any more once its batcher has panicked.
     pub(super) health: Arc<Health>,
@@ -173,10 +175,20 @@ impl Batcher {
         }
     }
 
-    fn push(&mut self, pending: Pending, ctx: &mut Context<Self>) {
+    /// Queues a request that waits from then on.
+    fn push(&mut self, pending: Pending, from: Instant, ctx: &mut Context<Self>) {
         self.sweep_later(ctx);
-        match self.scheduler.push(pending) {
-            Ok(()) => self.flush_soon(ctx),
+        match self.scheduler.push(pending, from) {
+            Ok(()) => {
+                self.flush_soon(ctx);
+                // It may have waited too long before an instance is free again.
+                if !self.is_flushing
+                    && let Some(due) = self.scheduler.next_due()
+                    && self.wakes_at.is_none_or(|at| due < at)
+                {
+                    self.wake_at(due);
+                }
+            }
             Err(rejected) => self.reject([*rejected]),
         }
     }
@@ -206,7 +218,8 @@ impl Batcher {
         }
     }
 
-    fn wake_at(&self, due: Instant) {
+    fn wake_at(&mut self, due: Instant) {
+        self.wakes_at = Some(due);
         if let Some(timer) = &self.timer
             && let Err(error) = timer.set(due)
         {
@@ -260,7 +273,8 @@ impl Handler<Pending> for Batcher {
         if let Some(order) = &mut self.order {
             pending.reply = order.enter(pending.reply);
         }
-        self.push(pending, ctx);
+        let since = pending.reply.since();
+        self.push(pending, since, ctx);
     }
 }
 
@@ -271,7 +285,7 @@ impl Handler<Requeue> for Batcher {
     fn handle(&mut self, requeue: Requeue, ctx: &mut Self::Context) {
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         match requeue {
-            Requeue::Rescheduled(pending) => self.push(pending, ctx),
+            Requeue::Rescheduled(pending) => self.push(pending, Instant::now(), ctx),
             Requeue::NotStarted(pending) => {
                 self.scheduler.put_back(pending);
                 self.flush_soon(ctx);
@@ -295,6 +309,7 @@ impl Handler<Flush> for Batcher {
 
     fn handle(&mut self, _: Flush, ctx: &mut Self::Context) {
         self.is_flushing = false;
+        self.wakes_at = None;
         self.dispatch();
         self.rebalance_soon(ctx);
     }
@@ -317,8 +332,8 @@ impl Handler<Sweep> for Batcher {
 
     fn handle(&mut self, _: Sweep, ctx: &mut Self::Context) {
         self.is_sweep_due = false;
-        let expired = self.scheduler.expire(Instant::now());
-        self.reject(expired);
+        let stopped = self.scheduler.stopped();
+        self.reject(stopped);
         deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
         if self.immediate.is_none() || self.scheduler.len() != 0 {
             self.sweep_later(ctx);

@@ -152,6 +152,7 @@ fn start_here(
         order: (preserves_order && pool.is_parallel()).then(ResponseOrder::default),
         inbox: Arc::new(ctx.address().downgrade()),
         timer: timer.map(Rc::new),
+        wakes_at: None,
         config,
         stats,
         scheduler,

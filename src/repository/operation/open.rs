@@ -16,7 +16,7 @@ use crate::{
 };
 use troupe_base::{
     backend::{Backend, ModelFiles},
-    config::{self, Draft, ModelConfig, json, meant_backend},
+    config::{self, Draft, ModelConfig, json, meant_backend, scheduling_warnings},
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
@@ -190,9 +190,8 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
         disk::misnamed::misnamed_version(&definition.model_dir),
     ];
     misnamed.iter().flatten().for_each(|warning| tracing::warn!("{warning}"));
-    if let Some(warning) = nothing_to_ask(&config) {
-        tracing::warn!("{warning}");
-    }
+    let warnings = nothing_to_ask(&config).into_iter().chain(scheduling_warnings(&config));
+    warnings.for_each(|warning| tracing::warn!("{warning}"));
     let config = Arc::new(config);
     let backend = kind.prepare(&settings.backend, &files, config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {

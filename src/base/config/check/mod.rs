@@ -13,4 +13,4 @@ mod tensors;
 mod warmup;
 
 pub(super) use self::model::check;
-pub use self::model::stays_in_model;
+pub use self::{model::stays_in_model, scheduling::warnings as scheduling_warnings};

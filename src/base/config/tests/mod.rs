@@ -6,6 +6,7 @@ mod ensemble;
 mod metrics;
 mod model;
 mod print;
+mod priorities;
 mod warmup;
 
 use super::*;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    Batching, DynamicBatching, InstanceGroup, InstanceKind, ModelConfig, VersionPolicy,
+    Batching, DynamicBatching, InstanceGroup, InstanceKind, ModelConfig, PriorityLevels,
+    VersionPolicy,
 };
 use super::{ServerFeatures, check, good, read_text};
 use crate::tensor::DataType;
@@ -69,6 +70,7 @@ fn a_full_model_is_read() {
         preferred: vec![4, 8],
         max_queue_delay: Duration::from_micros(100),
         preserve_ordering: true,
+        queues: PriorityLevels::default(),
     };
     assert_eq!(config.batching, Batching::Dynamic(batching));
     let groups: Vec<_> = config
@@ -322,19 +324,6 @@ fn native_models_run_on_the_cpu_and_ask_for_no_gpu() {
 fn what_is_not_built_yet_is_refused_by_name() {
     for (field, name) in [
         ("sequence_batching { }", "sequence_batching"),
-        ("dynamic_batching { priority_levels: 2 }", "dynamic_batching.priority_levels"),
-        (
-            "dynamic_batching { default_priority_level: 2 }",
-            "dynamic_batching.default_priority_level",
-        ),
-        (
-            "dynamic_batching { default_queue_policy { max_queue_size: 3 } }",
-            "dynamic_batching.default_queue_policy",
-        ),
-        (
-            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
-            "dynamic_batching.priority_queue_policy",
-        ),
         ("response_cache { enable: true }", "response_cache"),
         ("model_repository_agents { agents { name: 'x' } }", "model_repository_agents"),
         ("model_operations { op_library_filename: 'x' }", "model_operations"),

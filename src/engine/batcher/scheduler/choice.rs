@@ -1,7 +1,13 @@
 //! The table of schedulers: which one a config asks for.
 
-use super::{decision::Scheduler, direct::Direct, dynamic::Dynamic};
-use troupe_base::config::{Batching, ModelConfig};
+use super::{
+    decision::Scheduler,
+    direct::Direct,
+    dynamic::Dynamic,
+    priority_queue::PriorityQueue,
+    queue::{PlainQueue, RequestQueue},
+};
+use troupe_base::config::{Batching, DynamicBatching, ModelConfig, PriorityLevels};
 
 /// A scheduler, and what its batcher has to know beside it.
 pub(in crate::batcher) struct Scheduling {
@@ -16,22 +22,38 @@ pub(in crate::batcher) struct Scheduling {
 
 /// The scheduler for a model.
 pub(in crate::batcher) fn for_config(config: &ModelConfig) -> Scheduling {
-    let direct = || -> Box<dyn Scheduler> { Box::<Direct>::default() };
     match &config.batching {
-        Batching::Direct => {
-            Scheduling { scheduler: direct(), preserves_order: false, is_immediate: true }
-        }
-        Batching::Dynamic(dynamic) => Scheduling {
-            scheduler: match config.max_batch_size {
-                // Without a batch dimension there is nothing to join.
-                0 => direct(),
-                max_rows => {
-                    let ragged = config.inputs.iter().map(|input| input.ragged).collect();
-                    Box::new(Dynamic::new(dynamic, max_rows, ragged))
-                }
-            },
-            preserves_order: dynamic.preserve_ordering,
-            is_immediate: false,
+        Batching::Direct => Scheduling {
+            scheduler: Box::<Direct>::default(),
+            preserves_order: false,
+            is_immediate: true,
         },
+        Batching::Dynamic(dynamic) => {
+            let is_plain = dynamic.queues == PriorityLevels::default();
+            Scheduling {
+                scheduler: match is_plain {
+                    true => of(config, dynamic, PlainQueue::default()),
+                    false => of(config, dynamic, PriorityQueue::new(dynamic.queues.clone())),
+                },
+                preserves_order: dynamic.preserve_ordering,
+                is_immediate: false,
+            }
+        }
+    }
+}
+
+/// The scheduler for a model with dynamic batching.
+fn of(
+    config: &ModelConfig,
+    dynamic: &DynamicBatching,
+    queue: impl RequestQueue + 'static,
+) -> Box<dyn Scheduler> {
+    match config.max_batch_size {
+        // Without a batch dimension there is nothing to join.
+        0 => Box::new(Direct::new(queue)),
+        max_rows => {
+            let ragged = config.inputs.iter().map(|input| input.ragged).collect();
+            Box::new(Dynamic::new(dynamic, queue, max_rows, ragged))
+        }
     }
 }

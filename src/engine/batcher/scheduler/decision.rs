@@ -12,8 +12,8 @@ use troupe_base::{
 ///
 /// Pure: time comes in as an argument, and nothing is answered here.
 pub(in crate::batcher) trait Scheduler: Send {
-    /// Queues a request; an error says why it may not wait.
-    fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>>;
+    /// Queues a request that waits from then on; an error says why it may not wait.
+    fn push(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>>;
 
     /// Queues a request that was handed over but not begun among those of its age.
     fn put_back(&mut self, pending: Pending);
@@ -22,20 +22,19 @@ pub(in crate::batcher) trait Scheduler: Send {
     /// nothing more to run.
     fn next(&mut self, now: Instant, free: &FreeSlots<'_>) -> Decision;
 
-    /// Takes out all requests that are not worth running any more, wherever they wait: nobody may
-    /// ever get to those behind the front.
+    /// Takes out all requests that have stopped, wherever they wait: nobody may ever get to those
+    /// behind the front.
+    fn stopped(&mut self) -> Vec<Rejected>;
+
+    /// Takes out all requests that have waited too long.
     fn expire(&mut self, now: Instant) -> Vec<Rejected>;
 
     /// When `expire` has something to take out, even if nothing arrives and no slot is released;
     /// looked at only where `is_timed`.
-    fn next_due(&self) -> Option<Instant> {
-        None
-    }
+    fn next_due(&self) -> Option<Instant>;
 
     /// Is there anything that happens at a certain time?
-    fn is_timed(&self) -> bool {
-        false
-    }
+    fn is_timed(&self) -> bool;
 
     /// The models that wait in a call for a request of the queue, and since when.
     fn callers(&self) -> Vec<(Arc<CallChain>, Instant)>;

@@ -4,38 +4,57 @@ use std::{sync::Arc, time::Instant};
 
 use super::{
     decision::{Decision, Rejected, Scheduler},
-    queue::RequestQueue,
+    queue::{PlainQueue, RequestQueue},
 };
 use crate::instance::FreeSlots;
 use troupe_base::request::{CallChain, Pending};
 
 #[derive(Default)]
-pub(super) struct Direct {
-    queue: RequestQueue,
+pub(super) struct Direct<Q = PlainQueue> {
+    queue: Q,
 }
 
-impl Scheduler for Direct {
-    fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>> {
-        self.queue.push(pending)
+impl<Q> Direct<Q> {
+    pub(super) fn new(queue: Q) -> Direct<Q> {
+        Direct { queue }
+    }
+}
+
+impl<Q: RequestQueue> Scheduler for Direct<Q> {
+    fn push(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>> {
+        self.queue.push(pending, from)
     }
 
     fn put_back(&mut self, pending: Pending) {
         self.queue.put_back(pending);
     }
 
-    fn next(&mut self, _: Instant, _: &FreeSlots<'_>) -> Decision {
-        let stopped = self.queue.stopped_first();
-        if !stopped.is_empty() {
-            return Decision::Reject(stopped);
+    fn next(&mut self, now: Instant, _: &FreeSlots<'_>) -> Decision {
+        let rejected = self.queue.rejected(now);
+        if !rejected.is_empty() {
+            return Decision::Reject(rejected);
         }
-        match self.queue.waiting.pop_front() {
-            Some(pending) => Decision::Run { batch: vec![pending], slot: None },
-            None => Decision::Idle,
+        let batch = self.queue.take(1);
+        match batch.is_empty() {
+            true => Decision::Idle,
+            false => Decision::Run { batch, slot: None },
         }
     }
 
-    fn expire(&mut self, _: Instant) -> Vec<Rejected> {
+    fn stopped(&mut self) -> Vec<Rejected> {
         self.queue.stopped()
+    }
+
+    fn expire(&mut self, now: Instant) -> Vec<Rejected> {
+        self.queue.expired(now)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.queue.next_due()
+    }
+
+    fn is_timed(&self) -> bool {
+        self.queue.is_timed()
     }
 
     fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
@@ -43,7 +62,7 @@ impl Scheduler for Direct {
     }
 
     fn len(&self) -> usize {
-        self.queue.waiting.len()
+        self.queue.len()
     }
 }
 
@@ -53,11 +72,12 @@ mod tests {
 
     #[test]
     fn cancelled_requests_are_found_behind_others() {
-        let mut scheduler = Direct::default();
+        let mut scheduler = <Direct>::default();
         let pending = waiting(1, 1, Instant::now());
         pending.request.context.cancel();
-        assert!(scheduler.push(waiting(1, 1, Instant::now())).is_ok());
-        assert!(scheduler.push(pending).is_ok());
+        let now = Instant::now();
+        assert!(scheduler.push(waiting(1, 1, now), now).is_ok());
+        assert!(scheduler.push(pending, now).is_ok());
         let mut next = || scheduler.next(Instant::now(), &FreeSlots::only(0));
         assert!(matches!(next(), Decision::Run { .. }));
         assert!(matches!(next(), Decision::Reject(stopped) if stopped.len() == 1));

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     decision::{Decision, Rejected, Scheduler},
-    queue::RequestQueue,
+    queue::{PlainQueue, RequestQueue},
 };
 use crate::instance::FreeSlots;
 use troupe_base::{
@@ -17,8 +17,8 @@ use troupe_base::{
 };
 
 /// Fills batches up to `max_rows`, but keeps nobody waiting longer than the configured delay.
-pub(super) struct Dynamic {
-    queue: RequestQueue,
+pub(super) struct Dynamic<Q = PlainQueue> {
+    queue: Q,
     max_rows: u32,
     preferred: Vec<u32>,
     max_delay: Duration,
@@ -26,12 +26,17 @@ pub(super) struct Dynamic {
     ragged: Vec<bool>,
 }
 
-impl Dynamic {
-    pub(super) fn new(config: &DynamicBatching, max_rows: u32, ragged: Vec<bool>) -> Dynamic {
+impl<Q> Dynamic<Q> {
+    pub(super) fn new(
+        config: &DynamicBatching,
+        queue: Q,
+        max_rows: u32,
+        ragged: Vec<bool>,
+    ) -> Dynamic<Q> {
         let preferred =
             if config.preferred.is_empty() { vec![max_rows] } else { config.preferred.clone() };
         let max_delay = config.max_queue_delay;
-        Dynamic { queue: RequestQueue::default(), max_rows, preferred, max_delay, ragged }
+        Dynamic { queue, max_rows, preferred, max_delay, ragged }
     }
 }
 
@@ -40,15 +45,17 @@ struct Head {
     /// All that fits, and the rows in it.
     all: usize,
     rows: u32,
+    /// Since when the first of them waits: not the next one where priorities order them.
+    oldest: Instant,
     /// The longest part whose rows are a preferred size, 0 if there is none.
     preferred: usize,
     /// Something waits that does not fit.
     is_closed: bool,
 }
 
-impl Scheduler for Dynamic {
-    fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>> {
-        self.queue.push(pending)
+impl<Q: RequestQueue> Scheduler for Dynamic<Q> {
+    fn push(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>> {
+        self.queue.push(pending, from)
     }
 
     fn put_back(&mut self, pending: Pending) {
@@ -56,14 +63,13 @@ impl Scheduler for Dynamic {
     }
 
     fn next(&mut self, now: Instant, _: &FreeSlots<'_>) -> Decision {
-        let stopped = self.queue.stopped_first();
-        if !stopped.is_empty() {
-            return Decision::Reject(stopped);
+        let rejected = self.queue.rejected(now);
+        if !rejected.is_empty() {
+            return Decision::Reject(rejected);
         }
-        let Some(oldest) = self.queue.waiting.front() else { return Decision::Idle };
-        let due = oldest.reply.since() + self.max_delay;
+        let Some(head) = self.head() else { return Decision::Idle };
+        let due = head.oldest + self.max_delay;
         let is_overdue = !self.max_delay.is_zero() && due <= now;
-        let head = self.head();
         let largest = self.preferred.iter().copied().max().unwrap_or(self.max_rows);
         let count = if head.preferred != 0 && !is_overdue {
             head.preferred
@@ -72,15 +78,23 @@ impl Scheduler for Dynamic {
         } else {
             return Decision::Delay { until: due, reason: "the batch is not full" };
         };
-        Decision::Run { batch: self.queue.waiting.drain(..count).collect(), slot: None }
+        Decision::Run { batch: self.queue.take(count), slot: None }
     }
 
-    fn expire(&mut self, _: Instant) -> Vec<Rejected> {
+    fn stopped(&mut self) -> Vec<Rejected> {
         self.queue.stopped()
     }
 
+    fn expire(&mut self, now: Instant) -> Vec<Rejected> {
+        self.queue.expired(now)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.queue.next_due()
+    }
+
     fn is_timed(&self) -> bool {
-        !self.max_delay.is_zero()
+        !self.max_delay.is_zero() || self.queue.is_timed()
     }
 
     fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
@@ -88,46 +102,50 @@ impl Scheduler for Dynamic {
     }
 
     fn len(&self) -> usize {
-        self.queue.waiting.len()
+        self.queue.len()
     }
 }
 
-impl Dynamic {
-    fn head(&self) -> Head {
-        let mut head = Head { all: 0, rows: 0, preferred: 0, is_closed: false };
-        for pending in &self.queue.waiting {
+impl<Q: RequestQueue> Dynamic<Q> {
+    /// `None` if nothing waits.
+    fn head(&self) -> Option<Head> {
+        let first = self.queue.iter().next()?;
+        let oldest = first.reply.since();
+        let mut head = Head { all: 0, rows: 0, oldest, preferred: 0, is_closed: false };
+        for pending in self.queue.iter() {
             let rows = head.rows.saturating_add(pending.request.rows());
-            let fits = head.all == 0 || (rows <= self.max_rows && self.joins(pending));
+            let fits = head.all == 0 || (rows <= self.max_rows && self.join(first, pending));
             if !fits {
                 head.is_closed = true;
                 break;
             }
             head.all += 1;
             head.rows = rows;
+            head.oldest = head.oldest.min(pending.reply.since());
             if self.preferred.contains(&rows) {
                 head.preferred = head.all;
             }
         }
         head.is_closed |= head.rows == self.max_rows;
-        head
+        Some(head)
     }
 
-    /// The same inputs are there as in the first request, with the same dimensions but for the
-    /// batch; ragged ones need only be there.
-    fn joins(&self, other: &Pending) -> bool {
-        let first = &self.queue.waiting[0].request.inputs;
+    /// The same inputs are there in both requests, with the same dimensions but for the batch;
+    /// ragged ones need only be there.
+    fn join(&self, first: &Pending, other: &Pending) -> bool {
         let same = |((a, b), ragged): ((&Option<Tensor>, &Option<Tensor>), &bool)| match (a, b) {
             (Some(a), Some(b)) => *ragged || a.shape().iter().skip(1).eq(b.shape().iter().skip(1)),
             (None, None) => true,
             _ => false,
         };
-        first.iter().zip(&other.request.inputs).zip(&self.ragged).all(same)
+        first.request.inputs.iter().zip(&other.request.inputs).zip(&self.ragged).all(same)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{super::testing::waiting, *};
+    use troupe_base::config::PriorityLevels;
 
     /// Arrivals are `(ms, rows, width)`; expected batches are `(ms, rows of each request)`.
     /// An instance is always idle.
@@ -145,14 +163,15 @@ mod tests {
             preferred: preferred.to_vec(),
             max_queue_delay: Duration::from_millis(10),
             preserve_ordering: false,
+            queues: PriorityLevels::default(),
         };
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut scheduler = Dynamic::new(&config, 8, vec![ragged]);
+        let mut scheduler = Dynamic::new(&config, PlainQueue::default(), 8, vec![ragged]);
         let mut batches = Vec::new();
         for ms in 0..100 {
             for &(_, rows, width) in arrivals.iter().filter(|it| it.0 == ms) {
-                assert!(scheduler.push(waiting(rows, width, at(ms))).is_ok());
+                assert!(scheduler.push(waiting(rows, width, at(ms)), at(ms)).is_ok());
             }
             while let Decision::Run { batch, .. } = scheduler.next(at(ms), &FreeSlots::only(0)) {
                 batches.push((ms, batch.iter().map(|it| it.request.rows()).collect::<Vec<u32>>()));

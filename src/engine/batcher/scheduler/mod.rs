@@ -4,6 +4,7 @@ mod choice;
 mod decision;
 mod direct;
 mod dynamic;
+mod priority_queue;
 mod queue;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! A bounded queue of requests, oldest first: what schedulers are made of.
+//! The queue of a model's requests, first come, first served: what schedulers take them from.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -11,33 +11,91 @@ use troupe_base::{
 /// The most requests that may wait for one model.
 const MAX_QUEUE_SIZE: usize = 1 << 17;
 
-#[derive(Default)]
-pub(super) struct RequestQueue {
-    pub(super) waiting: VecDeque<Pending>,
+/// Requests that wait, in the order in which they run.
+pub(super) trait RequestQueue: Send {
+    /// Queues a request that waits from then on behind those of its kind; rejects it when the
+    /// queue is full.
+    fn push(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>>;
+
+    /// Queues a request that was taken out but not begun among those of its age.
+    fn put_back(&mut self, pending: Pending);
+
+    /// All of them, the next one first.
+    fn iter(&self) -> impl Iterator<Item = &Pending>;
+
+    /// Takes out the next ones, `count` or all there are.
+    fn take(&mut self, count: usize) -> Vec<Pending>;
+
+    /// Takes out those that may not run any more though the next ones are taken: the next ones that
+    /// have stopped, cancelled or past their deadline, and all that have waited too long.
+    fn rejected(&mut self, now: Instant) -> Vec<Rejected>;
+
+    /// Takes out all that have stopped.
+    fn stopped(&mut self) -> Vec<Rejected>;
+
+    /// Takes out all that have waited too long.
+    fn expired(&mut self, now: Instant) -> Vec<Rejected>;
+
+    /// When the first one will have waited too long; `None` if nobody ever does.
+    fn next_due(&self) -> Option<Instant>;
+
+    /// May a request wait too long?
+    fn is_timed(&self) -> bool;
+
+    /// How many wait.
+    fn len(&self) -> usize;
+
+    /// The models that wait in a call for one of these requests, and since when.
+    fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
+        let call = |pending: &Pending| {
+            Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
+        };
+        self.iter().filter_map(call).collect()
+    }
 }
 
-impl RequestQueue {
-    /// Rejects the request when the queue is full.
-    pub(super) fn push(&mut self, pending: Pending) -> Result<(), Box<Rejected>> {
-        if MAX_QUEUE_SIZE <= self.waiting.len() {
-            let tag = pending.request.context.tag();
-            let error = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
-            return Err(Box::new(Rejected { pending, error }));
+/// One queue for all, oldest first; nobody waits too long.
+#[derive(Default)]
+pub(super) struct PlainQueue {
+    waiting: VecDeque<Pending>,
+}
+
+/// Rejects a request for which there is no room.
+pub(super) fn full(pending: Pending) -> Box<Rejected> {
+    let tag = pending.request.context.tag();
+    let error = Error::unavailable(format!("{tag}Exceeds maximum queue size"));
+    Box::new(Rejected { pending, error })
+}
+
+/// Is this more than may wait for any model?
+pub(super) fn is_too_long(waiting: usize) -> bool {
+    MAX_QUEUE_SIZE <= waiting
+}
+
+impl RequestQueue for PlainQueue {
+    fn push(&mut self, pending: Pending, _: Instant) -> Result<(), Box<Rejected>> {
+        if is_too_long(self.waiting.len()) {
+            return Err(full(pending));
         }
         self.waiting.push_back(pending);
         Ok(())
     }
 
-    /// Queues a request that was taken out but not begun among those of its age.
-    pub(super) fn put_back(&mut self, pending: Pending) {
+    fn put_back(&mut self, pending: Pending) {
         let since = pending.reply.since();
         let younger = self.waiting.iter().position(|other| since < other.reply.since());
         self.waiting.insert(younger.unwrap_or(self.waiting.len()), pending);
     }
 
-    /// Takes out the requests at the front that have stopped: cancelled, or past their deadline.
-    /// For schedulers that run the front next; others need `stopped`, which looks at all of them.
-    pub(super) fn stopped_first(&mut self) -> Vec<Rejected> {
+    fn iter(&self) -> impl Iterator<Item = &Pending> {
+        self.waiting.iter()
+    }
+
+    fn take(&mut self, count: usize) -> Vec<Pending> {
+        self.waiting.drain(..count.min(self.waiting.len())).collect()
+    }
+
+    fn rejected(&mut self, _: Instant) -> Vec<Rejected> {
         let mut rejected = Vec::new();
         while let Some(error) = self.waiting.front().and_then(|it| it.request.context.stopped()) {
             rejected.extend(self.waiting.pop_front().map(|pending| Rejected { pending, error }));
@@ -45,8 +103,7 @@ impl RequestQueue {
         rejected
     }
 
-    /// Takes out all such requests.
-    pub(super) fn stopped(&mut self) -> Vec<Rejected> {
+    fn stopped(&mut self) -> Vec<Rejected> {
         if !self.waiting.iter().any(|pending| pending.request.context.is_stopped()) {
             return Vec::new();
         }
@@ -60,12 +117,20 @@ impl RequestQueue {
         rejected
     }
 
-    /// The models that wait in a call for one of these requests, and since when.
-    pub(super) fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
-        let call = |pending: &Pending| {
-            Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
-        };
-        self.waiting.iter().filter_map(call).collect()
+    fn expired(&mut self, _: Instant) -> Vec<Rejected> {
+        Vec::new()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_timed(&self) -> bool {
+        false
+    }
+
+    fn len(&self) -> usize {
+        self.waiting.len()
     }
 }
 
@@ -79,7 +144,7 @@ mod tests {
     fn what_was_not_begun_is_queued_where_it_was() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut queue = RequestQueue { waiting: [3, 5, 7].map(|ms| waiting(1, 1, at(ms))).into() };
+        let mut queue = PlainQueue { waiting: [3, 5, 7].map(|ms| waiting(1, 1, at(ms))).into() };
         for ms in [1, 2, 6, 9] {
             queue.put_back(waiting(1, 1, at(ms)));
         }
@@ -104,9 +169,9 @@ mod tests {
                 }
                 pending
             };
-            RequestQueue { waiting: queue.chars().map(pending).collect() }
+            PlainQueue { waiting: queue.chars().map(pending).collect() }
         };
-        let left = |queue: &RequestQueue| {
+        let left = |queue: &PlainQueue| {
             let state = |it: &Pending| match it.request.context.stopped() {
                 None => '-',
                 Some(error) if error.to_string() == Error::cancelled().to_string() => 'c',
@@ -115,7 +180,7 @@ mod tests {
             queue.waiting.iter().map(state).collect::<String>()
         };
         let mut one = make();
-        assert_eq!(one.stopped_first().len(), queue.len() - front.len());
+        assert_eq!(one.rejected(Instant::now()).len(), queue.len() - front.len());
         assert_eq!(left(&one), front);
         let mut one = make();
         assert_eq!(one.stopped().len(), queue.len() - all.len());
@@ -133,15 +198,15 @@ mod tests {
 
     #[test]
     fn a_full_queue_says_so() {
-        let mut queue = RequestQueue::default();
+        let mut queue = PlainQueue::default();
         let now = Instant::now();
         let pending = waiting(1, 1, now);
         let request = pending.request.clone();
         for _ in 0..MAX_QUEUE_SIZE {
             let reply = troupe_base::request::Reply::channel().0;
-            assert!(queue.push(Pending { request: request.clone(), reply }).is_ok());
+            assert!(queue.push(Pending { request: request.clone(), reply }, now).is_ok());
         }
-        let Err(rejected) = queue.push(pending) else { panic!("the queue is full") };
+        let Err(rejected) = queue.push(pending, now) else { panic!("the queue is full") };
         let text = "[request id: <id_unknown>] Exceeds maximum queue size";
         assert_eq!(rejected.error.to_string(), text);
     }
