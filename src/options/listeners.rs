@@ -47,7 +47,11 @@ pub struct ListenerArguments {
     /// Let other processes listen on the gRPC port too; each gets a part of the connections
     #[arg(long, value_parser = switch, default_value = "false", action = ArgAction::Set)]
     pub reuse_grpc_port: bool,
-    /// Threads that serve requests and run ensembles [default: half the cores, at most 8]
+    /// Threads that serve requests, over HTTP and gRPC, and run ensembles [default: half the cores
+    /// this process may use, at most 32]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub engine_thread_count: Option<u32>,
+    /// The same in Triton's word
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub http_thread_count: Option<u32>,
     /// Which endpoints ask for a header.
@@ -83,6 +87,11 @@ impl ListenerArguments {
         self.metrics_address.as_ref().unwrap_or(&self.http_address)
     }
 
+    /// How many threads serve, if one of the flags says so.
+    pub fn engine_threads(&self) -> Option<u32> {
+        self.engine_thread_count.or(self.http_thread_count)
+    }
+
     /// May loads that come to this address bring files?
     pub fn takes_files(&self, address: &str) -> bool {
         self.allow_load_overrides.unwrap_or_else(|| is_local(address))
@@ -90,6 +99,14 @@ impl ListenerArguments {
 
     /// Why the flags contradict each other.
     pub(crate) fn problem(&self, tls: &TlsArguments) -> Option<String> {
+        if let (Some(engine), Some(http)) = (self.engine_thread_count, self.http_thread_count)
+            && engine != http
+        {
+            return Some(format!(
+                "Error: --engine-thread-count={engine} and --http-thread-count={http} are about \
+                 the same threads: give one of them"
+            ));
+        }
         let http = ("HTTP", &*self.http_address, self.http_port);
         let grpc = ("GRPC", &*self.grpc_address, self.grpc_port);
         let metrics = ("metrics", self.metrics_address(), self.metrics_port);
@@ -181,6 +198,23 @@ mod tests {
                 Some(text) => assert!(found.unwrap_or_default().contains(text), "{flags:?}"),
             }
         }
+    }
+
+    #[test]
+    fn threads_have_two_names_and_one_number() {
+        for (flags, expected) in [
+            (&[][..], None),
+            (&["--engine-thread-count=3"], Some(3)),
+            (&["--http-thread-count=4"], Some(4)),
+            (&["--http-thread-count=4", "--engine-thread-count=4"], Some(4)),
+        ] {
+            assert_eq!(problem(flags), None, "{flags:?}");
+            let all = std::iter::once(&"troupe").chain(flags);
+            let options = Options::try_parse_from(all).unwrap();
+            assert_eq!(options.serve.listeners.engine_threads(), expected, "{flags:?}");
+        }
+        let differ = problem(&["--http-thread-count=4", "--engine-thread-count=2"]).unwrap();
+        assert!(differ.contains("--engine-thread-count=2 and --http-thread-count=4"), "{differ}");
     }
 
     #[test]

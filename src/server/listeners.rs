@@ -10,7 +10,10 @@ use actix::Addr;
 use actix_rt::{Arbiter, ArbiterHandle};
 use tokio::time::timeout;
 
-use super::settings::{self, Shared};
+use super::{
+    cpu_limit,
+    settings::{self, Shared},
+};
 use troupe_base::{
     error::{Error, Result},
     metrics::Metrics,
@@ -28,9 +31,6 @@ use troupe_gateway::{
 use troupe_options::{Api, Serve, TlsFiles, UNIX_SOCKET};
 
 use super::certificates::{self, Certificate};
-
-/// The most engine threads unless the command line says.
-const MAX_DEFAULT_THREADS: usize = 8;
 
 /// The ports a server listens on: empty where its options allow no listener, and where it is a Unix
 /// socket.
@@ -64,7 +64,7 @@ impl Listeners {
         shared: &Shared,
     ) -> Result<Vec<ArbiterHandle>> {
         let listeners = &options.listeners;
-        let workers = listeners.http_thread_count.map_or_else(default_threads, |it| it as usize);
+        let workers = cpu_limit::engine_threads(options);
         if !listeners.allow_http {
             return Ok((0..workers).map(|_| Arbiter::new().handle()).collect());
         }
@@ -185,12 +185,6 @@ impl Listeners {
             let _ = timeout(grace, http.send(http::StopHttp { graceful: true })).await;
         }
     }
-}
-
-/// Half the cores: the other half is for the models.
-fn default_threads() -> usize {
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
-    (cores / 2).clamp(1, MAX_DEFAULT_THREADS)
 }
 
 /// Where a gateway listens, if it is there.

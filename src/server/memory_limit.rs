@@ -1,6 +1,8 @@
 //! The memory this process may use: of the machine, or of the control groups it is in.
 
-use std::{fs, path::Path};
+use std::fs;
+
+use super::control_groups::{self, GroupFolder};
 
 /// Of the memory this process may use, for requests in flight; the rest is for models and buffers.
 const INFLIGHT_PERCENT: u64 = 40;
@@ -41,26 +43,14 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files that say the limits of the groups in `/proc/self/cgroup` and of those around them, of
-/// versions 2 and 1. In a container the group may be mounted at the root.
+/// The files that say the limits of the groups in `/proc/self/cgroup` and of those around them.
 fn group_files(groups: &str) -> Vec<String> {
-    let mut files = Vec::new();
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
-        let (root, name) = match controllers {
-            "" => ("/sys/fs/cgroup", "memory.max"),
-            _ if controllers.split(',').any(|it| it == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-            }
-            _ => continue,
-        };
-        for folder in Path::new(group).ancestors() {
-            let folder = folder.to_string_lossy();
-            files.push(format!("{root}{}/{name}", folder.trim_end_matches('/')));
-        }
-    }
-    files
+    let folders = control_groups::folders(groups, "memory").into_iter();
+    let file = |it: GroupFolder| match it.is_unified {
+        true => it.path + "/memory.max",
+        false => it.path + "/memory.limit_in_bytes",
+    };
+    folders.map(file).collect()
 }
 
 /// What such a file says; `None` for `max` and for a file that is not there. Version 1 writes a

@@ -17,6 +17,8 @@
 
 mod allocator;
 mod certificates;
+mod control_groups;
+mod cpu_limit;
 mod drain;
 mod ending;
 mod handle;

@@ -1,6 +1,6 @@
 //! Start-up tables in the log: models with their status, and options.
 
-use super::settings::repositories;
+use super::{cpu_limit, settings::repositories};
 use troupe_base::table::table;
 use troupe_gateway::{metadata, settings::Settings};
 use troupe_options::{ControlMode, Serve};
@@ -39,6 +39,8 @@ fn option_rows(options: &Serve, settings: &Settings) -> Vec<Vec<String>> {
     rows.push(("strict_model_config".to_owned(), number(!options.auto_complete())));
     rows.push(("strict_readiness".to_owned(), number(options.strict_readiness)));
     rows.push(("exit_timeout".to_owned(), options.exit_timeout_secs.to_string()));
+    rows.push(("cpu_cores".to_owned(), cpu_limit::describe()));
+    rows.push(("engine_threads".to_owned(), cpu_limit::engine_threads(options).to_string()));
     rows.push(("max_inflight_bytes".to_owned(), settings.budget.cap().to_string()));
     rows.push(("http_max_input_size".to_owned(), settings.max_input_size.to_string()));
     rows.push(("provision".to_owned(), number(options.provision)));
