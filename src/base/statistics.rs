@@ -14,6 +14,7 @@ mod request_guard;
 mod responses;
 mod sharded_counters;
 pub mod sliding_window;
+mod thread_arcs;
 mod timing;
 mod totals;
 
@@ -28,6 +29,7 @@ pub use self::{
     request_guard::RequestGuard,
     responses::{ResponseOutcome, ResponseTotal, Responses},
     sharded_counters::{ShardedCounters, ThreadShard},
+    thread_arcs::{ThreadArc, ThreadArcs},
     timing::{Timing, lap_time},
     totals::{BatchTotal, DurationTotal, Totals},
 };

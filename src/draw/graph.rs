@@ -156,7 +156,7 @@ fn edges(
     picture: &EnsemblePicture,
     steps: &[Arc<Model>],
     nodes: &[GraphNode],
-    activity: Option<&TensorActivity>,
+    activity: Option<TensorActivity<'_>>,
     now: Instant,
 ) -> Vec<Edge> {
     let name = |side: fn(&picture::PictureNode) -> &Vec<String>, port: Port| {
@@ -171,7 +171,7 @@ fn edges(
         }
         GraphNode::Input(it) | GraphNode::Output(it) => (it.datatype, it.shape.clone()),
     };
-    let total = activity.map(TensorActivity::total);
+    let total = activity.map(|it| it.total());
     let edge = |to: &Port| Edge {
         tensor: flow.tensor.clone(),
         from: nodes[flow.from.of].id().to_owned(),

@@ -9,8 +9,8 @@ use std::{
 use crate::{
     error::Error,
     statistics::{
-        RecentStatistics,
-        sliding_window::{self, SlidingWindow},
+        RecentStatistics, ShardedCounters,
+        sliding_window::{RATE_SLOTS, WindowCounters},
     },
 };
 
@@ -19,21 +19,35 @@ use crate::{
 pub struct EnsembleActivity {
     /// By position in the config.
     pub steps: Vec<StepActivity>,
-    /// By slot.
-    tensors: Vec<TensorActivity>,
+    /// By slot, how many tensors and how many bytes were put there.
+    tensors: WindowCounters,
     slots: HashMap<String, usize>,
 }
 
 /// Counters of one step.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StepActivity {
     /// The last minute.
     pub recent: RecentStatistics,
-    begun: AtomicU64,
-    ended: AtomicU64,
-    errors: AtomicU64,
-    cancelled: AtomicU64,
+    /// By the places below.
+    requests: ShardedCounters,
     waiting: AtomicU64,
+}
+
+/// Read before those that have begun: what is in flight may be too high for a moment, seldom too low.
+const ENDED: usize = 0;
+const BEGUN: usize = 1;
+const ERRORS: usize = 2;
+const CANCELLED: usize = 3;
+
+impl Default for StepActivity {
+    fn default() -> StepActivity {
+        StepActivity {
+            recent: RecentStatistics::default(),
+            requests: ShardedCounters::new(4),
+            waiting: AtomicU64::new(0),
+        }
+    }
 }
 
 /// A step's counts at one moment.
@@ -51,40 +65,42 @@ pub struct StepCounts {
     pub waiting: u64,
 }
 
-/// Counters of one of the ensemble's tensors, over all requests.
-#[derive(Debug, Default)]
-pub struct TensorActivity {
-    count: AtomicU64,
-    bytes: AtomicU64,
-    recent: SlidingWindow<AtomicU64>,
+/// One of the ensemble's tensors, over all requests.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorActivity<'a> {
+    all: &'a WindowCounters,
+    slot: usize,
 }
+
+/// Places of a slot.
+const COUNT: usize = 0;
+const BYTES: usize = 1;
+const PLACES: usize = 2;
 
 impl EnsembleActivity {
     /// Counters for `steps` steps and for the tensors of these slots.
     pub fn new(steps: usize, slots: HashMap<String, usize>) -> EnsembleActivity {
         let steps = (0..steps).map(|_| StepActivity::default()).collect();
         let count = slots.values().map(|it| it + 1).max().unwrap_or(0);
-        EnsembleActivity {
-            steps,
-            tensors: (0..count).map(|_| TensorActivity::default()).collect(),
-            slots,
-        }
+        EnsembleActivity { steps, tensors: WindowCounters::new(count * PLACES), slots }
     }
 
     /// How many slots there are.
     pub fn tensors(&self) -> usize {
-        self.tensors.len()
+        self.slots.values().map(|it| it + 1).max().unwrap_or(0)
     }
 
     /// Counts a tensor of `bytes` that was put into a slot.
     #[inline]
     pub fn record_tensor(&self, slot: usize, bytes: usize, now: Instant) {
-        self.tensors[slot].add(bytes as u64, now);
+        let mine = self.tensors.at(now);
+        mine.add(slot * PLACES + COUNT, 1);
+        mine.add(slot * PLACES + BYTES, bytes as u64);
     }
 
     /// The counters of a tensor by its name.
-    pub fn tensor(&self, name: &str) -> Option<&TensorActivity> {
-        self.tensors.get(*self.slots.get(name)?)
+    pub fn tensor(&self, name: &str) -> Option<TensorActivity<'_>> {
+        Some(TensorActivity { all: &self.tensors, slot: *self.slots.get(name)? })
     }
 }
 
@@ -92,17 +108,18 @@ impl StepActivity {
     /// Counts a request handed to the step's model.
     #[inline]
     pub fn request_started(&self) {
-        self.begun.fetch_add(1, Relaxed);
+        self.requests.this_thread().add(BEGUN, 1);
     }
 
     /// Counts its answer, or its failure, after `elapsed`.
     #[inline]
     pub fn request_ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
-        self.ended.fetch_add(1, Relaxed);
+        let mine = self.requests.this_thread();
+        mine.add(ENDED, 1);
         match error {
             None => (),
-            Some(it) if it.kind().is_abandoned() => count(&self.cancelled),
-            Some(_) => count(&self.errors),
+            Some(it) if it.kind().is_abandoned() => mine.add(CANCELLED, 1),
+            Some(_) => mine.add(ERRORS, 1),
         }
         self.recent.ended(error, elapsed, now);
     }
@@ -114,38 +131,29 @@ impl StepActivity {
 
     /// The counts at this moment.
     pub fn counts(&self) -> StepCounts {
-        // Ended requests are read first: `in_flight` may be too high for a moment, never too low.
-        let requests = self.ended.load(Relaxed);
+        let counts = self.requests.totals();
         StepCounts {
-            requests,
-            errors: self.errors.load(Relaxed),
-            cancelled: self.cancelled.load(Relaxed),
-            in_flight: self.begun.load(Relaxed).saturating_sub(requests),
+            requests: counts[ENDED],
+            errors: counts[ERRORS],
+            cancelled: counts[CANCELLED],
+            in_flight: counts[BEGUN].saturating_sub(counts[ENDED]),
             waiting: self.waiting.load(Relaxed),
         }
     }
 }
 
-impl TensorActivity {
-    fn add(&self, bytes: u64, now: Instant) {
-        self.count.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes, Relaxed);
-        self.recent.at(now).fetch_add(bytes, Relaxed);
-    }
-
+impl TensorActivity<'_> {
     /// How many tensors since the load, and their bytes.
     pub fn total(&self) -> (u64, u64) {
-        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+        let totals = self.all.totals();
+        (totals[self.slot * PLACES + COUNT], totals[self.slot * PLACES + BYTES])
     }
 
     /// Bytes per second, over the last ten to fifteen seconds.
     pub fn per_second(&self, now: Instant) -> f64 {
-        sliding_window::per_second(&self.recent, now)
+        let bytes = self.all.last(RATE_SLOTS, now)[self.slot * PLACES + BYTES];
+        bytes as f64 / self.all.seconds(RATE_SLOTS, now)
     }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
 }
 
 #[cfg(test)]
@@ -177,7 +185,7 @@ mod tests {
         let now = Instant::now();
         live.record_tensor(1, 300, now);
         live.record_tensor(1, 200, now);
-        let total = |name| live.tensor(name).map(TensorActivity::total);
+        let total = |name| live.tensor(name).map(|it| it.total());
         assert_eq!([total("a"), total("b"), total("c")], [Some((0, 0)), Some((2, 500)), None]);
         assert_eq!(live.tensor("b").unwrap().per_second(now), 500.0);
     }

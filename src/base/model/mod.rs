@@ -27,7 +27,7 @@ use crate::{
     error::{Error, Result},
     metrics::activity::EnsembleActivity,
     request::{Reply, Request},
-    statistics::Statistics,
+    statistics::{Statistics, ThreadArcs},
     tap::Taps,
     tensor::Owner,
 };
@@ -135,6 +135,8 @@ pub struct Model {
     labels: OutputLabels,
     reshapes: bool,
     answers: Arc<dyn Infer>,
+    /// Its statistics, for requests in flight.
+    counted: ThreadArcs<Statistics>,
     /// Its share of the server's memory, for the inputs of requests that wait for it or run; `None`
     /// without a limit.
     share: Option<ModelShare>,
@@ -172,6 +174,7 @@ impl Model {
         let own = BackendTraits::of(&config.backend).shares_memory;
         let shares_memory = own || steps.iter().any(|step| step.shares_memory);
         let owner = Owner::unique();
+        let counted = ThreadArcs::new(stats.clone());
         Model {
             config,
             version,
@@ -183,6 +186,7 @@ impl Model {
             labels,
             reshapes,
             answers,
+            counted,
             share: None,
         }
     }
@@ -253,7 +257,7 @@ impl Model {
     pub fn admit(&self, mut request: Request, reply: Reply) -> Result<(), (Error, Reply)> {
         request.context.owner.set_first(self.owner);
         let is_counted = !request.context.is_warmup;
-        let reply = if is_counted { reply.counted(self.stats.clone()) } else { reply };
+        let reply = if is_counted { reply.counted(self.counted.this_thread()) } else { reply };
         let reply = match request.context.span.clone() {
             Some(span) => self.note(&span, &mut request, reply),
             None => reply,

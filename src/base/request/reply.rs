@@ -11,7 +11,7 @@ use super::Parameters;
 use crate::{
     budget::{Charge, Reserved},
     error::{Error, Result},
-    statistics::{RequestGuard, Statistics, Timing},
+    statistics::{RequestGuard, Statistics, ThreadArc, Timing},
     tensor::{Tensor, charge_answer},
     trace::OpenSpan,
 };
@@ -198,7 +198,7 @@ impl Reply {
 
     /// Counts the answer in a model's statistics.
     #[inline]
-    pub fn counted(mut self, stats: Arc<Statistics>) -> Reply {
+    pub fn counted(mut self, stats: impl Into<ThreadArc<Statistics>>) -> Reply {
         self.guard = Some(RequestGuard::new(stats, self.since));
         self
     }

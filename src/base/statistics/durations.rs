@@ -1,9 +1,6 @@
-//! A log-linear histogram of durations that threads add to without a lock.
+//! A log-linear distribution of durations: the bucket of each, and quantiles of their counts.
 
-use std::{
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::log_linear::LogLinear;
 
@@ -13,47 +10,16 @@ type Buckets = LogLinear<4>;
 const UNIT_BITS: u32 = 7;
 /// Durations of up to 36 minutes, `1 << 34` units; the last bucket also counts all longer
 /// ones.
-const BUCKETS: usize = Buckets::buckets(34);
+pub(super) const BUCKETS: usize = Buckets::buckets(34);
 
 /// How many durations fell into each bucket. A quantile is exact to about 3 %, 6 % at worst, or to
 /// 64 ns if that is more.
-#[derive(Debug)]
-pub(super) struct DurationHistogram(Box<[AtomicU32]>);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DurationDistribution<'a>(pub(super) &'a [u64]);
 
-impl Default for DurationHistogram {
-    fn default() -> DurationHistogram {
-        DurationHistogram((0..BUCKETS).map(|_| AtomicU32::new(0)).collect())
-    }
-}
-
-impl DurationHistogram {
-    /// Counts one duration.
-    pub(super) fn add(&self, duration: Duration) {
-        self.0[bucket(duration)].fetch_add(1, Relaxed);
-    }
-
-    /// Sets all counts to zero.
-    pub(super) fn clear(&self) {
-        self.0.iter().for_each(|it| it.store(0, Relaxed));
-    }
-}
-
-/// The sum of several histograms, to take quantiles from.
-#[derive(Clone, Debug)]
-pub(super) struct DurationDistribution(Vec<u64>);
-
-impl DurationDistribution {
-    /// The sum of these histograms.
-    pub(super) fn of<'a>(all: impl Iterator<Item = &'a DurationHistogram>) -> DurationDistribution {
-        let mut counts = vec![0; BUCKETS];
-        for one in all {
-            counts.iter_mut().zip(&one.0).for_each(|(sum, it)| *sum += u64::from(it.load(Relaxed)));
-        }
-        DurationDistribution(counts)
-    }
-
+impl DurationDistribution<'_> {
     /// The duration that a share of them, from 0 to 1, does not exceed; `None` without any.
-    pub(super) fn quantile(&self, share: f64) -> Option<Duration> {
+    pub(super) fn quantile(self, share: f64) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let rank = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
         let mut below = 0;
@@ -71,7 +37,8 @@ impl DurationDistribution {
     }
 }
 
-fn bucket(duration: Duration) -> usize {
+/// Where a duration counts.
+pub(super) fn bucket(duration: Duration) -> usize {
     let units = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX) >> UNIT_BITS;
     Buckets::index(units).min(BUCKETS - 1)
 }
@@ -95,16 +62,20 @@ mod tests {
         assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
     }
 
+    fn counts(durations: impl IntoIterator<Item = Duration>) -> Vec<u64> {
+        let mut counts = vec![0; BUCKETS];
+        durations.into_iter().for_each(|it| counts[bucket(it)] += 1);
+        counts
+    }
+
     #[test]
     fn quantiles_are_near_the_true_ones() {
         for unit in [2_500, 70_000, 9_000_000, 1_000_000_000_u64] {
-            let durations = DurationHistogram::default();
-            (1..=1000).for_each(|it| durations.add(Duration::from_nanos(it * unit)));
-            let spread = DurationDistribution::of([&durations].into_iter());
+            let counts = counts((1..=1000).map(|it| Duration::from_nanos(it * unit)));
             for (share, expected) in [(0.001, 1), (0.5, 500), (0.9, 900), (0.99, 990), (1.0, 1000)]
             {
-                let got = spread.quantile(share).unwrap().as_nanos() as f64;
-                let expected = (expected * unit) as f64;
+                let got = DurationDistribution(&counts).quantile(share).unwrap();
+                let (got, expected) = (got.as_nanos() as f64, (expected * unit) as f64);
                 let off = (got - expected).abs() / expected;
                 assert!(off < 0.0625, "{share} of {unit}: {got}, expected {expected}");
             }
@@ -112,16 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn histograms_add_up_and_may_be_empty() {
-        let all = [DurationHistogram::default(), DurationHistogram::default()];
-        assert_eq!(DurationDistribution::of(all.iter()).quantile(0.5), None);
-        all[0].add(Duration::from_millis(1));
-        (0..2).for_each(|_| all[1].add(Duration::from_millis(100)));
-        let median = DurationDistribution::of(all.iter()).quantile(0.5).unwrap();
+    fn there_may_be_none() {
+        assert_eq!(DurationDistribution(&[0; BUCKETS]).quantile(0.5), None);
+        let counts = counts([1, 100, 100].map(Duration::from_millis));
+        let median = DurationDistribution(&counts).quantile(0.5).unwrap();
         assert!((95..105).contains(&median.as_millis()), "{median:?}");
-        all[1].clear();
-        assert!(
-            DurationDistribution::of(all.iter()).quantile(1.0).unwrap() < Duration::from_millis(2)
-        );
     }
 }

@@ -2,25 +2,23 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
 
 use super::{
-    durations::{DurationDistribution, DurationHistogram},
-    sliding_window::{Clear, RATE_SLOTS, SLOTS, SlidingWindow},
+    durations::{BUCKETS, DurationDistribution, bucket},
+    sliding_window::{RATE_SLOTS, SLOTS, WindowCounters},
 };
 use crate::{error::Error, text::shortened};
 
-/// Counts the requests of the last minute. One costs some tens of nanoseconds.
-#[derive(Debug, Default)]
+/// Counts the requests of the last minute, for each thread by itself.
+#[derive(Debug)]
 pub struct RecentStatistics {
-    window: SlidingWindow<SlotCounters>,
+    /// By the places below; before them, by how long they took, the requests that did not fail.
+    window: WindowCounters,
     /// From old to new.
     failures: Mutex<VecDeque<RecentFailure>>,
 }
@@ -31,20 +29,16 @@ const MAX_FAILURES: usize = 5;
 /// Letters of a remembered text: the names in it may be a client's, of any length.
 const MAX_FAILURE_LETTERS: usize = 4000;
 
-/// The counters of one slot of the sliding window.
-#[derive(Debug, Default)]
-struct SlotCounters {
-    durations: DurationHistogram,
-    requests: AtomicU64,
-    errors: AtomicU64,
-    /// Nanoseconds that instances were busy.
-    busy: AtomicU64,
-}
+/// Answered requests, those that failed among them.
+const REQUESTS: usize = BUCKETS;
+const ERRORS: usize = BUCKETS + 1;
+/// Nanoseconds that instances were busy.
+const BUSY_NS: usize = BUCKETS + 2;
 
-impl Clear for SlotCounters {
-    fn clear(&self) {
-        self.durations.clear();
-        [&self.requests, &self.errors, &self.busy].into_iter().for_each(Clear::clear);
+impl Default for RecentStatistics {
+    fn default() -> RecentStatistics {
+        let window = WindowCounters::new(BUCKETS + 3);
+        RecentStatistics { window, failures: Mutex::default() }
     }
 }
 
@@ -95,14 +89,14 @@ impl RecentStatistics {
     pub fn ended(&self, error: Option<&Error>, elapsed: Duration, now: Instant) {
         let work = self.window.at(now);
         match error {
-            None => work.durations.add(elapsed),
+            None => work.add(bucket(elapsed), 1),
             Some(error) if error.kind().is_abandoned() => return,
             Some(error) => {
-                work.errors.fetch_add(1, Relaxed);
+                work.add(ERRORS, 1);
                 self.remember(error, now, true);
             }
         }
-        work.requests.fetch_add(1, Relaxed);
+        work.add(REQUESTS, 1);
     }
 
     /// Remembers a request that could not even be handed to the model; it is not counted.
@@ -130,7 +124,7 @@ impl RecentStatistics {
     /// Adds time in which an instance was busy.
     #[inline]
     pub fn busy_for(&self, time: Duration, now: Instant) {
-        self.window.at(now).busy.fetch_add(time.as_nanos() as u64, Relaxed);
+        self.window.at(now).add(BUSY_NS, time.as_nanos() as u64);
     }
 
     /// The last failure that was counted.
@@ -146,33 +140,27 @@ impl RecentStatistics {
 
     /// The minute before `now`.
     pub fn minute(&self, now: Instant) -> MinuteSummary {
-        let sum = |slots, of: fn(&SlotCounters) -> &AtomicU64| -> u64 {
-            self.window.last(slots, now).flatten().map(|it| of(it).load(Relaxed)).sum()
-        };
-        let spread = DurationDistribution::of(
-            self.window.last(SLOTS, now).flatten().map(|it| &it.durations),
-        );
+        let all = self.window.last(SLOTS, now);
+        let latest = self.window.last(RATE_SLOTS, now);
+        let durations = DurationDistribution(&all[..BUCKETS]);
         let seconds = self.window.seconds(RATE_SLOTS, now);
         MinuteSummary {
-            p50: spread.quantile(0.5),
-            p99: spread.quantile(0.99),
-            requests: sum(SLOTS, |it| &it.requests),
-            errors: sum(SLOTS, |it| &it.errors),
-            per_second: sum(RATE_SLOTS, |it| &it.requests) as f64 / seconds,
-            busy: sum(RATE_SLOTS, |it| &it.busy) as f64 / 1e9 / seconds,
+            p50: durations.quantile(0.5),
+            p99: durations.quantile(0.99),
+            requests: all[REQUESTS],
+            errors: all[ERRORS],
+            per_second: latest[REQUESTS] as f64 / seconds,
+            busy: latest[BUSY_NS] as f64 / 1e9 / seconds,
         }
     }
 
     /// The same slot by slot, from old to new.
     pub fn history(&self, now: Instant) -> [HistoryPoint; SLOTS] {
-        let mut points = [HistoryPoint::default(); SLOTS];
-        for (point, work) in points.iter_mut().zip(self.window.last(SLOTS, now)) {
-            let Some(work) = work else { continue };
-            let p99 = DurationDistribution::of([&work.durations].into_iter()).quantile(0.99);
-            let [requests, errors] = [&work.requests, &work.errors].map(|it| it.load(Relaxed));
-            *point = HistoryPoint { requests, errors, p99 };
-        }
-        points
+        self.window.by_slot(now).map(|counts| {
+            let Some(counts) = counts else { return HistoryPoint::default() };
+            let p99 = DurationDistribution(&counts[..BUCKETS]).quantile(0.99);
+            HistoryPoint { requests: counts[REQUESTS], errors: counts[ERRORS], p99 }
+        })
     }
 }
 

@@ -1,16 +1,13 @@
 //! The RAII guard that counts one request in its model's statistics.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use super::{counters::Statistics, responses::ResponseOutcome};
+use super::{counters::Statistics, responses::ResponseOutcome, thread_arcs::ThreadArc};
 use crate::error::Error;
 
 /// Counts one request as in flight until it is dropped, and counts its responses.
 pub struct RequestGuard {
-    stats: Arc<Statistics>,
+    stats: ThreadArc<Statistics>,
     /// The generation it counts in.
     generation: usize,
     /// Responses so far.
@@ -21,7 +18,8 @@ pub struct RequestGuard {
 
 impl RequestGuard {
     /// A guard for a request that arrived at `since`.
-    pub fn new(stats: Arc<Statistics>, since: Instant) -> RequestGuard {
+    pub fn new(stats: impl Into<ThreadArc<Statistics>>, since: Instant) -> RequestGuard {
+        let stats = stats.into();
         let generation = stats.in_flight.enter();
         RequestGuard { stats, generation, responses: 0, begun: since }
     }
@@ -87,6 +85,8 @@ impl Drop for RequestGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::statistics::OldestInFlight;
 

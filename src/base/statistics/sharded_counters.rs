@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 
 /// Threads that have a shard of their own; further ones share one.
-const MAX_SHARDS: usize = 32;
+pub(super) const MAX_SHARDS: usize = 32;
 
 /// A row of counters, all 0 at first.
 #[derive(Debug)]
@@ -86,7 +86,8 @@ pub(super) fn live(total: u64) -> u64 {
 }
 
 /// The number of the current thread, unique among living threads and small: numbers are reused.
-fn thread() -> usize {
+#[inline]
+pub(super) fn thread() -> usize {
     thread_local! {
         static NUMBER: ThreadNumber = ThreadNumber::take();
     }

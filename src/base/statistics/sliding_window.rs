@@ -1,15 +1,15 @@
-//! A sliding window over the last minute: a window of slots, each of which is cleared when it is
-//! reused.
+//! Counters over a sliding window, the last minute: counted by thread, summed where a slot of the
+//! window begins.
 
 use std::{
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
-    },
+    collections::VecDeque,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
+
+use super::sharded_counters::{ShardedCounters, ThreadShard};
 
 /// The length of a slot.
 pub const SLOT_DURATION: Duration = Duration::from_secs(5);
@@ -18,61 +18,95 @@ pub const SLOTS: usize = 12;
 /// Slots that rates are taken over: few enough to show a change, enough to be steady.
 pub const RATE_SLOTS: usize = 3;
 
-/// Counters of a slot that can be reused.
-pub trait Clear: Default {
-    /// Sets everything to zero.
-    fn clear(&self);
-}
-
-impl Clear for AtomicU64 {
-    fn clear(&self) {
-        self.store(0, Relaxed);
-    }
-}
-
-/// Counters of the last minute. Only the first count of a slot takes a lock.
+/// A row of counters that are summed for each slot of the last minute. Only the first count of a
+/// slot takes a lock; no count writes what another thread writes.
 #[derive(Debug)]
-pub struct SlidingWindow<T> {
+pub struct WindowCounters {
     begin: Instant,
-    slots: Box<[Slot<T>]>,
-    rotation: Mutex<()>,
+    counters: ShardedCounters,
+    /// The number of the slot that is counted in, from 1 on; 0: nothing was counted.
+    current: AtomicU64,
+    /// Slots in which something was counted, from old to new.
+    slots: Mutex<VecDeque<SlotStart>>,
 }
 
-#[derive(Debug, Default)]
-struct Slot<T> {
-    /// The slot's number since the beginning, from 1 on; 0: never used.
-    number: AtomicU64,
-    counters: T,
+/// What had been counted, since the beginning, when a slot began.
+#[derive(Debug)]
+struct SlotStart {
+    number: u64,
+    /// Places of counters, and their totals; the others were 0.
+    totals: Box<[(u32, u64)]>,
 }
 
-impl<T: Clear> Default for SlidingWindow<T> {
-    fn default() -> SlidingWindow<T> {
-        let slots = (0..SLOTS).map(|_| Slot::default()).collect();
-        SlidingWindow { begin: Instant::now(), slots, rotation: Mutex::new(()) }
-    }
-}
-
-impl<T: Clear> SlidingWindow<T> {
-    /// The counters of the slot that `now` lies in.
-    pub fn at(&self, now: Instant) -> &T {
-        let number = self.number(now);
-        let slot = &self.slots[number as usize % SLOTS];
-        if slot.number.load(Acquire) < number {
-            self.rotate(slot, number);
+impl SlotStart {
+    /// What was counted from here to these totals.
+    fn until(&self, mut totals: Vec<u64>) -> Vec<u64> {
+        for (place, before) in &self.totals {
+            let total = &mut totals[*place as usize];
+            *total = total.saturating_sub(*before);
         }
-        &slot.counters
+        totals
     }
 
-    /// The last slots, the current one included, from old to new; `None` where nothing was counted.
-    pub fn last(&self, slots: usize, now: Instant) -> impl Iterator<Item = Option<&T>> {
-        let current = self.number(now);
-        let numbers = (0..slots.min(SLOTS) as u64).rev();
-        numbers.map(move |back| {
-            let number = current.checked_sub(back)?;
-            let slot = &self.slots[number as usize % SLOTS];
-            let is_it = number != 0 && slot.number.load(Acquire) == number;
-            is_it.then_some(&slot.counters)
-        })
+    fn dense(&self, length: usize) -> Vec<u64> {
+        let mut totals = vec![0; length];
+        self.totals.iter().for_each(|(place, total)| totals[*place as usize] = *total);
+        totals
+    }
+}
+
+impl WindowCounters {
+    /// A row of `length` counters.
+    pub fn new(length: usize) -> WindowCounters {
+        WindowCounters {
+            begin: Instant::now(),
+            counters: ShardedCounters::new(length),
+            current: AtomicU64::new(0),
+            slots: Mutex::default(),
+        }
+    }
+
+    /// To add to the counters, in the slot that `now` lies in; what comes late is added to the slot
+    /// that has begun meanwhile.
+    #[inline]
+    pub fn at(&self, now: Instant) -> ThreadShard<'_> {
+        let number = self.number(now);
+        if self.current.load(Relaxed) < number {
+            self.turn(number);
+        }
+        self.counters.this_thread()
+    }
+
+    /// All that was ever counted.
+    pub fn totals(&self) -> Vec<u64> {
+        self.counters.totals()
+    }
+
+    /// What was counted in the last slots, the current one included.
+    pub fn last(&self, slots: usize, now: Instant) -> Vec<u64> {
+        let first = (self.number(now) + 1).saturating_sub(slots.min(SLOTS) as u64);
+        // Under the lock: no slot begins between its totals and these.
+        let starts = self.slots.lock();
+        let totals = self.counters.totals();
+        match starts.iter().find(|it| first <= it.number) {
+            Some(start) => start.until(totals),
+            None => vec![0; totals.len()],
+        }
+    }
+
+    /// What was counted in each slot, from old to new; `None` where nothing was.
+    pub fn by_slot(&self, now: Instant) -> [Option<Vec<u64>>; SLOTS] {
+        let newest = self.number(now);
+        let starts = self.slots.lock();
+        let totals = self.counters.totals();
+        let mut all = [const { None }; SLOTS];
+        for (index, start) in starts.iter().enumerate() {
+            let back = usize::try_from(newest.saturating_sub(start.number)).unwrap_or(usize::MAX);
+            let Some(place) = (SLOTS - 1).checked_sub(back) else { continue };
+            let end = starts.get(index + 1).map(|next| next.dense(totals.len()));
+            all[place] = Some(start.until(end.unwrap_or_else(|| totals.clone())));
+        }
+        all
     }
 
     /// The seconds that the last slots cover at `now`: the current one has not ended, and the first
@@ -89,58 +123,76 @@ impl<T: Clear> SlidingWindow<T> {
     }
 
     #[cold]
-    fn rotate(&self, slot: &Slot<T>, number: u64) {
-        let _guard = self.rotation.lock();
-        if slot.number.load(Relaxed) < number {
-            slot.counters.clear();
-            slot.number.store(number, Release);
+    fn turn(&self, number: u64) {
+        let mut slots = self.slots.lock();
+        if self.current.load(Relaxed) < number {
+            let totals = self.counters.totals().into_iter();
+            let totals = (0..).zip(totals).filter(|(_, total)| *total != 0).collect();
+            slots.retain(|it| number < it.number + SLOTS as u64);
+            slots.push_back(SlotStart { number, totals });
+            self.current.store(number, Relaxed);
         }
     }
-}
-
-/// The rate per second, over the last `RATE_SLOTS` slots.
-pub fn per_second(window: &SlidingWindow<AtomicU64>, now: Instant) -> f64 {
-    let sum: u64 = window.last(RATE_SLOTS, now).flatten().map(|it| it.load(Relaxed)).sum();
-    sum as f64 / window.seconds(RATE_SLOTS, now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(window: &SlidingWindow<AtomicU64>, now: Instant) -> Vec<Option<u64>> {
-        window.last(SLOTS, now).map(|it| it.map(|it| it.load(Relaxed))).collect()
+    fn seen(window: &WindowCounters, now: Instant) -> Vec<Option<u64>> {
+        window.by_slot(now).iter().map(|it| it.as_ref().map(|it| it[0])).collect()
+    }
+
+    fn per_second(window: &WindowCounters, now: Instant) -> f64 {
+        window.last(RATE_SLOTS, now)[0] as f64 / window.seconds(RATE_SLOTS, now)
     }
 
     #[test]
     fn what_is_older_than_a_minute_is_forgotten() {
-        let window = SlidingWindow::<AtomicU64>::default();
+        let window = WindowCounters::new(1);
         let at = |seconds| window.begin + Duration::from_secs(seconds);
-        window.at(at(0)).fetch_add(1, Relaxed);
-        window.at(at(4)).fetch_add(1, Relaxed);
-        window.at(at(12)).fetch_add(5, Relaxed);
+        window.at(at(0)).add(0, 1);
+        window.at(at(4)).add(0, 1);
+        window.at(at(12)).add(0, 5);
         assert_eq!(seen(&window, at(12))[9..], [Some(2), None, Some(5)]);
         assert_eq!(seen(&window, at(59))[..3], [Some(2), None, Some(5)]);
+        assert_eq!(window.last(SLOTS, at(59)), [7]);
         assert_eq!(seen(&window, at(60))[..2], [None, Some(5)]);
-        window.at(at(60)).fetch_add(7, Relaxed);
+        assert_eq!(window.last(SLOTS, at(60)), [5]);
+        window.at(at(60)).add(0, 7);
         assert_eq!(seen(&window, at(60))[11], Some(7));
+        assert_eq!(window.last(SLOTS, at(60)), [12]);
+        assert_eq!(window.last(1, at(60)), [7]);
         assert_eq!(seen(&window, at(3600)), [None; SLOTS]);
+        assert_eq!((window.last(SLOTS, at(3600)), window.totals()), (vec![0], vec![14]));
     }
 
     #[test]
-    fn a_count_that_comes_late_joins_the_span_that_has_taken_its_place() {
-        let window = SlidingWindow::<AtomicU64>::default();
+    fn a_count_that_comes_late_joins_the_slot_that_has_begun() {
+        let window = WindowCounters::new(1);
         let at = |seconds| window.begin + Duration::from_secs(seconds);
-        window.at(at(60)).fetch_add(1, Relaxed);
-        window.at(at(0)).fetch_add(1, Relaxed);
+        window.at(at(60)).add(0, 1);
+        window.at(at(0)).add(0, 1);
         assert_eq!(seen(&window, at(60))[11], Some(2));
     }
 
     #[test]
+    fn counters_of_a_row_do_not_mix() {
+        let window = WindowCounters::new(3);
+        let at = |seconds| window.begin + Duration::from_secs(seconds);
+        window.at(at(0)).add(2, 4);
+        window.at(at(5)).add(0, 6);
+        window.at(at(5)).add(2, 1);
+        let all = window.by_slot(at(5));
+        assert_eq!(all[10..], [Some(vec![0, 0, 4]), Some(vec![6, 0, 1])]);
+        assert_eq!((window.last(1, at(5)), window.totals()), (vec![6, 0, 1], vec![6, 0, 5]));
+    }
+
+    #[test]
     fn rates_are_those_of_the_time_that_has_gone_by() {
-        let window = SlidingWindow::<AtomicU64>::default();
+        let window = WindowCounters::new(1);
         let at = |millis| window.begin + Duration::from_millis(millis);
-        window.at(at(0)).fetch_add(30, Relaxed);
+        window.at(at(0)).add(0, 30);
         for (millis, expected) in [(100, 30.0), (2000, 15.0), (12_000, 2.5), (15_000, 0.0)] {
             assert_eq!(per_second(&window, at(millis)), expected, "after {millis} ms");
         }
@@ -148,17 +200,18 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_between_threads() {
-        let window = SlidingWindow::<AtomicU64>::default();
-        let now = window.begin + Duration::from_secs(3600);
+        let window = WindowCounters::new(1);
+        let at = |seconds| window.begin + Duration::from_secs(seconds);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    for _ in 0..1000 {
-                        window.at(now).fetch_add(1, Relaxed);
+                    for count in 0..1000 {
+                        window.at(at(3600 + count / 100)).add(0, 1);
                     }
                 });
             }
         });
-        assert_eq!(seen(&window, now)[11], Some(4000));
+        assert_eq!(seen(&window, at(3609)).into_iter().flatten().sum::<u64>(), 4000);
+        assert_eq!(window.last(SLOTS, at(3609)), [4000]);
     }
 }

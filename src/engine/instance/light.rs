@@ -15,7 +15,7 @@ const MAX_COUNTED_EXECUTION: Duration = Duration::from_micros(120);
 /// Bytes of input of light work.
 const MAX_LIGHT_BYTES: usize = 64 << 10;
 /// Shapes that are remembered of a model.
-const MAX_SHAPES: usize = 64;
+const MAX_SHAPES: usize = 256;
 
 /// Moving averages of how long a model's executions took, by the shapes of their inputs: what was
 /// short with some shapes says nothing of others.
@@ -24,7 +24,7 @@ const MAX_SHAPES: usize = 64;
 /// last that came has it.
 #[derive(Debug)]
 pub(super) struct LightShapes {
-    seen: [SeenShape; MAX_SHAPES],
+    seen: Box<[SeenShape; MAX_SHAPES]>,
     /// Clients cannot choose shapes that look like others.
     hasher: RandomState,
 }
@@ -43,7 +43,7 @@ impl LightShapes {
     /// Of a model that has to show that it is light.
     pub(super) fn unknown() -> LightShapes {
         let nothing = SeenShape { shape: ShapeKey(0), average: MAX_COUNTED_EXECUTION };
-        LightShapes { seen: [nothing; MAX_SHAPES], hasher: RandomState::new() }
+        LightShapes { seen: Box::new([nothing; MAX_SHAPES]), hasher: RandomState::new() }
     }
 
     /// The shapes of requests that are executed together; `None` if they have too many bytes to be
@@ -63,7 +63,8 @@ impl LightShapes {
                 hash_shapes(request, &mut hasher);
             }
         }
-        hasher.write_u32(rows);
+        // A batch takes no more than twice as long as one of half its rows.
+        hasher.write_u32(rows.checked_ilog2().unwrap_or(0));
         hasher.write_u32(bytes.checked_ilog2().unwrap_or(0));
         (bytes <= MAX_LIGHT_BYTES).then(|| ShapeKey(hasher.finish()))
     }
@@ -162,6 +163,7 @@ mod tests {
         let rows = |rows: i64| request(&[&[rows, 8]]);
         assert_eq!(light.key([&rows(3), &rows(1)]), light.key([&rows(4)]));
         assert_eq!(light.key([&rows(3), &rows(1)]), light.key([&rows(2), &rows(2)]));
+        assert_eq!(light.key([&rows(4)]), light.key([&rows(7)]));
         assert_ne!(light.key([&rows(3)]), light.key([&rows(4)]));
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct LocalModel {
     /// Even a single request is joined: the executor sees other tensors than it has.
     has_batch_io: bool,
     /// Where executions may run wherever they are short.
-    light: Option<Box<LightShapes>>,
+    light: Option<LightShapes>,
 }
 
 /// What a request is to be answered with.
@@ -63,7 +63,7 @@ impl LocalModel {
 
     /// From now on remembers of which shapes its executions are light.
     pub(super) fn watch_shapes(&mut self) {
-        self.light = Some(Box::new(LightShapes::unknown()));
+        self.light = Some(LightShapes::unknown());
     }
 
     /// Are all executions of this work light, as far as is known?

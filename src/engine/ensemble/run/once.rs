@@ -48,7 +48,8 @@ fn start_once(run: &Arc<Run>, step: usize, ready: Instant) {
     if run.step_addrs.starts_anywhere
         && let Some(_nested) = NestedStep::enter()
     {
-        let turn = StepTurn { step, ready, waited: Duration::ZERO, has_window: false };
+        // The clock was read for the last input, just now.
+        let turn = StepTurn { step, ready, now: ready, waited: Duration::ZERO, has_window: false };
         // Nobody counts what is in flight.
         let _ = run.clone().run(turn);
         return;
@@ -84,7 +85,7 @@ impl StepWork for Run {
         if let Some(span) = &request.context.span {
             request.context = Arc::new(request.context.under(span.at_step(index)));
         }
-        let since = Instant::now();
+        let since = turn.now;
         let mut timing = StepTiming::new(turn, !self.context.is_warmup);
         timing.begin(&self.plan, since);
         let reply = Reply::new_at(StepAnswer { timing, batch, run: self.clone() }, since);

@@ -113,7 +113,8 @@ impl StepActor {
 
     fn run(&mut self, StepReady { of, ready }: StepReady, waited: Duration) {
         let has_window = self.limit != 0;
-        let is_in_flight = of.run(StepTurn { step: self.index, ready, waited, has_window });
+        let now = Instant::now();
+        let is_in_flight = of.run(StepTurn { step: self.index, ready, now, waited, has_window });
         // Without a limit nobody counts it down.
         self.in_flight += u32::from(is_in_flight && has_window);
     }

@@ -16,6 +16,8 @@ pub(crate) struct StepTurn {
     pub(crate) step: usize,
     /// Its inputs were there.
     pub(crate) ready: Instant,
+    /// It has its turn.
+    pub(crate) now: Instant,
     /// For room in the step's window.
     pub(crate) waited: Duration,
     /// It takes room in that window while it is in flight.
