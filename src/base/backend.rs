@@ -110,12 +110,17 @@ impl<'a> Batch<'a> {
 
 /// Opens workers outside this process.
 pub trait OpenRemote: Send + Sync {
-    /// Called on a loading thread, may block; what it returns is called on the instance's thread.
-    fn open(&self, instance: &InstanceName) -> Result<StartRemote>;
+    /// Called on a loading thread, may block.
+    fn open(&self, instance: &InstanceName) -> Result<OpenedRemote>;
 }
 
-/// Attaches an opened worker to the runtime of the current thread.
-pub type StartRemote = Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>;
+/// A worker that is open, but not yet attached to the instance's thread.
+pub struct OpenedRemote {
+    /// Attaches it to the runtime of the current thread.
+    pub start: Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>,
+    /// It will have a `concurrency`.
+    pub is_concurrent: bool,
+}
 
 /// One worker. Lives on an arbiter that serves others: it never blocks.
 pub trait Remote {

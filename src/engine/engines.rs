@@ -43,10 +43,12 @@ impl Engines {
         Engines { arbiters: arbiters.into(), next: Arc::default(), wait_graph: Arc::default() }
     }
 
-    /// The next arbiter in turn: for a batcher with its instances, or for an ensemble's steps.
-    pub fn pick(&self) -> ArbiterHandle {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.arbiters.len();
-        self.arbiters[index].clone()
+    /// The numbers of so many different threads, in turn: for a batcher each with its instances,
+    /// or for an ensemble's steps.
+    pub fn pick(&self, count: usize) -> Vec<usize> {
+        let all = self.arbiters.len();
+        let first = self.next.fetch_add(count, Ordering::Relaxed);
+        (0..count.min(all)).map(|index| (first + index) % all).collect()
     }
 
     /// Who waits for whom among the models of this server.
@@ -57,6 +59,20 @@ impl Engines {
     /// All of them.
     pub fn all(&self) -> &[ArbiterHandle] {
         &self.arbiters
+    }
+}
+
+impl<T: Clone> PerThread<T> {
+    /// For so many engine threads: the one with that number has this one. Threads that have none
+    /// share those of others. At least one is needed.
+    pub(crate) fn new(threads: usize, owned: impl Iterator<Item = (usize, T)>) -> PerThread<T> {
+        let owned: Vec<(usize, T)> = owned.collect();
+        if let [(_, one)] = &*owned {
+            return PerThread(Arc::new([one.clone()]));
+        }
+        let own = |thread: usize| owned.iter().find(|(number, _)| *number == thread);
+        let any = |thread: usize| own(thread).unwrap_or(&owned[thread % owned.len()]);
+        (0..threads).map(|thread| any(thread).1.clone()).collect::<Vec<T>>().into()
     }
 }
 

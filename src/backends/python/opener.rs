@@ -18,7 +18,7 @@ use super::{
     worker::{InstanceSetup, attach},
 };
 use troupe_base::{
-    backend::{Backend, InstanceName, ModelFiles, OpenRemote, Remote, Settings, StartRemote},
+    backend::{Backend, InstanceName, ModelFiles, OpenRemote, OpenedRemote, Remote, Settings},
     config::{ModelConfig, json, parse_bytes},
     error::{Error, Result},
     failure_log::FailureLog,
@@ -226,7 +226,7 @@ impl PythonOpener {
 }
 
 impl OpenRemote for PythonOpener {
-    fn open(&self, instance: &InstanceName) -> Result<StartRemote> {
+    fn open(&self, instance: &InstanceName) -> Result<OpenedRemote> {
         let mut args = self.arguments();
         args.extend([
             ("model_instance_kind", instance.kind.to_owned()),
@@ -246,7 +246,7 @@ impl OpenRemote for PythonOpener {
         let (config, health) = (self.config.clone(), instance.health.clone());
         let (version, time_limit) = (self.files.version, self.limits.execute);
         let failures = self.failures.clone();
-        Ok(Box::new(move || {
+        let start = Box::new(move || {
             let fixed = InstanceSetup {
                 spec,
                 config,
@@ -259,7 +259,8 @@ impl OpenRemote for PythonOpener {
             };
             let worker = attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
-        }))
+        });
+        Ok(OpenedRemote { start, is_concurrent: concurrency.is_some() })
     }
 }
 

@@ -9,24 +9,17 @@ use std::{
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 
 use super::{
-    deadlock,
+    deadlock::{self, ModelReport},
     response_order::ResponseOrder,
     scheduler::{Decision, Rejected, Scheduler},
+    shards::Shard,
     timer::Timer,
 };
 use crate::instance::{
     Findable, FreeSlots, InstancePool, InstanceWork, Requeue, SlotOwner, SlotReleased,
 };
-use troupe_base::{
-    config::ModelConfig,
-    model::Health,
-    request::{Pending, deadlock::WaitReporter},
-    statistics::Statistics,
-};
+use troupe_base::{config::ModelConfig, model::Health, request::Pending, statistics::Statistics};
 
-/// How long an instance may be busy with one execution before others that rest get what it was
-/// handed beside it.
-const REBALANCE_INTERVAL: Duration = Duration::from_millis(2);
 /// How often the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -48,7 +41,9 @@ pub(super) struct Batcher {
     pub(super) timer: Option<Rc<Timer>>,
     /// What the timer is set to.
     pub(super) wakes_at: Option<Instant>,
-    pub(super) waits: WaitReporter,
+    pub(super) waits: Arc<ModelReport>,
+    /// What it shares with the other batchers of its model, if there are some.
+    pub(super) shard: Option<Shard>,
     /// Of the model, which is not ready any more once its batcher has panicked.
     pub(super) health: Arc<Health>,
     /// A `Rebalance` is on its way.
@@ -57,15 +52,10 @@ pub(super) struct Batcher {
     pub(super) is_sweep_due: bool,
 }
 
-/// Looks whether an instance that rests could have what others have not begun.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Rebalance;
-
 /// Asks the scheduler what can run now.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Flush;
+pub(super) struct Flush;
 
 /// Answers those in the queue whose callers have gone. A request of an ensemble keeps the models
 /// of its steps, so what waits for a model that never gets to it would keep that model for ever.
@@ -84,23 +74,44 @@ struct Gathered {
 impl Batcher {
     /// Hands batches to free slots until none waits that may run.
     fn dispatch(&mut self) {
-        let mut delayed_until = None;
+        loop {
+            let delayed_until = self.hand_over();
+            // There is one timer: it is set for whatever comes first.
+            let due = self.expire_due();
+            if let Some(first) = delayed_until.into_iter().chain(due).min() {
+                self.wake_at(first);
+            }
+            let has_more = self.shard.as_ref().is_some_and(|shard| shard.rest(&self.pool));
+            if !has_more {
+                return;
+            }
+        }
+    }
+
+    /// The same, once; says until when a batch waits for company.
+    fn hand_over(&mut self) -> Option<Instant> {
         while self.scheduler.len() != 0
-            && let Some(offered) = self.pool.acquire()
+            && let Some(offered) = self.pool.acquire(self.others_rest())
         {
             let now = Instant::now();
             let gathered = self.gather(offered, now);
             if gathered.work.0.is_empty() {
-                delayed_until = gathered.delayed_until;
-                break;
+                return gathered.delayed_until;
+            }
+            if let Some(shard) = &self.shard
+                && self.pool.is_worth_sharing(self.scheduler.len())
+            {
+                // Before the work, which may run right here.
+                shard.call_other();
             }
             self.pool.start(gathered.slot, gathered.work, now, &self.inbox);
         }
-        // There is one timer: it is set for whatever comes first.
-        let due = self.expire_due();
-        if let Some(first) = delayed_until.into_iter().chain(due).min() {
-            self.wake_at(first);
-        }
+        None
+    }
+
+    /// Does an instance of another batcher of the model rest?
+    pub(super) fn others_rest(&self) -> bool {
+        self.shard.as_ref().is_some_and(Shard::others_rest)
     }
 
     /// Rejects what has waited too long, if the scheduler has a time for that; says when the next
@@ -118,7 +129,8 @@ impl Batcher {
     /// Batches for one slot: the offered one unless the scheduler names another.
     fn gather(&mut self, offered: usize, now: Instant) -> Gathered {
         let mut delayed_until = None;
-        let most = self.pool.handover_size(self.scheduler.len());
+        let batchers = self.shard.as_ref().map_or(1, Shard::batchers);
+        let most = self.pool.handover_size(self.scheduler.len().div_ceil(batchers));
         let mut slot = offered;
         let mut batches = Vec::with_capacity(most);
         while batches.len() < most {
@@ -145,20 +157,6 @@ impl Batcher {
             }
         }
         Gathered { slot, work: InstanceWork(batches), delayed_until }
-    }
-
-    /// Has a look soon whether work can move to an instance that rests.
-    fn rebalance_soon(&mut self, ctx: &mut Context<Self>) {
-        if !self.is_rebalancing && self.scheduler.len() == 0 && self.pool.may_rebalance() {
-            self.is_rebalancing = true;
-            let this = ctx.address().downgrade();
-            actix_rt::spawn(async move {
-                tokio::time::sleep(REBALANCE_INTERVAL).await;
-                if let Some(batcher) = this.upgrade() {
-                    batcher.do_send(Rebalance);
-                }
-            });
-        }
     }
 
     /// Sweeps the queue before long. Not a future of the actor: that would keep it, and its model,
@@ -195,7 +193,9 @@ impl Batcher {
 
     /// Dispatches behind all that is in the mailbox already, so that those requests join the batch.
     fn flush_soon(&mut self, ctx: &mut Context<Self>) {
-        if !self.is_flushing && self.pool.has_room() {
+        if let Some(shard) = &self.shard {
+            shard.call();
+        } else if !self.is_flushing && self.pool.has_room() {
             self.is_flushing = true;
             ctx.notify(Flush);
         }
@@ -237,6 +237,10 @@ impl Actor for Batcher {
         if self.immediate.is_none() {
             self.sweep_later(ctx);
         }
+        if self.shard.is_some() {
+            // The others see that it is there, and it sees what they queued before.
+            self.dispatch();
+        }
         let Some(timer) = self.timer.clone() else { return };
         actix_rt::spawn(async move {
             while timer.rung().await.is_ok() {
@@ -257,6 +261,9 @@ impl Drop for Batcher {
             tracing::error!("the timer of '{}' stays: {error}", self.config.name);
         }
         if std::thread::panicking() {
+            if let Some(shard) = &self.shard {
+                shard.close();
+            }
             // What was queued is answered by being dropped.
             self.stats.pending.store(0, Ordering::Relaxed);
             self.health.break_down();
@@ -283,6 +290,9 @@ impl Handler<Requeue> for Batcher {
 
     /// It keeps its place in the order of answers.
     fn handle(&mut self, requeue: Requeue, ctx: &mut Self::Context) {
+        if self.shard.as_ref().is_some_and(Shard::is_closed) {
+            return;
+        }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         match requeue {
             Requeue::Rescheduled(pending) => self.push(pending, Instant::now(), ctx),
@@ -310,20 +320,11 @@ impl Handler<Flush> for Batcher {
     fn handle(&mut self, _: Flush, ctx: &mut Self::Context) {
         self.is_flushing = false;
         self.wakes_at = None;
+        if let Some(shard) = &self.shard {
+            shard.heard();
+        }
         self.dispatch();
         self.rebalance_soon(ctx);
-    }
-}
-
-impl Handler<Rebalance> for Batcher {
-    type Result = ();
-
-    /// What is given back comes as `Requeue`.
-    fn handle(&mut self, _: Rebalance, ctx: &mut Self::Context) {
-        self.is_rebalancing = false;
-        if self.pool.rebalance() {
-            self.rebalance_soon(ctx);
-        }
     }
 }
 
@@ -334,7 +335,8 @@ impl Handler<Sweep> for Batcher {
         self.is_sweep_due = false;
         let stopped = self.scheduler.stopped();
         self.reject(stopped);
-        deadlock::check(&mut self.waits, &self.pool, &*self.scheduler);
+        let shard = self.shard.as_ref().map_or(0, Shard::index);
+        deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler);
         if self.immediate.is_none() || self.scheduler.len() != 0 {
             self.sweep_later(ctx);
         }

@@ -8,6 +8,7 @@ use futures_util::future::try_join_all;
 use super::{
     actor::Batcher,
     readiness::{self, Checkup},
+    shards::Shards,
 };
 use crate::{
     engines::PerThread,
@@ -34,11 +35,14 @@ pub struct Mailbox {
 }
 
 /// A batcher of the model: the only one, or that of one thread.
+#[derive(Clone)]
 pub(super) struct BatcherShard {
     pub(super) batcher: Addr<Batcher>,
     /// Its instances execute what is short at once on its thread: there they need not be asked by
     /// message.
     pub(super) immediate: Option<ImmediateKey>,
+    /// What several batchers that queue share, and which of them this is.
+    pub(super) shared: Option<(Arc<Shards>, usize)>,
 }
 
 /// An instance of the model.
@@ -63,7 +67,7 @@ impl Mailbox {
 
 impl Infer for Mailbox {
     fn infer(&self, request: Request, reply: Reply) {
-        let BatcherShard { batcher, immediate } = self.batchers.here();
+        let BatcherShard { batcher, immediate, shared } = self.batchers.here();
         let mut pending = Pending { request, reply };
         if let Some(key) = immediate {
             let Some(left) = key.run(pending) else { return };
@@ -72,6 +76,9 @@ impl Infer for Mailbox {
         if !batcher.connected() {
             // It has panicked: dropping the reply answers it, and nobody would ever count down.
             return drop(pending);
+        }
+        if let Some((shards, home)) = shared {
+            return shards.ask(*home, pending, &self.stats.pending);
         }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         batcher.do_send(pending);

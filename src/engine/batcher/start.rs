@@ -8,14 +8,16 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
+    deadlock::ModelReport,
     mailbox::{BatcherShard, InstanceMailbox, Mailbox},
     readiness::Checkup,
     response_order::ResponseOrder,
     scheduler::{self, Scheduling},
+    shards::{Shard, Shards},
     timer::Timer,
 };
 use crate::{
-    engines::Engines,
+    engines::{Engines, PerThread},
     instance::{Findable, InstanceOpener, InstancePool, OpenedModel, runs_inline},
 };
 use troupe_base::{
@@ -24,7 +26,6 @@ use troupe_base::{
     error::{Error, Result},
     failure_log::FailureLog,
     model::Health,
-    request::deadlock::WaitReporter,
     statistics::Statistics,
 };
 
@@ -44,12 +45,15 @@ pub struct BatcherSetup {
     pub engines: Engines,
 }
 
-/// What a batcher shares with others.
+/// What the batchers of a model share.
+#[derive(Clone)]
 struct SharedParts {
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
     health: Arc<Health>,
-    waits: WaitReporter,
+    waits: Arc<ModelReport>,
+    /// Of several batchers that queue.
+    shards: Option<Arc<Shards>>,
 }
 
 /// Actors that were started on an engine's thread.
@@ -64,12 +68,9 @@ struct StartedActors {
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let BatcherSetup { config, version, stats, health, backend, engines } = setup;
-    // Each with a batcher.
-    let threads = match is_spread(&config, &backend)? {
-        true => engines.all().to_vec(),
-        false => vec![engines.pick()],
-    };
-    let names = instance_names(&config, &health, threads.len());
+    let is_everywhere = is_everywhere(&config, &backend)?;
+    let threads = engines.all();
+    let names = instance_names(&config, &health, if is_everywhere { threads.len() } else { 1 });
     if names.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
@@ -83,18 +84,23 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let opened = try_join_all(names.into_iter().map(open)).await?;
     // Before an instance can go down.
     opened.iter().for_each(|_| health.join());
-    let shards = shards(opened, threads.len());
-    let is_everywhere = shards.len() == threads.len();
-    let started = shards.into_iter().zip(threads).map(|(opened, thread)| {
-        // Those of few instances are not all on the first threads.
-        let thread = if is_everywhere { thread } else { engines.pick() };
+    let is_queued = !is_everywhere && may_shard(&config, &opened);
+    let count = if is_everywhere || is_queued { threads.len().min(opened.len()) } else { 1 };
+    let numbers = engines.pick(count);
+    let shared = SharedParts {
+        config: config.clone(),
+        stats: stats.clone(),
+        health,
+        waits: Arc::new(ModelReport::new(engines.wait_graph().join(), count)),
+        shards: (is_queued && count != 1).then(|| Arc::new(Shards::new(count))),
+    };
+    let dealt = deal(opened, count).into_iter().enumerate();
+    let started = dealt.zip(&numbers).map(|((shard, opened), number)| {
         let (started, made) = oneshot::channel();
-        let waits = engines.wait_graph().join();
-        let (config, stats, health) = (config.clone(), stats.clone(), health.clone());
-        thread.spawn_fn(move || {
-            let shared = SharedParts { config, stats, health, waits };
+        let shared = shared.clone();
+        threads[*number].spawn_fn(move || {
             // Nobody waits any more when the load was given up.
-            let _ = started.send(start_here(shared, opened));
+            let _ = started.send(start_here(shared, shard, opened));
         });
         made
     });
@@ -110,31 +116,40 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     }
     let checkup = has_check.then(Arc::<Checkup>::default);
     let model = config.name.clone();
-    Ok(Arc::new(Mailbox { model, batchers: batchers.into(), instances, stats, checkup }))
+    let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(batchers));
+    Ok(Arc::new(Mailbox { model, batchers, instances, stats, checkup }))
 }
 
 /// A model whose executions end before whoever asks could have asked another thread needs no queue
 /// of its own: each engine thread can have a batcher with instances of it.
-fn is_spread(config: &ModelConfig, backend: &Backend) -> Result<bool> {
+fn is_everywhere(config: &ModelConfig, backend: &Backend) -> Result<bool> {
     Ok(scheduler::for_config(config).is_immediate && runs_inline(backend, config)?)
 }
 
-/// Deals instances out to so many batchers, if there are as many instances.
-fn shards<T>(instances: Vec<T>, batchers: usize) -> Vec<Vec<T>> {
-    let count = instances.len().min(batchers);
-    let mut shards: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
+/// A model whose requests gain nothing by waiting for each other can be asked on several threads.
+/// One that does other things while an execution waits is not: its work is spread evenly over its
+/// instances, and takes longer than the way to another thread.
+fn may_shard(config: &ModelConfig, opened: &[(InstanceOpener, OpenedModel)]) -> bool {
+    let is_concurrent = opened.iter().any(|(_, opened)| opened.is_concurrent());
+    scheduler::for_config(config).is_immediate && !is_concurrent
+}
+
+/// Deals instances out to so many batchers.
+fn deal<T>(instances: Vec<T>, batchers: usize) -> Vec<Vec<T>> {
+    let mut dealt: Vec<Vec<T>> = (0..batchers).map(|_| Vec::new()).collect();
     for (index, instance) in instances.into_iter().enumerate() {
-        shards[index % count].push(instance);
+        dealt[index % batchers].push(instance);
     }
-    shards
+    dealt
 }
 
 /// Called on the engine's thread.
 fn start_here(
     shared: SharedParts,
+    index: usize,
     opened: Vec<(InstanceOpener, OpenedModel)>,
 ) -> Result<StartedActors> {
-    let SharedParts { config, stats, health, waits } = shared;
+    let SharedParts { config, stats, health, waits, shards } = shared;
     let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate } = scheduler::for_config(&config);
     let pool = InstancePool::attach(opened, is_immediate)?;
@@ -146,23 +161,33 @@ fn start_here(
     let immediate = is_immediate && pool.may_run_now();
     let immediate = immediate.then(|| Findable::new(pool.immediate()));
     let key = immediate.as_ref().map(Findable::key);
-    let batcher = Batcher::create(|ctx| Batcher {
-        immediate,
-        is_flushing: false,
-        order: (preserves_order && pool.is_parallel()).then(ResponseOrder::default),
-        inbox: Arc::new(ctx.address().downgrade()),
-        timer: timer.map(Rc::new),
-        wakes_at: None,
-        config,
-        stats,
-        scheduler,
-        pool,
-        waits,
-        health,
-        is_rebalancing: false,
-        is_sweep_due: false,
+    let shared = shards.clone().map(|shards| (shards, index));
+    let batcher = Batcher::create(|ctx| {
+        let this = ctx.address().downgrade();
+        let shard = shards.map(|all| Shard::join(all, index, Box::new(this.clone())));
+        Batcher {
+            immediate,
+            is_flushing: false,
+            order: (preserves_order && pool.is_parallel()).then(ResponseOrder::default),
+            inbox: Arc::new(this),
+            timer: timer.map(Rc::new),
+            wakes_at: None,
+            config,
+            stats,
+            scheduler: match &shard {
+                Some(shard) => shard.scheduler(),
+                None => scheduler,
+            },
+            pool,
+            waits,
+            shard,
+            health,
+            is_rebalancing: false,
+            is_sweep_due: false,
+        }
     });
-    Ok(StartedActors { shard: BatcherShard { batcher, immediate: key }, instances, has_check })
+    let shard = BatcherShard { batcher, immediate: key, shared };
+    Ok(StartedActors { shard, instances, has_check })
 }
 
 /// As many as the config says; where it does not, one for each of so many threads.

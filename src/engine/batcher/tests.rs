@@ -1,6 +1,8 @@
 //! Instances whose engines end: they are replaced, their requests answered, and readiness knows.
 
+mod interleavings;
 mod light;
+mod sharded;
 mod spread;
 
 use std::{

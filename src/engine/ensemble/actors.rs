@@ -61,7 +61,7 @@ async fn start_actors(
     let starts_anywhere = limit == 0 && !plan.is_decoupled();
     let threads = match starts_anywhere {
         true => engines.all().to_vec(),
-        false => vec![engines.pick()],
+        false => engines.pick(1).into_iter().map(|it| engines.all()[it].clone()).collect(),
     };
     let sets = threads.into_iter().map(|thread| {
         let actor = |step| StepActor::new(step, limit, plan.live.clone());

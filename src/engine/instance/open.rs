@@ -13,7 +13,7 @@ use super::{
     threaded::{self, OpenedThread},
 };
 use troupe_base::{
-    backend::{Backend, InstanceName, Placement, StartRemote},
+    backend::{Backend, InstanceName, OpenedRemote, Placement},
     config::ModelConfig,
     error::{Error, Result},
     failure_log::FailureLog,
@@ -45,7 +45,14 @@ pub enum OpenedModel {
     /// It has a thread.
     Threaded(OpenedThread),
     /// It has a process.
-    Remote(StartRemote),
+    Remote(OpenedRemote),
+}
+
+impl OpenedModel {
+    /// Does it do other things while an execution waits?
+    pub fn is_concurrent(&self) -> bool {
+        matches!(self, OpenedModel::Remote(opened) if opened.is_concurrent)
+    }
 }
 
 /// An engine on its batcher's thread.
@@ -93,10 +100,10 @@ impl InstanceOpener {
                 let (engine, ended) = opened.attach(is_pinned);
                 Attached { engine: Box::new(engine), ended: Some(ended) }
             }
-            OpenedModel::Remote(start) => {
+            OpenedModel::Remote(opened) => {
                 let name = (*self.name.name).into();
                 let (config, stats) = (self.config.clone(), self.stats.clone());
-                let remote = RemoteModel::new(name, start()?, config, stats);
+                let remote = RemoteModel::new(name, (opened.start)()?, config, stats);
                 Attached { engine: Box::new(remote), ended: None }
             }
         })

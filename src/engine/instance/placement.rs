@@ -70,6 +70,21 @@ impl PlacementPolicy {
         free.or_else(queue).map(|(index, _)| index)
     }
 
+    /// How many executions could begin at once.
+    pub(super) fn idle(&self) -> usize {
+        self.slots.iter().map(|slot| slot.capacity.saturating_sub(slot.in_work)).sum()
+    }
+
+    /// Could an execution begin in this slot at once?
+    pub(super) fn is_idle(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.in_work < slot.capacity)
+    }
+
+    /// Has a slot work?
+    pub(super) fn is_busy(&self) -> bool {
+        self.slots.iter().any(|slot| slot.in_work != 0)
+    }
+
     /// Can this slot be given more?
     pub(super) fn has_room(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(SlotLoad::has_room)
@@ -125,6 +140,12 @@ impl<'a> FreeSlots<'a> {
     /// Only this one.
     pub fn only(slot: usize) -> FreeSlots<'static> {
         FreeSlots { offered: slot, all: None }
+    }
+
+    /// Would the next batch begin at once where it is offered? `None` if it follows another one
+    /// there.
+    pub fn begins(&self) -> Option<bool> {
+        self.all.map(|all| all.is_idle(self.offered))
     }
 
     /// May the next batch be for this slot?

@@ -28,6 +28,9 @@ const TARGET_HANDOVER: Duration = Duration::from_micros(500);
 /// A worker whose executions are shorter than this is given more before it is through: while it
 /// runs, its last answers are on their way and the next requests come in.
 const MAX_QUEUED_EXECUTION: Duration = Duration::from_micros(100);
+/// Requests that wait are worth handing to another thread if they would take longer than this:
+/// about twice what threads take to wake each other.
+const MIN_SHARED_WORK: Duration = Duration::from_micros(100);
 /// Never more executions than this at once.
 const MAX_EXECUTIONS_PER_HANDOVER: u128 = 64;
 
@@ -41,6 +44,8 @@ pub struct InstancePool {
     has_queue: bool,
     /// The instances do other things while an execution waits: its time says little.
     is_concurrent: bool,
+    /// Since all were idle, an instance was given work that it may not have begun.
+    is_ahead: bool,
 }
 
 impl InstancePool {
@@ -67,6 +72,7 @@ impl InstancePool {
             is_concurrent: capacities.iter().any(|capacity| capacity.concurrency.is_some()),
             // A first guess; one execution at a time until it is known better.
             cost: TARGET_HANDOVER,
+            is_ahead: false,
             instances,
         })
     }
@@ -97,9 +103,29 @@ impl InstancePool {
         self.placement.room() != 0
     }
 
+    /// How many executions could begin at once.
+    pub fn idle(&self) -> usize {
+        self.placement.idle()
+    }
+
+    /// May an instance have been given work that it has not begun?
+    pub fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
     /// The slot for the next work; `None` as long as there is none.
-    pub fn acquire(&self) -> Option<usize> {
-        self.placement.choose(|slot| self.cost < MAX_QUEUED_EXECUTION && self.gets_on(slot))
+    ///
+    /// `others_rest`: another pool could begin the work at once, so none waits in front of an
+    /// instance of this one.
+    pub fn acquire(&self, others_rest: bool) -> Option<usize> {
+        let is_worth_it = !others_rest && self.cost < MAX_QUEUED_EXECUTION;
+        self.placement.choose(|slot| is_worth_it && self.gets_on(slot))
+    }
+
+    /// Would so many executions, one after the other, take longer than handing some of them to
+    /// another thread?
+    pub fn is_worth_sharing(&self, executions: usize) -> bool {
+        MIN_SHARED_WORK < self.cost.saturating_mul(executions.try_into().unwrap_or(u32::MAX))
     }
 
     /// The slots that work can be given to while `offered` is acquired.
@@ -126,19 +152,21 @@ impl InstancePool {
         self.instances.len() == 1 || !is_held_up().unwrap_or(false)
     }
 
-    /// Does an instance rest while others, in processes, have work that they may not have begun?
-    pub fn may_rebalance(&self) -> bool {
-        self.has_queue && !self.is_concurrent && self.placement.is_uneven()
+    /// Does an instance, of this pool or another one, rest while others of this one, in processes,
+    /// have work that they may not have begun?
+    pub fn may_rebalance(&self, others_rest: bool) -> bool {
+        let is_uneven = || self.placement.is_uneven() || others_rest && self.placement.is_busy();
+        self.has_queue && !self.is_concurrent && is_uneven()
     }
 
-    /// If an instance rests, takes back what those that are busy for long have not begun: it is
-    /// queued anew. Says whether to try again.
-    pub fn rebalance(&self) -> bool {
+    /// Takes back what instances that are busy for long have not begun: it is queued anew. Says
+    /// whether to try again.
+    pub fn give_back(&self) -> bool {
         let give_back = |instance: &InstanceHandle| {
             instance.with_worker(|worker| worker.give_back()).unwrap_or(false)
         };
         // All of them are asked.
-        self.may_rebalance() && self.instances.iter().filter(|it| give_back(it)).count() != 0
+        self.instances.iter().filter(|it| give_back(it)).count() != 0
     }
 
     /// Hands work to a slot that has room. `owner` is told when the slot has room again, if it
@@ -150,6 +178,8 @@ impl InstancePool {
         begun: Instant,
         owner: &Arc<dyn SlotOwner>,
     ) {
+        let is_one = work.executions() == 1 && self.placement.is_idle(slot);
+        self.is_ahead |= self.has_queue && !self.is_concurrent && !is_one;
         self.placement.begin(slot);
         match self.instances[slot].start(work, OfferedSlot { owner, index: slot, begun }) {
             Handover::Finished(took) => self.ended(slot, took),
@@ -178,6 +208,7 @@ impl InstancePool {
             self.cost = (self.cost * 7 + took) / 8;
         }
         self.placement.end(slot);
+        self.is_ahead &= self.placement.is_busy();
     }
 
     /// For each slot the call that its instance has been blocked in for so long.

@@ -6,10 +6,12 @@ mod direct;
 mod dynamic;
 mod priority_queue;
 mod queue;
+mod sharded;
 #[cfg(test)]
 mod testing;
 
 pub(super) use self::{
     choice::{Scheduling, for_config},
     decision::{Decision, Rejected, Scheduler},
+    sharded::{Pushed, Sharded, ShardedQueue},
 };
