@@ -21,3 +21,4 @@ pub(crate) mod plain_streams;
 pub(crate) mod preload;
 pub(crate) mod readiness;
 pub(crate) mod rows;
+pub(crate) mod sharded;

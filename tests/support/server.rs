@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    env,
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -265,6 +266,11 @@ fn command(repository: &Repository, flags: &[&str]) -> Command {
         if !own(flag) {
             command.arg(format!("{flag}={value}"));
         }
+    }
+    if let Ok(threads) = env::var("ENGINE_THREADS")
+        && !own("--http-thread-count")
+    {
+        command.arg(format!("--http-thread-count={threads}"));
     }
     if repository.needs_python() && !own("--backend-config=python,python") {
         command.arg(format!("--backend-config=python,python={}", venv::python().display()));

@@ -9,12 +9,14 @@ mod stages;
 mod windows;
 
 use std::{
+    cell::RefCell,
     collections::{HashMap, VecDeque},
     sync::Arc,
     time::Instant,
 };
 
 use actix_rt::{Arbiter, ArbiterHandle, System};
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::{batcher, engines::Engines};
@@ -44,8 +46,11 @@ fn config(text: &str) -> Arc<ModelConfig> {
 }
 
 impl Fixture {
-    fn new() -> Fixture {
-        Fixture::at((0..3).map(|_| Arbiter::new().handle()).collect())
+    /// So many threads, none of which is the test's.
+    fn of_threads(count: usize) -> Fixture {
+        let threads: Vec<ArbiterHandle> = (0..count).map(|_| Arbiter::new().handle()).collect();
+        ENGINE.set(threads.clone());
+        Fixture::at(threads)
     }
 
     fn at(threads: Vec<ArbiterHandle>) -> Fixture {
@@ -169,28 +174,73 @@ fn step(text: &str) -> String {
     )
 }
 
-fn with_fixture<F: Future<Output = ()>>(run: impl FnOnce(Fixture) -> F) {
-    System::new().block_on(async { run(Fixture::new()).await });
+/// How many engine threads there are in tests of what happens in which order.
+const THREADS: [usize; 3] = [1, 2, 8];
+
+thread_local! {
+    /// Where the actors of this thread's test are, if they are on others.
+    static ENGINE: RefCell<Vec<ArbiterHandle>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The same on one thread whose clock stands still.
+/// With each number of engine threads, none of which is the test's.
+fn with_fixture<F: Future<Output = ()>>(run: impl Fn(Fixture) -> F) {
+    for threads in THREADS {
+        System::new().block_on(async { run(Fixture::of_threads(threads)).await });
+    }
+}
+
+/// The same on the test's thread, whose clock stands still.
 fn on_one_thread<F: Future<Output = ()>>(run: impl FnOnce(Fixture) -> F) {
     System::new().block_on(async {
+        ENGINE.take();
         tokio::time::pause();
         run(Fixture::at(vec![Arbiter::current()])).await;
     });
 }
 
-/// Until nobody has anything to do, on one thread.
-async fn settle() {
-    for _ in 0..30 {
-        tokio::task::yield_now().await;
+/// The same, and then with more threads, whose clocks go on.
+fn on_all_threads<F: Future<Output = ()>>(run: impl Fn(Fixture) -> F) {
+    on_one_thread(&run);
+    for threads in &THREADS[1..] {
+        System::new().block_on(async { run(Fixture::of_threads(*threads)).await });
     }
+}
+
+/// Until nobody has anything to do.
+async fn settle() {
+    settle_in(30).await;
+}
+
+/// Until all messages are handled, and those that follow from them, and so on, this number of times.
+async fn settle_in(rounds: usize) {
+    let engine = ENGINE.with_borrow(Vec::clone);
+    for _ in 0..rounds {
+        tokio::task::yield_now().await;
+        for handled in engine.iter().map(handled).collect::<Vec<_>>() {
+            handled.await.unwrap();
+        }
+    }
+}
+
+/// Resolves when a thread has handled what it has been sent.
+fn handled(thread: &ArbiterHandle) -> oneshot::Receiver<()> {
+    let (sender, handled) = oneshot::channel();
+    thread.spawn(async {
+        // Those whose messages have come are behind this task.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        let _ = sender.send(());
+    });
+    handled
 }
 
 /// Until whoever looks now and then has looked.
 async fn later() {
-    tokio::time::advance(2 * run::SWEEP_INTERVAL).await;
+    match ENGINE.with_borrow(Vec::is_empty) {
+        true => tokio::time::advance(2 * run::SWEEP_INTERVAL).await,
+        false => tokio::time::sleep(2 * run::SWEEP_INTERVAL).await,
+    }
     settle().await;
 }
 

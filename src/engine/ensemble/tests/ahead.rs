@@ -48,7 +48,7 @@ async fn stuck(fixture: &mut Fixture) -> Stuck {
 
 #[test]
 fn iterations_wait_once_those_before_them_hold_enough() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let Stuck { mut client, made, mut reads, first, held, begun } = stuck(&mut fixture).await;
         assert!((60..=64).contains(&begun), "{begun}");
         assert!(held.is(ALL) && client.has_heard_nothing());
@@ -80,7 +80,7 @@ fn iterations_wait_once_those_before_them_hold_enough() {
 
 #[test]
 fn a_client_that_does_not_read_is_not_run_ahead_of_either() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let held = UnreturnedCredit::default();
         let (mut makes, mut reads) = chain(&mut fixture).await;
         let mut client = fixture.stream("chain", 7);
@@ -105,7 +105,7 @@ fn a_client_that_does_not_read_is_not_run_ahead_of_either() {
 
 #[test]
 fn a_client_that_leaves_sets_free_what_waits_whatever_is_slow() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let Stuck { mut client, mut made, reads, first, held, begun } = stuck(&mut fixture).await;
         assert!(held.is(ALL));
         client.context.cancel();
@@ -124,7 +124,7 @@ fn a_client_that_leaves_sets_free_what_waits_whatever_is_slow() {
 
 #[test]
 fn a_failure_sets_free_what_waits_behind_it() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let Stuck { mut client, made, reads, first, held, .. } = stuck(&mut fixture).await;
         first.fail("no");
         settle().await;
@@ -138,7 +138,7 @@ fn a_failure_sets_free_what_waits_behind_it() {
 #[test]
 fn the_window_is_what_the_config_says() {
     for (window, least, most) in [("1", 16, 16), ("8M", 16, 16), ("100M", 95, 100)] {
-        on_one_thread(|mut fixture| async move {
+        on_all_threads(|mut fixture| async move {
             let more = format!(
                 "parameters {{ key: 'ITERATION_WINDOW_BYTES' value {{ string_value: '{window}' }} }}"
             );
@@ -147,7 +147,7 @@ fn the_window_is_what_the_config_says() {
             assert!((least..=most).contains(&begun), "{begun} of {window}");
         });
     }
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         fixture.more = "parameters { key: 'ITERATION_WINDOW_BYTES' value { string_value: 'all' } }";
         let _asked = (fixture.fake_decoupled("makes", ONE), fixture.fake("reads", ONE));
         let steps = ["makes: x=IN -> y=mid", "reads: x=mid -> y=OUT"];
@@ -160,7 +160,7 @@ fn the_window_is_what_the_config_says() {
 
 #[test]
 fn what_iterations_hold_on_their_way_counts() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let mut makes = fixture.fake_decoupled("makes", ONE);
         let (mut swells, mut shrinks) = (fixture.fake("swells", ONE), fixture.fake("shrinks", ONE));
         let steps = ["makes: x=IN -> y=a", "swells: x=a -> y=b", "shrinks: x=b -> y=OUT"];
@@ -190,7 +190,7 @@ fn what_iterations_hold_on_their_way_counts() {
 
 #[test]
 fn responses_of_an_ensemble_within_wait_there() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let (mut makes, mut reads) = chain(&mut fixture).await;
         let mut after = fixture.fake("after", ONE);
         let steps = ["chain: IN=A -> OUT=mid", "after: x=mid -> y=B"];
@@ -236,7 +236,7 @@ fn responses_of_an_ensemble_within_wait_there() {
 
 #[test]
 fn a_failure_within_an_iteration_stops_its_own_maker_only() {
-    on_one_thread(|mut fixture| async move {
+    on_all_threads(|mut fixture| async move {
         let (mut makes, mut reads) = chain(&mut fixture).await;
         let mut first = fixture.fake_decoupled("first", ONE);
         let steps = ["first: x=A -> y=mid", "chain: IN=mid -> OUT=B"];
