@@ -322,6 +322,7 @@ impl Handler<Flush> for Batcher {
         self.wakes_at = None;
         if let Some(shard) = &self.shard {
             shard.heard();
+            self.sweep_later(ctx);
         }
         self.dispatch();
         self.rebalance_soon(ctx);
@@ -337,7 +338,8 @@ impl Handler<Sweep> for Batcher {
         self.reject(stopped);
         let shard = self.shard.as_ref().map_or(0, Shard::index);
         deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler);
-        if self.immediate.is_none() || self.scheduler.len() != 0 {
+        let may_queue = self.scheduler.len() != 0 || self.pool.is_busy();
+        if self.immediate.is_none() || may_queue {
             self.sweep_later(ctx);
         }
     }

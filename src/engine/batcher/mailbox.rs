@@ -41,7 +41,7 @@ pub(super) struct BatcherShard {
     /// Its instances execute what is short at once on its thread: there they need not be asked by
     /// message.
     pub(super) immediate: Option<ImmediateKey>,
-    /// What several batchers that queue share, and which of them this is.
+    /// What several batchers share, and which of them this is.
     pub(super) shared: Option<(Arc<Shards>, usize)>,
 }
 

@@ -52,7 +52,7 @@ struct SharedParts {
     stats: Arc<Statistics>,
     health: Arc<Health>,
     waits: Arc<ModelReport>,
-    /// Of several batchers that queue.
+    /// Of several batchers.
     shards: Option<Arc<Shards>>,
 }
 
@@ -84,15 +84,14 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let opened = try_join_all(names.into_iter().map(open)).await?;
     // Before an instance can go down.
     opened.iter().for_each(|_| health.join());
-    let is_queued = !is_everywhere && may_shard(&config, &opened);
-    let count = if is_everywhere || is_queued { threads.len().min(opened.len()) } else { 1 };
+    let count = if is_sharded(&config, &opened) { threads.len().min(opened.len()) } else { 1 };
     let numbers = engines.pick(count);
     let shared = SharedParts {
         config: config.clone(),
         stats: stats.clone(),
         health,
         waits: Arc::new(ModelReport::new(engines.wait_graph().join(), count)),
-        shards: (is_queued && count != 1).then(|| Arc::new(Shards::new(count))),
+        shards: (count != 1).then(|| Arc::new(Shards::new(count))),
     };
     let dealt = deal(opened, count).into_iter().enumerate();
     let started = dealt.zip(&numbers).map(|((shard, opened), number)| {
@@ -129,7 +128,7 @@ fn is_everywhere(config: &ModelConfig, backend: &Backend) -> Result<bool> {
 /// A model whose requests gain nothing by waiting for each other can be asked on several threads.
 /// One that does other things while an execution waits is not: its work is spread evenly over its
 /// instances, and takes longer than the way to another thread.
-fn may_shard(config: &ModelConfig, opened: &[(InstanceOpener, OpenedModel)]) -> bool {
+fn is_sharded(config: &ModelConfig, opened: &[(InstanceOpener, OpenedModel)]) -> bool {
     let is_concurrent = opened.iter().any(|(_, opened)| opened.is_concurrent());
     scheduler::for_config(config).is_immediate && !is_concurrent
 }

@@ -108,6 +108,11 @@ impl InstancePool {
         self.placement.idle()
     }
 
+    /// Has an instance work?
+    pub fn is_busy(&self) -> bool {
+        self.placement.is_busy()
+    }
+
     /// May an instance have been given work that it has not begun?
     pub fn is_ahead(&self) -> bool {
         self.is_ahead
