@@ -51,6 +51,7 @@ impl Bed {
             health: parts.health.clone(),
             backend: backend.expect("the op takes this config"),
             engines: self.engines.clone(),
+            ensemble: None,
         };
         let started = self.system.block_on(batcher::start(setup));
         model(parts, started.expect("native instances open"))

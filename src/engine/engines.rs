@@ -2,22 +2,40 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use actix_rt::ArbiterHandle;
+use parking_lot::Mutex;
+
+use super::thread_loads::{ThreadId, ThreadLoads, cpu_time};
 use troupe_base::request::deadlock::WaitGraph;
 
-/// What all batchers of one server share: the engine arbiters, given out in turn, and the graph in
-/// which deadlocks are found. Clones share them.
+/// What all batchers of one server share: the engine arbiters, given to those that have the least
+/// to do, and the graph in which deadlocks are found. Clones share them.
 #[derive(Clone)]
 pub struct Engines {
     arbiters: Arc<[ArbiterHandle]>,
-    next: Arc<AtomicUsize>,
+    threads: Arc<[ThreadId]>,
+    places: Arc<Mutex<Places>>,
     wait_graph: Arc<WaitGraph>,
+}
+
+/// Where things are.
+struct Places {
+    loads: ThreadLoads,
+    /// By the ensemble that runs them.
+    neighbourhoods: BTreeMap<Arc<str>, Weak<Neighbourhood>>,
+}
+
+/// The thread of those that pass tensors on to each other, as long as one of them holds it.
+pub struct Neighbourhood {
+    thread: usize,
 }
 
 /// One of a kind for each engine thread, in their order; or fewer, which threads share. Clones
@@ -37,18 +55,48 @@ impl Engines {
     /// At least one arbiter is needed.
     pub fn new(arbiters: Vec<ArbiterHandle>) -> Engines {
         assert!(!arbiters.is_empty(), "an engine needs a thread");
+        let threads: Arc<[ThreadId]> = arbiters.iter().map(|_| ThreadId::new()).collect();
         for (number, arbiter) in arbiters.iter().enumerate() {
-            arbiter.spawn_fn(move || NUMBER.set(Some(number)));
+            let threads = threads.clone();
+            arbiter.spawn_fn(move || {
+                NUMBER.set(Some(number));
+                threads[number].get_or_init(|| rustix::thread::gettid().as_raw_nonzero().get());
+            });
         }
-        Engines { arbiters: arbiters.into(), next: Arc::default(), wait_graph: Arc::default() }
+        let loads = ThreadLoads::new(arbiters.len(), Instant::now());
+        let places = Places { loads, neighbourhoods: BTreeMap::new() };
+        let (places, wait_graph) = (Arc::new(Mutex::new(places)), Arc::default());
+        Engines { arbiters: arbiters.into(), threads, places, wait_graph }
     }
 
-    /// The numbers of so many different threads, in turn: for a batcher each with its instances,
-    /// or for an ensemble's steps.
+    /// The numbers of so many different threads, or of all: those with the least to do. For a
+    /// batcher each with its instances, or for an ensemble's steps.
     pub fn pick(&self, count: usize) -> Vec<usize> {
-        let all = self.arbiters.len();
-        let first = self.next.fetch_add(count, Ordering::Relaxed);
-        (0..count.min(all)).map(|index| (first + index) % all).collect()
+        let mut places = self.places.lock();
+        self.look(&mut places.loads);
+        places.loads.choose(count)
+    }
+
+    /// The thread of those that this ensemble runs, and nobody else.
+    pub fn beside(&self, ensemble: &Arc<str>) -> Arc<Neighbourhood> {
+        let mut places = self.places.lock();
+        if let Some(found) = places.neighbourhoods.get(ensemble).and_then(Weak::upgrade) {
+            places.loads.give(found.thread);
+            return found;
+        }
+        self.look(&mut places.loads);
+        let thread = places.loads.choose(1)[0];
+        let neighbourhood = Arc::new(Neighbourhood { thread });
+        places.neighbourhoods.retain(|_, it| it.strong_count() != 0);
+        places.neighbourhoods.insert(ensemble.clone(), Arc::downgrade(&neighbourhood));
+        neighbourhood
+    }
+
+    fn look(&self, loads: &mut ThreadLoads) {
+        let now = Instant::now();
+        if 1 < self.threads.len() && loads.is_old(now) {
+            loads.look(self.threads.iter().map(cpu_time), now);
+        }
     }
 
     /// Who waits for whom among the models of this server.
@@ -59,6 +107,13 @@ impl Engines {
     /// All of them.
     pub fn all(&self) -> &[ArbiterHandle] {
         &self.arbiters
+    }
+}
+
+impl Neighbourhood {
+    /// Its number.
+    pub fn thread(&self) -> usize {
+        self.thread
     }
 }
 

@@ -10,3 +10,4 @@ pub mod batcher;
 pub mod engines;
 pub mod ensemble;
 pub mod instance;
+mod thread_loads;

@@ -70,6 +70,19 @@ impl DependencyGraph {
         self.neighbours(name, Outgoing)
     }
 
+    /// The ensemble that runs `name`, if it is the only one; of one in another one, the outer one.
+    pub(super) fn only_ensemble(&self, name: &str) -> Option<Arc<str>> {
+        let mut found: Vec<Arc<str>> = Vec::new();
+        loop {
+            let ensembles = self.ensembles(found.last().map_or(name, |it| it));
+            match <[Arc<str>; 1]>::try_from(ensembles) {
+                // Not the ensembles of a circle again and again.
+                Ok([next]) if !found.contains(&next) => found.push(next),
+                _ => return found.pop(),
+            }
+        }
+    }
+
     fn neighbours(&self, name: &str, direction: petgraph::Direction) -> Vec<Arc<str>> {
         let node = self.nodes.get(name).copied();
         let neighbours =
@@ -132,6 +145,24 @@ mod tests {
             (name.into(), steps.split_whitespace().map(Arc::from).collect())
         };
         DependencyGraph::new(text.iter().map(line))
+    }
+
+    #[test]
+    fn a_model_belongs_to_the_outermost_ensemble_that_alone_runs_it() {
+        let graph = graph(&["outer: inner a", "inner: b c", "other: c", "round: round", "d:"]);
+        let only = |name| graph.only_ensemble(name).map(|it| it.to_string());
+        for (name, expected) in [
+            ("a", Some("outer")),
+            ("b", Some("outer")),
+            ("inner", Some("outer")),
+            ("c", None),
+            ("d", None),
+            ("outer", None),
+            ("unknown", None),
+            ("round", Some("round")),
+        ] {
+            assert_eq!(only(name).as_deref(), expected, "{name}");
+        }
     }
 
     #[test]

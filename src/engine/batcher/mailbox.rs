@@ -11,7 +11,7 @@ use super::{
     shards::Shards,
 };
 use crate::{
-    engines::PerThread,
+    engines::{Neighbourhood, PerThread},
     instance::{ImmediateKey, InstanceActor, WarmUp},
 };
 use troupe_base::{
@@ -32,6 +32,8 @@ pub struct Mailbox {
     pub(super) stats: Arc<Statistics>,
     /// For models that have a say in whether they are ready.
     pub(super) checkup: Option<Arc<Checkup>>,
+    /// Held, so that others come to the same thread.
+    pub(super) _neighbours: Option<Arc<Neighbourhood>>,
 }
 
 /// A batcher of the model: the only one, or that of one thread.

@@ -43,6 +43,8 @@ pub struct BatcherSetup {
     pub backend: Backend,
     /// Where light actors live.
     pub engines: Engines,
+    /// The only ensemble that runs the model, or the one around it.
+    pub ensemble: Option<Arc<str>>,
 }
 
 /// What the batchers of a model share.
@@ -67,7 +69,7 @@ struct StartedActors {
 
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
-    let BatcherSetup { config, version, stats, health, backend, engines } = setup;
+    let BatcherSetup { config, version, stats, health, backend, engines, ensemble } = setup;
     let is_everywhere = is_everywhere(&config, &backend)?;
     let threads = engines.all();
     let names = instance_names(&config, &health, if is_everywhere { threads.len() } else { 1 });
@@ -85,7 +87,11 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     // Before an instance can go down.
     opened.iter().for_each(|_| health.join());
     let count = if is_sharded(&config, &opened) { threads.len().min(opened.len()) } else { 1 };
-    let numbers = engines.pick(count);
+    let neighbours = ensemble.filter(|_| count == 1).map(|it| engines.beside(&it));
+    let numbers = match &neighbours {
+        Some(neighbours) => vec![neighbours.thread()],
+        None => engines.pick(count),
+    };
     let shared = SharedParts {
         config: config.clone(),
         stats: stats.clone(),
@@ -116,7 +122,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let checkup = has_check.then(Arc::<Checkup>::default);
     let model = config.name.clone();
     let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(batchers));
-    Ok(Arc::new(Mailbox { model, batchers, instances, stats, checkup }))
+    Ok(Arc::new(Mailbox { model, batchers, instances, stats, checkup, _neighbours: neighbours }))
 }
 
 /// A model whose executions end before whoever asks could have asked another thread needs no queue

@@ -103,6 +103,7 @@ impl Bed {
             health: health.clone(),
             backend: Backend::Local(echoes.clone()),
             engines: Engines::new(vec![Arbiter::current()]),
+            ensemble: None,
         };
         Bed { echoes, health, mailbox: start(setup).await.unwrap() }
     }

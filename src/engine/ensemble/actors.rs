@@ -11,7 +11,7 @@ use super::{
     run::{self, ClientReply, RunInputs, RunSetup, StepActor, StepAddrs},
     stream,
 };
-use crate::engines::Engines;
+use crate::engines::{Engines, Neighbourhood};
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig},
     metrics::{Metrics, activity::EnsembleActivity},
@@ -45,9 +45,11 @@ pub async fn start(setup: EnsembleSetup) -> Result<Arc<dyn Infer>, Vec<String>> 
     };
     let plan = Arc::new(compile(&config, ensemble, models, &metrics)?);
     announce(&plan, ensemble);
-    let step_addrs = start_actors(&plan, ensemble, &engines).await;
+    let neighbours = engines.beside(&config.name);
+    let step_addrs = start_actors(&plan, ensemble, &engines, &neighbours).await;
     let stopped = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
-    Ok(Arc::new(Ensemble { step_addrs: step_addrs.map_err(stopped)?, plan, stats }))
+    let step_addrs = step_addrs.map_err(stopped)?;
+    Ok(Arc::new(Ensemble { step_addrs, plan, stats, _neighbours: neighbours }))
 }
 
 /// Starts all actors of an ensemble: one for each step, on each engine thread if that can be.
@@ -55,13 +57,14 @@ async fn start_actors(
     plan: &Plan,
     ensemble: &EnsembleConfig,
     engines: &Engines,
+    neighbours: &Neighbourhood,
 ) -> Result<StepAddrs, oneshot::error::RecvError> {
     let limit = ensemble.max_inflight_requests;
     // A limit is counted in one place, and a stream's events are in the order of one mailbox.
     let starts_anywhere = limit == 0 && !plan.is_decoupled();
     let threads = match starts_anywhere {
         true => engines.all().to_vec(),
-        false => engines.pick(1).into_iter().map(|it| engines.all()[it].clone()).collect(),
+        false => vec![engines.all()[neighbours.thread()].clone()],
     };
     let sets = threads.into_iter().map(|thread| {
         let actor = |step| StepActor::new(step, limit, plan.live.clone());
@@ -98,12 +101,14 @@ struct Ensemble {
     plan: Arc<Plan>,
     stats: Arc<Statistics>,
     step_addrs: StepAddrs,
+    /// Held, so that others come to the same thread.
+    _neighbours: Arc<Neighbourhood>,
 }
 
 impl Ensemble {
     /// One run, whose outputs are the client's.
     fn run(&self, request: Request, reply: Reply) {
-        let Ensemble { plan, stats, step_addrs } = self;
+        let Ensemble { plan, stats, step_addrs, .. } = self;
         let is_warmup = request.context.is_warmup;
         let rows = request.counted_rows();
         let since = reply.since();

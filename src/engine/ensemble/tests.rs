@@ -76,6 +76,7 @@ impl Fixture {
             health: health.clone(),
             backend,
             engines: self.engines.clone(),
+            ensemble: None,
         };
         let answers = batcher::start(setup).await.unwrap();
         let parts = ModelParts { config, version: 1, stats, health, steps: Vec::new() };

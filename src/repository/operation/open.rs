@@ -26,15 +26,22 @@ use troupe_base::{
 use troupe_engine::{batcher, engines::Engines, ensemble};
 use troupe_proto::inference::model_config::SchedulingChoice;
 
+/// Where and when a model may be opened.
+pub(crate) struct ModelPlace {
+    /// The only ensemble that runs it, or the one around that: they live together.
+    pub(crate) ensemble: Option<Arc<str>>,
+    /// Given back once it is open: a model whose warm-up hangs keeps nobody from loading.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
 /// Makes models answer; tests have one that opens nothing.
 pub(crate) trait OpenModel {
-    /// A model that its backend runs. The permit is given back once it is open: a model whose
-    /// warm-up hangs keeps nobody from loading.
+    /// A model that its backend runs.
     fn single(
         &self,
         definition: Arc<Definition>,
         version: i64,
-        permit: OwnedSemaphorePermit,
+        place: ModelPlace,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
 
     /// An ensemble of models that are loaded; on failure every problem.
@@ -60,7 +67,7 @@ impl OpenModel for ModelOpener {
         &self,
         definition: Arc<Definition>,
         version: i64,
-        permit: OwnedSemaphorePermit,
+        place: ModelPlace,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
         let (metrics, begun) = (self.metrics.clone(), Instant::now());
@@ -81,9 +88,10 @@ impl OpenModel for ModelOpener {
                 health: parts.health.clone(),
                 backend,
                 engines,
+                ensemble: place.ensemble,
             });
             let opened = answers.await?;
-            drop(permit);
+            drop(place.permit);
             warmup::single(&opened, &samples, &name, version).await?;
             let mut answers: Arc<dyn Infer> = opened;
             if definition.is_override {

@@ -24,6 +24,8 @@ pub(super) struct ReconcileInput {
     pub(super) found: Option<Result<Arc<Definition>, LoadFailure>>,
     /// Why it depends on itself, if it does.
     pub(super) cycle: Option<String>,
+    /// The only ensemble that runs it, or the one around that.
+    pub(super) ensemble: Option<Arc<str>>,
     /// The models it runs, now or next.
     pub(super) steps: StepsByName,
     /// Ensembles that serve run it: it is not replaced before they were asked.
@@ -215,7 +217,9 @@ async fn apply(
         _ if definition.versions.is_empty() => {
             Err(LoadFailure::NotLoaded(no_version(&definition)).into())
         }
-        Content::Single(_) => versions::open_single(context, record, &definition).await,
+        Content::Single(_) => {
+            versions::open_single(context, record, &definition, input.ensemble.as_ref()).await
+        }
         Content::Ensemble(config, _) => {
             let (cycle, steps) = (input.cycle.as_deref(), &input.steps);
             versions::open_ensemble(context, record, &definition, config, cycle, steps)

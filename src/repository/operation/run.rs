@@ -189,6 +189,7 @@ impl Operation {
             name: name.clone(),
             found,
             cycle: self.cycles.get(&name).cloned(),
+            ensemble: self.graph.only_ensemble(&name),
             steps: steps.into_iter().filter_map(served).collect(),
             is_guarded: self.guarded.contains(&name),
         };

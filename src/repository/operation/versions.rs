@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use super::{
-    open::{OpenModel, parts},
+    open::{ModelPlace, OpenModel, parts},
     publish::Publisher,
     record::{LoadedVersion, ModelRecord, OpenedVersions},
     requirements::{StepStatus, unmet},
@@ -89,6 +89,7 @@ pub(super) async fn open_single(
     context: &LoadContext,
     record: &ModelRecord,
     definition: &Arc<Definition>,
+    ensemble: Option<&Arc<str>>,
 ) -> Result<OpenedVersions, OpenFailure> {
     // Whoever loads it wants it to run, or to hear why not.
     let is_down = |loaded: &LoadedVersion| !loaded.model.health.is_ready();
@@ -96,7 +97,8 @@ pub(super) async fn open_single(
     if changed.is_empty() {
         return Ok(Vec::new());
     }
-    let opened = changed.iter().map(|number| open_with_retries(context, definition, *number));
+    let open = |number: &i64| open_with_retries(context, definition, *number, ensemble);
+    let opened = changed.iter().map(open);
     let opened = join_all(opened).await;
     all_or_none(changed.into_iter().zip(opened).collect())
 }
@@ -162,6 +164,7 @@ async fn open_with_retries(
     context: &LoadContext,
     definition: &Arc<Definition>,
     version: i64,
+    ensemble: Option<&Arc<str>>,
 ) -> Result<Arc<Model>> {
     let name = &definition.name;
     let mut retries = context.settings.retry_count;
@@ -169,7 +172,8 @@ async fn open_with_retries(
         let permit = context.permits.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Error::unavailable("models are not loaded any more"))?;
         tracing::info!("loading `{name}` version {version}");
-        match context.opener.single(definition.clone(), version, permit).await {
+        let place = ModelPlace { ensemble: ensemble.cloned(), permit };
+        match context.opener.single(definition.clone(), version, place).await {
             Err(error) if 0 < retries => {
                 tracing::warn!("loading `{name}` version {version} again, it failed: {error}");
                 retries -= 1;

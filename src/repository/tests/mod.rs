@@ -14,12 +14,12 @@ use std::{
 };
 
 use futures_util::future::LocalBoxFuture;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 
 use super::{
     ControlMode, Overrides, Repository, Settings, Summary, VersionState,
     disk::definition::{Content, Definition},
-    operation::open::{OpenModel, parts},
+    operation::open::{ModelPlace, OpenModel, parts},
     start::start_with,
 };
 use troupe_base::{
@@ -56,7 +56,7 @@ impl OpenModel for Fake {
         &self,
         definition: Arc<Definition>,
         version: i64,
-        _permit: OwnedSemaphorePermit,
+        _: ModelPlace,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let (gate, waiting) = (self.gate.clone(), self.waiting.clone());

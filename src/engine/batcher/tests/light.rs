@@ -63,6 +63,7 @@ async fn open(placement: Placement, is_predictable: bool, more: &str) -> Arc<Mai
         health: Arc::default(),
         backend: Backend::Local(Arc::new(where_it_runs)),
         engines: Engines::new(vec![Arbiter::current()]),
+        ensemble: None,
     };
     start(setup).await.unwrap()
 }

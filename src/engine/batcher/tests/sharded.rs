@@ -113,6 +113,7 @@ impl Bed {
             health: Arc::<Health>::default(),
             backend: Backend::Local(Arc::new(OpensGated(gates.clone()))),
             engines: Engines::new(threads.clone()),
+            ensemble: None,
         };
         Bed { gates, threads, mailbox: start(setup).await.unwrap(), stats }
     }

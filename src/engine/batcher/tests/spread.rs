@@ -55,6 +55,7 @@ async fn open(threads: Vec<ArbiterHandle>, more: &str, health: &Arc<Health>) -> 
         health: health.clone(),
         backend: Backend::Local(Arc::new(WhichThread)),
         engines: Engines::new(threads),
+        ensemble: None,
     };
     start(setup).await.unwrap()
 }
