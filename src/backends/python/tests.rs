@@ -113,7 +113,7 @@ impl Model {
             is_auto: true,
             health: health.clone(),
         };
-        opener.open(&instance)?()
+        (opener.open(&instance)?.start)()
     }
 
     fn open(&self) -> Box<dyn Remote> {
