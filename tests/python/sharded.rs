@@ -33,7 +33,7 @@ fn fast_requests_get_past_slow_ones_on_any_number_of_threads() {
         let repository = Repository::new();
         let gate = Gate::new(&repository, "gate");
         let model = guarded(&gate).with("instance_group { count: 4 kind: KIND_CPU }");
-        let flag = format!("--http-thread-count={threads}");
+        let flag = format!("--engine-thread-count={threads}");
         let server = Server::with(repository.with("m", model), &[&flag]);
         // Workers that are known to be quick are handed more than one at a time.
         at_once(16, |_| (0..20).for_each(|_| is_fast(&server)));

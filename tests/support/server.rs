@@ -269,8 +269,9 @@ fn command(repository: &Repository, flags: &[&str]) -> Command {
     }
     if let Ok(threads) = env::var("ENGINE_THREADS")
         && !own("--http-thread-count")
+        && !own("--engine-thread-count")
     {
-        command.arg(format!("--http-thread-count={threads}"));
+        command.arg(format!("--engine-thread-count={threads}"));
     }
     if repository.needs_python() && !own("--backend-config=python,python") {
         command.arg(format!("--backend-config=python,python={}", venv::python().display()));
