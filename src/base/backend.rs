@@ -5,6 +5,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+use troupe_options::Spin;
 
 use crate::{
     budget::ByteBudget,
@@ -234,6 +235,8 @@ pub struct Settings {
     pub budget: Arc<ByteBudget>,
     /// Shared memory for tensors, of one server.
     pub segments: Arc<SegmentPool>,
+    /// Whether threads poll before they sleep (`--spin`).
+    pub spin: Spin,
 }
 
 impl Default for Settings {
@@ -245,6 +248,7 @@ impl Default for Settings {
             metrics: Metrics::default(),
             budget: ByteBudget::unlimited(),
             segments: SegmentPool::of_server(SegmentSizes::default(), 0, &ByteBudget::unlimited()),
+            spin: Spin::default(),
         }
     }
 }

@@ -18,6 +18,7 @@ mod new;
 mod replay;
 mod restricted;
 mod shared_memory;
+mod spin;
 mod tap;
 mod tls;
 mod trace;
@@ -45,6 +46,7 @@ pub use self::{
     replay::{ReplayArguments, Requests},
     restricted::{Api, Restricted, RestrictedGroup, Secret},
     shared_memory::SharedMemoryArguments,
+    spin::Spin,
     tap::TapArguments,
     tls::{PemFile, TlsArguments, TlsFiles},
     trace::{OpenTelemetry, OtlpProtocol, Trace, TraceConfig, TraceLevels, TraceMode},
@@ -206,6 +208,10 @@ pub struct Serve {
     /// Make missing Python environments and fetch a missing ONNX Runtime: `auto` or `never`
     #[arg(long, default_value = "auto", value_parser = provision, action = ArgAction::Set)]
     pub provision: bool,
+    /// How long a thread that serves Python models polls before it sleeps: `auto` where it pays and
+    /// a core is free, `off`, or at most so many microseconds, always
+    #[arg(long, value_name = "auto|off|MICROSECONDS", default_value = "auto", value_parser = spin::spin)]
+    pub spin: Spin,
     /// Where to listen, and how.
     #[command(flatten)]
     pub listeners: ListenerArguments,

@@ -3,7 +3,7 @@
 use std::{fs, thread};
 
 use super::control_groups::{self, GroupFolder};
-use troupe_options::Serve;
+use troupe_options::{Serve, Spin};
 
 /// The most engine threads unless the command line says.
 const MAX_DEFAULT_THREADS: usize = 32;
@@ -28,6 +28,16 @@ pub(super) fn engine_threads(options: &Serve) -> usize {
 /// By affinity and quotas, of which a part of a core does not count.
 fn usable_cores() -> usize {
     thread::available_parallelism().map_or(UNKNOWN_CORES, usize::from)
+}
+
+/// As the command line says; under a quota only if it says for how long: what a spin takes of it is
+/// missing later, when all threads have to wait.
+pub(super) fn spin(asked: Spin) -> Spin {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    match asked {
+        Spin::Auto if quota(&read).is_some() => Spin::Off,
+        _ => asked,
+    }
 }
 
 /// What the log says of the cores: how many, and which quota is why they are no more.

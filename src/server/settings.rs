@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use super::memory_limit;
+use super::{cpu_limit, memory_limit};
 use troupe_backends::gpus;
 use troupe_base::{
     backend,
@@ -67,6 +67,7 @@ pub(super) fn of_models(options: &Serve) -> repository::Settings {
         backend: backend::Settings {
             options: options.backend_settings(),
             provision: options.provision,
+            spin: cpu_limit::spin(options.spin),
             ..backend::Settings::default()
         },
         config: config::ServerFeatures { gpus: gpus::usable },

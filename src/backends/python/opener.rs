@@ -15,7 +15,7 @@ use super::{
         source_snapshot::SourceSnapshot,
     },
     runtime::Runtime,
-    worker::{InstanceSetup, attach},
+    worker::{InstanceSetup, SpinBudget, attach},
 };
 use troupe_base::{
     backend::{Backend, InstanceName, ModelFiles, OpenRemote, OpenedRemote, Remote, Settings},
@@ -118,6 +118,7 @@ pub fn prepare(
         );
     }
     let failures = FailureLog::new(&config.name, files.version).into();
+    let spin = runtime.spin(settings.spin);
     let (settings, files) = (settings.clone(), files.clone());
     let mut opener = PythonOpener {
         servers,
@@ -131,6 +132,7 @@ pub fn prepare(
         limits,
         preload: None,
         failures,
+        spin,
     };
     if limits.preload {
         let setup = WorkerSetup { template: true, ..opener.setup(opener.arguments()) };
@@ -179,6 +181,7 @@ struct PythonOpener {
     limits: WorkerLimits,
     preload: Option<Arc<Preload>>,
     failures: Arc<FailureLog>,
+    spin: Arc<SpinBudget>,
 }
 
 impl PythonOpener {
@@ -245,7 +248,7 @@ impl OpenRemote for PythonOpener {
         let has_check = launched.ready.has_check;
         let (config, health) = (self.config.clone(), instance.health.clone());
         let (version, time_limit) = (self.files.version, self.limits.execute);
-        let failures = self.failures.clone();
+        let (failures, spin) = (self.failures.clone(), self.spin.clone());
         let start = Box::new(move || {
             let fixed = InstanceSetup {
                 spec,
@@ -256,6 +259,7 @@ impl OpenRemote for PythonOpener {
                 has_check,
                 time_limit,
                 failures,
+                spin,
             };
             let worker = attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)

@@ -1,15 +1,27 @@
-//! What the Python models of one server share: fork servers, and the thread that reaps workers.
+//! What the Python models of one server share: fork servers, the thread that reaps workers, and a
+//! budget of spins.
 
-use std::{fmt, sync::Arc, time::Instant};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use parking_lot::Mutex;
 
-use super::process::{fork_server::ForkServers, reaper::Reaper};
+use super::{
+    process::{fork_server::ForkServers, reaper::Reaper},
+    worker::SpinBudget,
+};
 use troupe_base::error::{Error, Result};
+use troupe_options::Spin;
 
 /// The Python side of one server.
 #[derive(Default)]
-pub struct Runtime(Mutex<RuntimeState>);
+pub struct Runtime {
+    state: Mutex<RuntimeState>,
+    spin: OnceLock<Arc<SpinBudget>>,
+}
 
 #[derive(Default)]
 enum RuntimeState {
@@ -30,7 +42,7 @@ impl fmt::Debug for Runtime {
 impl Runtime {
     /// Starts the reaper's thread on first use.
     pub(super) fn fork_servers(&self) -> Result<Arc<ForkServers>> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match &*state {
             RuntimeState::Running(servers) => Ok(servers.clone()),
             RuntimeState::Closed => Err(Error::unavailable("the server is stopping")),
@@ -42,10 +54,15 @@ impl Runtime {
         }
     }
 
+    /// Who of the server may spin: as the command line says, which is the same for all models.
+    pub(super) fn spin(&self, spin: Spin) -> Arc<SpinBudget> {
+        self.spin.get_or_init(|| SpinBudget::new(spin)).clone()
+    }
+
     /// Waits until no worker process is left; kills what is left at the deadline. No worker can be
     /// started after this was called. Blocks.
     pub fn wait_for_workers(&self, deadline: Instant) {
-        let servers = match &mut *self.0.lock() {
+        let servers = match &mut *self.state.lock() {
             RuntimeState::Running(servers) => servers.clone(),
             idle => return *idle = RuntimeState::Closed,
         };

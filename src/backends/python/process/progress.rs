@@ -19,9 +19,11 @@ const PAGE_BYTES: usize = 4096;
 const BEGUN: usize = 0;
 const TAKEN_FROM: usize = 1;
 const TAKEN_TO: usize = 2;
+/// Which one has the core that the worker waits on, plus one; 0: any. `waiting.py` has the same.
+const HOME: usize = 3;
 
 /// A page that the worker writes one number to, how many groups it has begun to execute, in the
-/// order they came; and we two. Mapped: thousands of instances hold no descriptor for it.
+/// order they came; and we three. Mapped: thousands of instances hold no descriptor for it.
 pub(crate) struct Progress(MmapRaw);
 
 impl Progress {
@@ -52,6 +54,11 @@ impl Progress {
         self.number(TAKEN_FROM).store(from, SeqCst);
     }
 
+    /// The core that the worker is to wait on from now on; `None`: any.
+    pub(crate) fn set_home(&self, core: Option<usize>) {
+        self.number(HOME).store(core.map_or(0, |it| it as u64 + 1), SeqCst);
+    }
+
     /// How many groups were begun.
     pub(crate) fn begun(&self) -> u64 {
         self.number(BEGUN).load(SeqCst)
@@ -75,9 +82,13 @@ mod tests {
     fn what_is_taken_back_stands_where_the_worker_reads_it() {
         let (progress, fd) = Progress::new().unwrap();
         progress.take_back(3, 9);
-        let mut page = [0; 24];
+        progress.set_home(Some(5));
+        let mut page = [0; 32];
         rustix::io::pread(&fd, &mut page, 0).unwrap();
         let number = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().unwrap());
-        assert_eq!([number(0), number(8), number(16)], [0, 3, 9]);
+        assert_eq!([number(0), number(8), number(16), number(24)], [0, 3, 9, 6]);
+        progress.set_home(None);
+        rustix::io::pread(&fd, &mut page, 0).unwrap();
+        assert_eq!(page[24..], [0; 8]);
     }
 }

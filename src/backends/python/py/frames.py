@@ -7,7 +7,7 @@ from itertools import count
 from threading import Condition
 
 from troupe_awaiting import PUMP, Awaiting, ServerGone
-from troupe_spin import CHUNK, AdaptiveSpin
+from troupe_waiting import CHUNK, Waiter
 
 # Kinds of frames, both ways; `kinds.rs` says what they are.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
@@ -54,7 +54,7 @@ class Frames(Awaiting):
     number of a call, or the group and index of a request whose sender waits for credit.
     """
 
-    def __init__(self, control):
+    def __init__(self, control, page):
         self.control = control
         self.main = get_ident()
         self.sending = allocate_lock()
@@ -92,9 +92,7 @@ class Frames(Awaiting):
         self.rest = b""
         self.out = []
         self.kept = []
-        # Frames that usually come within so many nanoseconds are polled for.
-        self.executions_spin = AdaptiveSpin(control, 400_000)
-        self.replies_spin = AdaptiveSpin(control, 200_000)
+        self.waiter = Waiter(control, page)
 
     # Sending.
 
@@ -198,7 +196,6 @@ class Frames(Awaiting):
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
-        spin = self.executions_spin if key is None else self.replies_spin
         mutex.acquire()
         try:
             while True:
@@ -219,7 +216,7 @@ class Frames(Awaiting):
                 self.is_reading = True
                 mutex.release()
                 try:
-                    frame = self.receive(spin)
+                    frame = self.receive()
                 except (ServerGone, ConnectionError):
                     # Anything else is an alarm of the model's, and nothing was lost.
                     self.is_gone = True
@@ -309,11 +306,11 @@ class Frames(Awaiting):
 
     # Reading; only by whoever has set `is_reading`.
 
-    def receive(self, spin):
+    def receive(self):
         """The next frame as it comes."""
         raw = self.rest
         if not raw:
-            raw = spin.receive()
+            raw = self.waiter.receive()
             if not raw:
                 raise ServerGone
         if len(raw) < 8:

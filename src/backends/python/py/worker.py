@@ -42,14 +42,14 @@ class Worker:
 
     def __init__(self, control, passing, progress):
         self.pid = os.getpid()
-        self.frames = Frames(control)
+        # How many groups were begun, in order: the server reads it when this process has ended.
+        self.progress = memoryview(mmap.mmap(progress, mmap.PAGESIZE)).cast("Q")
+        os.close(progress)
+        self.frames = Frames(control, self.progress)
         self.segments = Segments(passing, self.frames)
         self.frames.release = self.segments.release
         self.frames.update_segments = self.segments.update
         self.calls = Calls(self)
-        # How many groups were begun, in order: the server reads it when this process has ended.
-        self.progress = memoryview(mmap.mmap(progress, mmap.PAGESIZE)).cast("Q")
-        os.close(progress)
         self.begun = 0
         self.barrier = allocate_lock()
         self.hold_ns = HOLD_NS
@@ -68,7 +68,7 @@ class Worker:
 
     def start(self):
         """Loads the model that the first frame names; False if there is nothing to serve."""
-        _, raw = self.frames.receive(self.frames.executions_spin)
+        _, raw = self.frames.receive()
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = troupe_forked.worker = self
         Bridge(self.frames).install()

@@ -133,6 +133,7 @@ impl WorkerLink {
         match found {
             Ok((model, request)) => {
                 self.calls.begin(head, request.context.clone(), Some(model.clone()));
+                self.note_busy();
                 if let Err((error, reply)) = model.admit(request, Reply::new(replier)) {
                     reply.answer(Err(refused(&model, &error)));
                 }
@@ -151,7 +152,8 @@ impl WorkerLink {
         let Some(call) = self.calls.open.get(&number) else { return Ok(()) };
         call.context.cancel();
         if is_forgotten {
-            self.calls.open.remove(&number);
+            self.calls.remove(number);
+            self.note_busy();
         }
         Ok(())
     }
@@ -225,8 +227,8 @@ impl WorkerLink {
                 frames.splice(start..start, updates);
             }
             if is_last {
-                open.remove(&number);
-                return;
+                self.calls.remove(number);
+                return self.note_busy();
             }
             call.on_the_way += size;
             call.sent.push_back((size, credit));

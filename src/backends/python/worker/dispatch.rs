@@ -47,8 +47,9 @@ impl WorkerLink {
         }
         // Not what comes after: the worker may take over this core before `write` returns.
         let encode = begun.elapsed() / groups.len().max(1) as u32;
+        let is_alone = groups.len() == 1 && self.in_flight.is_empty();
+        connection.progress.set_home(self.spin.on_dispatch(begun, is_alone));
         connection.write(&self.frame);
-        self.spin.on_dispatch(begun);
         let (left, before) = (groups.len(), connection.given);
         connection.given += left as u64;
         let are_failed: Vec<usize> = failures.iter().map(|(group, _)| *group).collect();
@@ -65,6 +66,7 @@ impl WorkerLink {
             encode,
             done: done.clone(),
         });
+        self.note_busy();
         if MAX_COPY_HERE < self.frame.capacity() {
             self.frame = Vec::new();
         }
@@ -205,6 +207,7 @@ impl WorkerLink {
         if flight.left == 0 {
             self.in_flight.remove(position);
         }
+        self.note_busy();
         match self.in_flight.is_empty() {
             true => self.spin.on_idle(begun),
             false => self.spin.on_request(begun),

@@ -35,6 +35,7 @@ impl WorkerLink {
             }
             self.held.push(flight.done);
         }
+        self.note_busy();
         events
     }
 

@@ -21,6 +21,7 @@ mod restart;
 mod shm_copy;
 mod socket_reader;
 mod spin;
+mod spin_budget;
 mod start_queue;
 
-pub(super) use self::{link::InstanceSetup, remote_worker::attach};
+pub(super) use self::{link::InstanceSetup, remote_worker::attach, spin_budget::SpinBudget};

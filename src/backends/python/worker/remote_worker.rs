@@ -42,6 +42,7 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
     let (connection, source) = connect(launched, setup.spec.pool.clone())?;
     let (detached, credit) = DetachedRequests::new();
     let (calls, replies) = Calls::new();
+    let spin = AdaptiveSpin::new(setup.spin.clone());
     let link = WorkerLink {
         setup: Rc::new(setup),
         state: WorkerState::Up(Box::new(connection)),
@@ -49,7 +50,7 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
         detached,
         calls,
         checks: ReadyChecks::default(),
-        spin: AdaptiveSpin::new(),
+        spin,
         waiting: None,
         sequence: 0,
         frame: Vec::new(),

@@ -1,19 +1,18 @@
 //! Adaptive spin: polls briefly for a worker's next frame where it usually comes soon, because to
-//! be woken takes longer.
+//! be woken takes longer; and says on which core the worker is to wait meanwhile.
 
 use std::{
     cell::Cell,
     rc::Rc,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
 
-/// A reply, or the next work after one, that usually takes no longer is worth spinning for.
-const MAX_USUAL_REPLY: Duration = Duration::from_micros(200);
-const MAX_USUAL_IDLE: Duration = Duration::from_micros(400);
-/// A spin lasts no longer than this, and than twice what it usually takes and this margin.
-const MAX_SPIN: Duration = Duration::from_micros(600);
+use super::spin_budget::{SpinBudget, SpinTimes};
+
+/// A spin lasts no longer than twice what it usually takes and this margin.
 const SPIN_MARGIN: Duration = Duration::from_micros(50);
 /// If `yield_now` does not return within this, the core is contended: back off.
 const CONTENDED_YIELD: Duration = Duration::from_micros(500);
@@ -25,6 +24,9 @@ const MAX_BACKOFF: Duration = Duration::from_secs(1);
 const BUSY_GAP: Duration = Duration::from_micros(4);
 /// So many checks in a row do not yield the core because of that.
 const MAX_BUSY_CHECKS: u32 = 3;
+/// After so many laps of this thread's tasks that led to nothing to spin for, it may sleep: what has
+/// come goes through a few mailboxes before it becomes work for a worker.
+const MAX_IDLE_LAPS: u32 = 4;
 
 /// Learns how soon a worker's replies come, and its next work once it is idle, and spins for what
 /// usually comes soon.
@@ -32,12 +34,16 @@ pub(crate) struct AdaptiveSpin {
     state: Rc<SpinState>,
     frame: ExpectedDelay,
     work: ExpectedDelay,
+    /// The worker has something to execute, as the budget knows.
+    is_busy: bool,
 }
 
 /// A delay: something that comes a while after something else.
 struct ExpectedDelay {
     /// Sooner than this is soon.
     soon: Duration,
+    /// Longer than this is as good as never.
+    longest: Duration,
     since: Option<Instant>,
     /// Until when to spin for it.
     until: Option<Instant>,
@@ -47,8 +53,8 @@ struct ExpectedDelay {
     backs_off_until: Option<Instant>,
 }
 
-#[derive(Default)]
 struct SpinState {
+    budget: Arc<SpinBudget>,
     /// `None` while there is nothing to spin for.
     until: Cell<Option<Instant>>,
     is_contended: Cell<bool>,
@@ -59,30 +65,51 @@ struct SpinState {
     is_over: Cell<bool>,
 }
 
+thread_local! {
+    /// Workers that this thread spins for.
+    static SPINS: Cell<usize> = const { Cell::new(0) };
+}
+
 impl AdaptiveSpin {
-    /// Spins on the runtime of the current thread.
-    pub(crate) fn new() -> AdaptiveSpin {
-        let state = Rc::new(SpinState::default());
-        // On a single core a spin would keep the worker from running.
-        if std::thread::available_parallelism().is_ok_and(|it| 1 < it.get()) {
-            actix_rt::spawn(spin_for_frames(state.clone()));
-        }
+    /// Spins on the runtime of the current thread, as far as the budget goes.
+    pub(crate) fn new(budget: Arc<SpinBudget>) -> AdaptiveSpin {
+        let SpinTimes { reply, idle, longest } = budget.times();
+        let state = Rc::new(SpinState {
+            budget,
+            until: Cell::default(),
+            is_contended: Cell::default(),
+            checked: Cell::default(),
+            busy: Cell::default(),
+            begun: Notify::new(),
+            is_over: Cell::default(),
+        });
+        actix_rt::spawn(spin_for_frames(state.clone()));
         AdaptiveSpin {
             state,
-            frame: ExpectedDelay::new(MAX_USUAL_REPLY),
-            work: ExpectedDelay::new(MAX_USUAL_IDLE),
+            frame: ExpectedDelay::new(reply, longest),
+            work: ExpectedDelay::new(idle, longest),
+            is_busy: false,
         }
     }
 
-    /// The worker was given work at `now`.
-    pub(crate) fn on_dispatch(&mut self, now: Instant) {
+    /// The worker is given work at `now`. Answers the core that it is to wait on from now on: the
+    /// current one if this thread, awake since the last frame or request, will be so until the
+    /// answer is there. Then neither has to wake another core.
+    pub(crate) fn on_dispatch(&mut self, now: Instant, is_alone: bool) -> Option<usize> {
+        let budget = &self.state.budget;
+        if !is_alone || usize::from(self.is_busy) < budget.busy() {
+            budget.note_parallel(now);
+        }
+        let was_awake = budget.is_mine();
         self.work.arrived(now, self.state.is_contended.take());
         self.on_request(now);
+        let is_awake = was_awake && self.state.until.get().is_some();
+        is_awake.then(rustix::thread::sched_getcpu)
     }
 
     /// The worker was given something that it will answer with a frame.
     pub(crate) fn on_request(&mut self, now: Instant) {
-        self.state.set(self.frame.expect(now));
+        self.state.set(self.frame.expect(now, self.state.budget.may_spin(now)));
     }
 
     /// A frame of the worker has come.
@@ -93,27 +120,36 @@ impl AdaptiveSpin {
 
     /// The worker has nothing left to do.
     pub(crate) fn on_idle(&mut self, now: Instant) {
-        self.state.set(self.work.expect(now));
+        self.state.set(self.work.expect(now, self.state.budget.may_spin(now)));
+    }
+
+    /// The worker has something to execute and waits for nobody, or not.
+    pub(crate) fn set_busy(&mut self, is_busy: bool) {
+        if std::mem::replace(&mut self.is_busy, is_busy) != is_busy {
+            self.state.budget.set_busy(is_busy);
+        }
     }
 }
 
 impl ExpectedDelay {
-    fn new(soon: Duration) -> ExpectedDelay {
-        let (usual, backoff) = (MAX_SPIN, MIN_BACKOFF);
-        ExpectedDelay { soon, since: None, until: None, usual, backoff, backs_off_until: None }
+    fn new(soon: Duration, longest: Duration) -> ExpectedDelay {
+        let (since, until, backs_off_until) = (None, None, None);
+        let (usual, backoff) = (longest, MIN_BACKOFF);
+        ExpectedDelay { soon, longest, since, until, usual, backoff, backs_off_until }
     }
 
-    /// Until when to spin for it, if that is worth while.
-    fn expect(&mut self, now: Instant) -> Option<Instant> {
+    /// Until when to spin for it, if one may and it is worth while.
+    fn expect(&mut self, now: Instant, may_spin: bool) -> Option<Instant> {
         self.since = Some(now);
-        let is_worth_it = self.usual < self.soon && self.backs_off_until.is_none_or(|it| it <= now);
-        self.until = is_worth_it.then(|| now + MAX_SPIN.min(2 * self.usual + SPIN_MARGIN));
+        let is_soon = self.usual < self.soon && self.backs_off_until.is_none_or(|it| it <= now);
+        let spin = self.longest.min(2 * self.usual + SPIN_MARGIN);
+        self.until = (may_spin && is_soon).then(|| now + spin);
         self.until
     }
 
     fn arrived(&mut self, now: Instant, was_contended: bool) {
         let Some(since) = self.since.take() else { return };
-        let took = now.saturating_duration_since(since).min(MAX_SPIN);
+        let took = now.saturating_duration_since(since).min(self.longest);
         self.usual = (self.usual * 7 + took) / 8;
         match self.until.take() {
             Some(until) if until < now || was_contended => {
@@ -129,8 +165,19 @@ impl ExpectedDelay {
 impl SpinState {
     /// Spins until then.
     fn set(&self, until: Option<Instant>) {
-        if self.until.replace(until).is_none() && until.is_some() {
-            self.begun.notify_one();
+        let was = self.until.replace(until);
+        match (was.is_some(), until.is_some()) {
+            (false, true) => {
+                SPINS.set(SPINS.get() + 1);
+                self.begun.notify_one();
+            }
+            // This thread keeps the budget until it is about to sleep: what has come may lead to
+            // more at once.
+            (true, false) => SPINS.set(SPINS.get() - 1),
+            _ => (),
+        }
+        if until.is_some() {
+            self.budget.take();
         }
     }
 
@@ -138,7 +185,7 @@ impl SpinState {
     fn spins_on(&self) -> bool {
         let Some(until) = self.until.get() else { return false };
         let now = Instant::now();
-        if now < until {
+        if now < until && self.budget.is_mine() {
             let is_busy = self.checked.get().is_some_and(|it| BUSY_GAP < now - it);
             let busy = if is_busy { self.busy.get() + 1 } else { 0 };
             if 0 < busy && busy <= MAX_BUSY_CHECKS {
@@ -155,7 +202,7 @@ impl SpinState {
             }
             self.is_contended.set(true);
         }
-        self.until.set(None);
+        self.set(None);
         false
     }
 }
@@ -163,8 +210,13 @@ impl SpinState {
 /// Polls for frames without sleeping while they are expected, as long as the worker is wanted.
 async fn spin_for_frames(state: Rc<SpinState>) {
     while !state.is_over.get() {
-        while state.spins_on() {
+        let mut idle_laps = 0;
+        while idle_laps < MAX_IDLE_LAPS {
+            idle_laps = if state.spins_on() { 0 } else { idle_laps + 1 };
             tokio::task::yield_now().await;
+        }
+        if SPINS.get() == 0 {
+            state.budget.give_up();
         }
         state.begun.notified().await;
     }
@@ -172,7 +224,8 @@ async fn spin_for_frames(state: Rc<SpinState>) {
 
 impl Drop for AdaptiveSpin {
     fn drop(&mut self) {
-        self.state.until.set(None);
+        self.set_busy(false);
+        self.state.set(None);
         self.state.is_over.set(true);
         self.state.begun.notify_one();
     }
@@ -180,19 +233,23 @@ impl Drop for AdaptiveSpin {
 
 #[cfg(test)]
 mod tests {
+    use troupe_options::Spin;
+
     use super::*;
+    use crate::python::worker::spin_budget::{MAX_SPIN, MAX_USUAL_REPLY};
 
     /// How long the spin is, after it came so many microseconds late each time.
     fn check(took: &[u64], expected: Option<u64>) {
         let mut now = Instant::now();
-        let mut frame = ExpectedDelay::new(MAX_USUAL_REPLY);
+        let mut frame = ExpectedDelay::new(MAX_USUAL_REPLY, MAX_SPIN);
         for took in took {
-            frame.expect(now);
+            frame.expect(now, true);
             now += Duration::from_micros(*took);
             frame.arrived(now, false);
         }
-        let watched = frame.expect(now).map(|it| (it - now).as_micros() as u64);
+        let watched = frame.expect(now, true).map(|it| (it - now).as_micros() as u64);
         assert_eq!(watched.map(|it| it / 10 * 10), expected, "{took:?}");
+        assert_eq!(frame.expect(now, false), None, "{took:?}");
     }
 
     #[test]
@@ -216,17 +273,52 @@ mod tests {
         check(&[twice.as_slice(), &[20_000], &often].concat(), Some(150));
     }
 
+    fn spin(budget: &Arc<SpinBudget>) -> AdaptiveSpin {
+        let mut spin = AdaptiveSpin::new(budget.clone());
+        (spin.frame.usual, spin.work.usual) = (Duration::ZERO, Duration::ZERO);
+        spin
+    }
+
     #[actix_rt::test]
     async fn what_was_watched_for_and_came_is_over() {
-        let mut spin = AdaptiveSpin::new();
+        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
+        let mut spin = spin(&budget);
         let now = Instant::now();
-        spin.frame.usual = Duration::ZERO;
-        spin.on_dispatch(now);
-        assert!(spin.state.until.get().is_some());
+        spin.on_dispatch(now, true);
+        assert!(spin.state.until.get().is_some() && budget.is_mine());
         spin.on_reply(now);
         assert_eq!(spin.state.until.get(), None);
         let state = spin.state.clone();
         drop(spin);
-        assert!(!state.spins_on() && state.is_over.get());
+        assert!(!state.spins_on() && state.is_over.get() && SPINS.get() == 0);
+    }
+
+    #[actix_rt::test]
+    async fn a_worker_waits_on_the_core_of_a_thread_that_stays_awake() {
+        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
+        let (mut first, mut second) = (spin(&budget), spin(&budget));
+        let now = Instant::now();
+        assert_eq!(first.on_dispatch(now, true), None, "nobody was awake");
+        first.set_busy(true);
+        first.on_reply(now);
+        first.set_busy(false);
+        first.on_idle(now);
+        let core = second.on_dispatch(now, true);
+        assert!(core.is_some(), "the thread spins since the first dispatch");
+        second.set_busy(true);
+        assert_eq!(first.on_dispatch(now, true), None, "two workers are busy");
+        second.on_reply(now);
+        second.set_busy(false);
+        assert_eq!(second.on_dispatch(now, true), None, "and were so a moment ago");
+    }
+
+    #[actix_rt::test]
+    async fn nobody_spins_for_work_that_comes_side_by_side() {
+        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
+        let mut spin = spin(&budget);
+        let now = Instant::now();
+        assert_eq!(spin.on_dispatch(now, false), None);
+        assert_eq!(spin.state.until.get(), None);
+        assert!(!budget.is_mine());
     }
 }
