@@ -154,6 +154,7 @@ impl WorkerLink {
             flight.left -= 1;
             if flight.left == 0 {
                 self.in_flight.remove(position);
+                self.note_busy();
             }
             return Ok(None);
         }

@@ -24,9 +24,6 @@ const MAX_BACKOFF: Duration = Duration::from_secs(1);
 const BUSY_GAP: Duration = Duration::from_micros(4);
 /// So many checks in a row do not yield the core because of that.
 const MAX_BUSY_CHECKS: u32 = 3;
-/// After so many laps of this thread's tasks that led to nothing to spin for, it may sleep: what has
-/// come goes through a few mailboxes before it becomes work for a worker.
-const MAX_IDLE_LAPS: u32 = 4;
 
 /// Learns how soon a worker's replies come, and its next work once it is idle, and spins for what
 /// usually comes soon.
@@ -93,18 +90,16 @@ impl AdaptiveSpin {
     }
 
     /// The worker is given work at `now`. Answers the core that it is to wait on from now on: the
-    /// current one if this thread, awake since the last frame or request, will be so until the
-    /// answer is there. Then neither has to wake another core.
+    /// current one if this thread spins until the answer is there. Then neither has to wake another
+    /// core, which takes longer than to give way to each other.
     pub(crate) fn on_dispatch(&mut self, now: Instant, is_alone: bool) -> Option<usize> {
         let budget = &self.state.budget;
         if !is_alone || usize::from(self.is_busy) < budget.busy() {
             budget.note_parallel(now);
         }
-        let was_awake = budget.is_mine();
         self.work.arrived(now, self.state.is_contended.take());
         self.on_request(now);
-        let is_awake = was_awake && self.state.until.get().is_some();
-        is_awake.then(rustix::thread::sched_getcpu)
+        self.state.until.get().map(|_| rustix::thread::sched_getcpu())
     }
 
     /// The worker was given something that it will answer with a frame.
@@ -171,8 +166,6 @@ impl SpinState {
                 SPINS.set(SPINS.get() + 1);
                 self.begun.notify_one();
             }
-            // This thread keeps the budget until it is about to sleep: what has come may lead to
-            // more at once.
             (true, false) => SPINS.set(SPINS.get() - 1),
             _ => (),
         }
@@ -210,9 +203,7 @@ impl SpinState {
 /// Polls for frames without sleeping while they are expected, as long as the worker is wanted.
 async fn spin_for_frames(state: Rc<SpinState>) {
     while !state.is_over.get() {
-        let mut idle_laps = 0;
-        while idle_laps < MAX_IDLE_LAPS {
-            idle_laps = if state.spins_on() { 0 } else { idle_laps + 1 };
+        while state.spins_on() {
             tokio::task::yield_now().await;
         }
         if SPINS.get() == 0 {
@@ -294,21 +285,15 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_worker_waits_on_the_core_of_a_thread_that_stays_awake() {
+    async fn a_worker_waits_on_the_core_of_the_thread_that_spins_for_it() {
         let budget = SpinBudget::new(Spin::For(MAX_SPIN));
         let (mut first, mut second) = (spin(&budget), spin(&budget));
         let now = Instant::now();
-        assert_eq!(first.on_dispatch(now, true), None, "nobody was awake");
+        assert!(first.on_dispatch(now, true).is_some());
         first.set_busy(true);
+        assert_eq!(second.on_dispatch(now, true), None, "two workers are busy");
         first.on_reply(now);
         first.set_busy(false);
-        first.on_idle(now);
-        let core = second.on_dispatch(now, true);
-        assert!(core.is_some(), "the thread spins since the first dispatch");
-        second.set_busy(true);
-        assert_eq!(first.on_dispatch(now, true), None, "two workers are busy");
-        second.on_reply(now);
-        second.set_busy(false);
         assert_eq!(second.on_dispatch(now, true), None, "and were so a moment ago");
     }
 
