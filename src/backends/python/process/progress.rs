@@ -5,7 +5,10 @@
 use std::{
     fs::File,
     os::fd::OwnedFd,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+    },
 };
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -56,7 +59,7 @@ impl Progress {
 
     /// The core that the worker is to wait on from now on; `None`: any.
     pub(crate) fn set_home(&self, core: Option<usize>) {
-        self.number(HOME).store(core.map_or(0, |it| it as u64 + 1), SeqCst);
+        self.number(HOME).store(core.map_or(0, |it| it as u64 + 1), Relaxed);
     }
 
     /// How many groups were begun.
