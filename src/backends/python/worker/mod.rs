@@ -10,6 +10,7 @@ mod dispatch;
 mod execute_deadline;
 mod failover;
 mod give_back;
+mod home_core;
 mod housekeeping;
 mod in_flight;
 mod link;

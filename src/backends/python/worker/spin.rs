@@ -8,9 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::thread::sched_getcpu;
 use tokio::sync::Notify;
 
-use super::spin_budget::{SpinBudget, SpinTimes};
+use super::{
+    home_core::HomeCore,
+    spin_budget::{SpinBudget, SpinTimes},
+};
 
 /// A spin lasts no longer than twice what it usually takes and this margin.
 const SPIN_MARGIN: Duration = Duration::from_micros(50);
@@ -31,6 +35,7 @@ pub(crate) struct AdaptiveSpin {
     state: Rc<SpinState>,
     frame: ExpectedDelay,
     work: ExpectedDelay,
+    home: HomeCore,
     /// The worker has something to execute, as the budget knows.
     is_busy: bool,
 }
@@ -85,13 +90,14 @@ impl AdaptiveSpin {
             state,
             frame: ExpectedDelay::new(reply, longest),
             work: ExpectedDelay::new(idle, longest),
+            home: HomeCore::default(),
             is_busy: false,
         }
     }
 
     /// The worker is given work at `now`. Answers the core that it is to wait on from now on: the
-    /// current one if this thread spins until the answer is there. Then neither has to wake another
-    /// core, which takes longer than to give way to each other.
+    /// current one if this thread spins until the answer is there, and nobody else is at work. Then
+    /// neither has to wake another core, which takes longer than to give way to each other.
     pub(crate) fn on_dispatch(&mut self, now: Instant, is_alone: bool) -> Option<usize> {
         let budget = &self.state.budget;
         if !is_alone || usize::from(self.is_busy) < budget.busy() {
@@ -99,7 +105,11 @@ impl AdaptiveSpin {
         }
         self.work.arrived(now, self.state.is_contended.take());
         self.on_request(now);
-        self.state.until.get().map(|_| rustix::thread::sched_getcpu())
+        let is_spun_for = self.state.until.get().is_some() && self.state.budget.is_serial(now);
+        match is_spun_for {
+            true => self.home.share(now, sched_getcpu()),
+            false => self.home.part(),
+        }
     }
 
     /// The worker was given something that it will answer with a frame.
@@ -111,6 +121,7 @@ impl AdaptiveSpin {
     pub(crate) fn on_reply(&mut self, now: Instant) {
         self.state.set(None);
         self.frame.arrived(now, self.state.is_contended.take());
+        self.home.answered(now, sched_getcpu);
     }
 
     /// The worker has nothing left to do.
@@ -298,12 +309,11 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn nobody_spins_for_work_that_comes_side_by_side() {
+    async fn a_worker_waits_anywhere_while_requests_come_side_by_side() {
         let budget = SpinBudget::new(Spin::For(MAX_SPIN));
         let mut spin = spin(&budget);
         let now = Instant::now();
         assert_eq!(spin.on_dispatch(now, false), None);
-        assert_eq!(spin.state.until.get(), None);
-        assert!(!budget.is_mine());
+        assert!(spin.state.until.get().is_some() && budget.is_mine());
     }
 }

@@ -1,5 +1,5 @@
-//! Spin budget of a server: at most one of its threads spins, while requests come one after the
-//! other and the machine has a core to spare.
+//! Spin budget of a server: at most one of its threads spins, while the machine has a core to spare;
+//! and whether requests come one after the other.
 
 use std::{
     fs,
@@ -91,8 +91,7 @@ impl SpinBudget {
 
     /// May a thread begin to spin?
     pub(crate) fn may_spin(&self, now: Instant) -> bool {
-        let at = self.micros(now);
-        self.is_on && self.parallel_until.load(Relaxed) <= at && !self.is_crowded(at)
+        self.is_on && !self.is_crowded(self.micros(now))
     }
 
     /// What is worth spinning for.
@@ -100,7 +99,12 @@ impl SpinBudget {
         self.times
     }
 
-    /// Requests come side by side: spinning would take the core from who works on them.
+    /// Do requests come one after the other?
+    pub(crate) fn is_serial(&self, now: Instant) -> bool {
+        self.parallel_until.load(Relaxed) <= self.micros(now)
+    }
+
+    /// Requests come side by side: who works on them can use a core each.
     pub(crate) fn note_parallel(&self, now: Instant) {
         let until = self.micros(now + PARALLEL_TIME);
         // Written seldom: all threads read it.
@@ -226,13 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_spins_for_a_while_after_requests_came_side_by_side() {
+    fn requests_that_came_side_by_side_are_taken_to_do_so_for_a_while() {
         let budget = budget(None);
         let now = Instant::now();
+        assert!(budget.is_serial(now));
         budget.note_parallel(now);
-        assert!(!budget.may_spin(now));
-        assert!(!budget.may_spin(now + PARALLEL_TIME / 2));
-        assert!(budget.may_spin(now + 2 * PARALLEL_TIME));
+        assert!(!budget.is_serial(now));
+        assert!(!budget.is_serial(now + PARALLEL_TIME / 2));
+        assert!(budget.is_serial(now + 2 * PARALLEL_TIME));
     }
 
     #[test]
