@@ -9,14 +9,11 @@ use std::{
 use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, WrapFuture,
 };
-use tokio::{
-    sync::oneshot,
-    task::{JoinError, spawn_blocking},
-};
+use tokio::{sync::oneshot, task::spawn_blocking};
 
 use super::{
     action::Action,
-    disk::snapshot::{DiskSnapshot, OverrideDefinitions},
+    disk::snapshot::{DiskSnapshot, FolderScan, OverrideDefinitions},
     locks::{LockTable, OperationId},
     operation::{
         record::Records,
@@ -54,7 +51,7 @@ pub(super) struct OperationOutcome {
     /// By model.
     pub(super) results: Results,
     /// Repositories that cannot be read.
-    pub(super) problems: Vec<String>,
+    pub(super) problems: Arc<[String]>,
     /// What was asked for.
     pub(super) targets: BTreeSet<Arc<str>>,
 }
@@ -68,6 +65,9 @@ pub(super) struct RepositoryActor {
     locks: LockTable,
     /// Operations that do not run yet: their scan is under way, or they wait for locks.
     queued: BTreeMap<OperationId, QueuedOperation>,
+    /// Those that wait for the folders of the repositories to be read, which began before they came.
+    unscanned: Vec<OperationId>,
+    is_scanning: bool,
     next: OperationId,
 }
 
@@ -82,6 +82,9 @@ struct QueuedOperation {
     is_within: bool,
 }
 
+/// Reading the disk panicked.
+struct ReadPanic;
+
 impl RepositoryActor {
     /// Knows no model yet.
     pub(super) fn new(context: LoadContext) -> RepositoryActor {
@@ -90,29 +93,61 @@ impl RepositoryActor {
             records: Records::new(),
             locks: LockTable::default(),
             queued: BTreeMap::new(),
+            unscanned: Vec::new(),
+            is_scanning: false,
             next: 0,
         }
     }
 
-    /// Reads the disk on a blocking thread; [`Self::scanned`] goes on from there.
+    /// Reads the disk on blocking threads; [`Self::scanned`] goes on from there.
     fn scan(&mut self, id: OperationId, ctx: &mut Context<Self>) {
         let Some(queued) = self.queued.get_mut(&id) else { return };
         queued.is_open = false;
+        self.unscanned.push(id);
+        self.scan_folders(ctx);
+    }
+
+    /// Reads the folders of the repositories, once for all that ask meanwhile: hundreds of loads at
+    /// once would each look into the folders of all models.
+    fn scan_folders(&mut self, ctx: &mut Context<Self>) {
+        if self.is_scanning || self.unscanned.is_empty() {
+            return;
+        }
+        self.is_scanning = true;
+        let (ids, settings) = (std::mem::take(&mut self.unscanned), self.context.settings.clone());
+        let folders = spawn_blocking(move || FolderScan::read(&settings)).into_actor(self);
+        ctx.spawn(folders.map(move |folders, actor, ctx| {
+            actor.is_scanning = false;
+            for id in ids {
+                match &folders {
+                    Ok(folders) => actor.read(id, folders.clone(), ctx),
+                    Err(_) => actor.scanned(id, Err(ReadPanic), ctx),
+                }
+            }
+            actor.scan_folders(ctx);
+        }));
+    }
+
+    /// Reads what one operation is about.
+    fn read(&mut self, id: OperationId, folders: FolderScan, ctx: &mut Context<Self>) {
+        let Some(queued) = self.queued.get(&id) else { return };
         let (settings, action) = (self.context.settings.clone(), queued.action.clone());
         let overrides: OverrideDefinitions = self
             .records
             .iter()
             .filter_map(|(name, record)| Some((name.clone(), record.override_definition()?)))
             .collect();
-        let snapshot = spawn_blocking(move || DiskSnapshot::read(&settings, &action, &overrides));
-        let snapshot = snapshot.into_actor(self);
-        ctx.spawn(snapshot.map(move |snapshot, actor, ctx| actor.scanned(id, snapshot, ctx)));
+        let read = move || DiskSnapshot::read(&settings, folders, &action, &overrides);
+        let snapshot = spawn_blocking(read).into_actor(self);
+        ctx.spawn(snapshot.map(move |snapshot, actor, ctx| {
+            actor.scanned(id, snapshot.map_err(|_| ReadPanic), ctx);
+        }));
     }
 
     fn scanned(
         &mut self,
         id: OperationId,
-        snapshot: Result<DiskSnapshot, JoinError>,
+        snapshot: Result<DiskSnapshot, ReadPanic>,
         ctx: &mut Context<Self>,
     ) {
         let Ok(snapshot) = snapshot else {

@@ -78,7 +78,24 @@ impl VersionEntry {
     }
 }
 
+impl VersionEntry {
+    fn is_same(&self, other: &VersionEntry) -> bool {
+        let model = |it: &VersionEntry| it.model.as_ref().map(Arc::as_ptr);
+        (self.state, &self.reason) == (other.state, &other.reason) && model(self) == model(other)
+    }
+}
+
 impl ModelEntry {
+    /// Whether readers would see no difference.
+    pub(super) fn is_same(&self, other: &ModelEntry) -> bool {
+        let versions = self.versions.iter().zip(&other.versions);
+        (self.is_gone, &self.reason) == (other.is_gone, &other.reason)
+            && self.versions.len() == other.versions.len()
+            && versions.into_iter().all(|((number, it), (other_number, other))| {
+                number == other_number && it.is_same(other)
+            })
+    }
+
     /// Whether there is something to show: a folder, or a version that serves, comes or goes.
     pub(super) fn is_there(&self) -> bool {
         let is_gone = |version: &VersionEntry| version.state == VersionState::Unavailable;

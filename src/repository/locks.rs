@@ -38,11 +38,19 @@ impl LockTable {
 
     /// Whether the operation has to wait: for one that runs, or for one that was asked for earlier.
     pub(super) fn is_blocked(&self, id: OperationId) -> bool {
-        !self.blockers(id).is_empty()
+        match self.locked.contains_key(&id) {
+            true => !self.blockers(id).is_empty(),
+            false => self.related(id).next().is_some(),
+        }
     }
 
     /// Whether the operation waits, over any number of others, for itself.
     pub(super) fn is_deadlocked(&self, id: OperationId) -> bool {
+        // Whoever waits, waits for those asked for earlier, and those who run for what their models
+        // have asked for.
+        if self.parents.is_empty() {
+            return false;
+        }
         let mut seen = BTreeSet::new();
         let mut next = self.blockers(id);
         while let Some(blocker) = next.pop() {
@@ -81,10 +89,15 @@ impl LockTable {
             let children = self.parents.iter().filter(|(_, parent)| **parent == id);
             return children.map(|(child, _)| *child).collect();
         }
-        let Some(scope) = self.waiting.get(&id) else { return Vec::new() };
+        self.related(id).collect()
+    }
+
+    /// Of one that waits: the operations before it that touch one of its models.
+    fn related(&self, id: OperationId) -> impl Iterator<Item = OperationId> {
+        let scope = self.waiting.get(&id);
         let others = self.locked.iter().chain(self.waiting.range(..id));
-        let related = others.filter(|(_, other)| !other.is_disjoint(scope));
-        related.map(|(other, _)| *other).collect()
+        let related = move |other: &LockScope| scope.is_some_and(|it| !other.is_disjoint(it));
+        others.filter(move |(_, other)| related(other)).map(|(other, _)| *other)
     }
 }
 

@@ -38,7 +38,7 @@ const MAX_REASON_CHARS: usize = 1000;
 pub(super) fn summary(catalog: &Catalog, outcome: &OperationOutcome) -> Summary {
     let mut rows = rows(catalog);
     outcome.problems.iter().for_each(|problem| tracing::error!("{problem}"));
-    let (mut failures, mut consequences) = (outcome.problems.clone(), Vec::new());
+    let (mut failures, mut consequences) = (outcome.problems.to_vec(), Vec::new());
     for name in &outcome.targets {
         let Some(Err(failure)) = outcome.results.get(name) else { continue };
         let reason = on_one_line(failure.reason().trim_end_matches(';'));

@@ -1,13 +1,13 @@
 //! What many instances and many models take of the server: descriptors.
 
-use std::mem;
+use std::{collections::BTreeSet, fs, mem, os::unix::fs::MetadataExt};
 
 use serde_json::{Value, json};
 
 use crate::support::{
     Repository, Server,
     http::{floats, input},
-    models::{native, same},
+    models::{native, python, same},
     process, until,
 };
 
@@ -50,6 +50,38 @@ fn an_instance_of_an_onnx_model_holds_four_descriptors() {
         let config = format!("backend: \"onnxruntime\"\nmax_batch_size: 8\n{group}");
         Repository::new().with_onnx_as("m", "identity_fp32", &config)
     });
+}
+
+/// Tensors of 64 MiB, in and out: their memory is used again, and goes back once nobody asks.
+#[test]
+fn large_tensors_use_the_same_segments_again() {
+    const COUNT: usize = 16 << 20;
+    let adds = same(FLOATS).source.unwrap().replace(".as_numpy())", ".as_numpy() + 1)");
+    assert!(adds.contains("+ 1"), "{adds}");
+    let server = Server::start(Repository::of([("m", python(FLOATS, &adds))]));
+    let request = json!({
+        "inputs": [{
+            "name": "x", "datatype": "FP32", "shape": [COUNT],
+            "parameters": { "binary_data_size": 4 * COUNT },
+        }],
+        "parameters": { "binary_data_output": true },
+    });
+    let tensor = vec![0_u8; 4 * COUNT];
+    let mut seen = BTreeSet::new();
+    for _ in 0..20 {
+        let answer = server.http.infer_binary("m", &request, &[&tensor]);
+        assert!(answer.status == 200 && 4 * COUNT < answer.body.len());
+        seen.extend(segments(server.pid));
+    }
+    assert!((2..=4).contains(&seen.len()), "{} segments for 20 requests", seen.len());
+    until("the memory to go back", || segments(server.pid).is_empty());
+}
+
+/// Large segments of shared memory that a process has open, by their numbers.
+fn segments(pid: u32) -> BTreeSet<u64> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let files = all.filter_map(|it| fs::metadata(it.path()).ok());
+    files.filter(|it| it.nlink() == 0 && 32 << 20 < it.size()).map(|it| it.ino()).collect()
 }
 
 #[test]

@@ -18,9 +18,9 @@ pub(crate) type OverrideDefinitions = BTreeMap<Arc<str>, Arc<Definition>>;
 #[derive(Default)]
 pub(crate) struct DiskSnapshot {
     /// All model folders.
-    pub(crate) folders: Folders,
+    pub(crate) folders: Arc<Folders>,
     /// Repositories that cannot be read.
-    pub(crate) problems: Vec<String>,
+    pub(crate) problems: Arc<[String]>,
     /// What was asked for.
     pub(crate) targets: BTreeSet<Arc<str>>,
     /// The targets of a load, and the models they run.
@@ -29,14 +29,29 @@ pub(crate) struct DiskSnapshot {
     pub(crate) kept: BTreeSet<Arc<str>>,
 }
 
+/// The folders of all repositories, which operations that wait at the same time share.
+#[derive(Clone)]
+pub(crate) struct FolderScan {
+    folders: Arc<Folders>,
+    problems: Arc<[String]>,
+}
+
+impl FolderScan {
+    /// Blocks.
+    pub(crate) fn read(settings: &Settings) -> FolderScan {
+        let (folders, problems) = scan::folders(&settings.repositories);
+        FolderScan { folders: folders.into(), problems: problems.into() }
+    }
+}
+
 impl DiskSnapshot {
     /// Reads what `action` is about. Blocks.
     pub(crate) fn read(
         settings: &Settings,
+        FolderScan { folders, problems }: FolderScan,
         action: &Action,
         overridden: &OverrideDefinitions,
     ) -> DiskSnapshot {
-        let (folders, problems) = scan::folders(&settings.repositories);
         let mut snapshot = DiskSnapshot { folders, problems, ..DiskSnapshot::default() };
         let mut next: Vec<(Arc<str>, Overrides)> = match action {
             Action::LoadAll => {

@@ -26,8 +26,17 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Shows a model as it is now; `None` if there is no such model.
+    /// Shows a model as it is now; `None` if there is no such model. An operation goes through all
+    /// models that are related to its own, and few of them change: nothing is copied for the others.
     pub(crate) fn show(&self, name: &Arc<str>, entry: Option<ModelEntry>) {
+        let is_shown = match (self.catalog.load().entries.get(name), &entry) {
+            (Some(shown), Some(entry)) => shown.is_same(entry),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_shown {
+            return;
+        }
         self.update(|catalog| match &entry {
             Some(entry) => {
                 catalog.entries.insert(name.clone(), entry.clone());
@@ -40,7 +49,12 @@ impl Publisher {
 
     /// Shows versions as loading, unless an older load of them serves.
     pub(crate) fn show_loading(&self, versions: &[(&str, i64)]) {
-        if versions.is_empty() {
+        let shown = self.catalog.load();
+        let serves = |(name, number): &(&str, i64)| {
+            let version = shown.entries.get(*name).and_then(|it| it.versions.get(number));
+            version.is_some_and(|it| it.model.is_some())
+        };
+        if versions.iter().all(serves) {
             return;
         }
         let loading =
@@ -73,6 +87,14 @@ impl Publisher {
 
     /// Every folder has an entry, and entries without one go once nothing of them serves.
     pub(crate) fn show_folders(&self, folders: &Folders) {
+        let shown = self.catalog.load();
+        let is_shown = |(name, entry): (_, &ModelEntry)| {
+            entry.is_gone != folders.contains_key(name) && entry.is_there()
+        };
+        let is_known = |name: &Arc<str>| shown.entries.contains_key(name);
+        if shown.entries.iter().all(is_shown) && folders.keys().all(is_known) {
+            return;
+        }
         self.update(|catalog| {
             for (name, entry) in &mut catalog.entries {
                 entry.is_gone = !folders.contains_key(name);

@@ -3,6 +3,7 @@
 mod check;
 mod scripts;
 mod start;
+mod storm;
 
 use std::{
     fs,

@@ -106,7 +106,7 @@ class Children:
                 pass
         for descriptor in descriptors:
             os.close(descriptor)
-        self.control.send(EXIT.pack(EXITED, number, 0, NOT_FORKED))
+        self.tell(EXITED, number, 0, NOT_FORKED)
 
     def watch(self, number, pid):
         pidfd = libc.syscall(PIDFD_OPEN, pid, 0)
@@ -118,7 +118,7 @@ class Children:
         self.children[pidfd] = (number, pid)
         self.poller.register(pidfd, select.POLLIN)
         if number is not None:
-            self.control.send(EXIT.pack(SPAWNED, number, pid, 0))
+            self.tell(SPAWNED, number, pid, 0)
 
     def reap(self, pidfd):
         number, pid = self.children.pop(pidfd)
@@ -131,7 +131,14 @@ class Children:
 
     def ended(self, number, pid, status):
         if number is not None:
-            self.control.send(EXIT.pack(EXITED, number, pid, status))
+            self.tell(EXITED, number, pid, status)
+
+    def tell(self, *message):
+        try:
+            self.control.send(EXIT.pack(*message))
+        except OSError:
+            # The server has gone: that is the end of all orders.
+            pass
 
     def end_strays(self):
         """Ends the orphans of workers that have ended. Those of a living worker are its own."""
