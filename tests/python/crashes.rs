@@ -373,3 +373,14 @@ fn other_instances_lose_nothing_to_one_that_is_down() {
     assert_eq!(server.http.get("/v2/models/fragile/ready").status, 200);
     server.is_well();
 }
+
+#[test]
+fn nothing_survives_a_server_that_is_killed_while_it_is_told_something() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = root.join("tests/python/killed_server.py");
+    let mut command = std::process::Command::new(crate::support::venv::python());
+    command.arg("-B").arg(program).arg(root.join("src/backends/python/py"));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("all are gone"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}

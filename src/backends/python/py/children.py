@@ -48,9 +48,16 @@ class Children:
             for ready, _ in self.poller.poll():
                 if ready != self.control.fileno():
                     self.reap(ready)
-                elif not self.handle_order(*self.control.recvmsg(64, 256)[:2]):
+                elif not self.handle_order(*self.receive()):
                     self.end()
                     return
+
+    def receive(self):
+        try:
+            return self.control.recvmsg(64, 256)[:2]
+        except ConnectionError:
+            # The server was killed before it had read all that it was told: no order will come.
+            return b"", ()
 
     def handle_order(self, order, ancillary):
         """False at the end of all orders."""
