@@ -157,3 +157,42 @@ impl<T> Clone for PerThread<T> {
         PerThread(self.0.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix_rt::{Arbiter, System};
+
+    use super::*;
+
+    #[test]
+    fn neighbours_stay_together_as_long_as_one_is_there() {
+        System::new().block_on(async {
+            let engines = Engines::new((0..3).map(|_| Arbiter::new().handle()).collect());
+            let thread = |name: &str| engines.beside(&name.into());
+            let (a, b) = (thread("a"), thread("b"));
+            assert_ne!(a.thread(), b.thread());
+            for _ in 0..5 {
+                assert_eq!(thread("a").thread(), a.thread());
+            }
+            // They count: what belongs to nobody goes elsewhere.
+            assert!(engines.pick(2).iter().all(|it| *it != a.thread()));
+            drop(b);
+            let c = thread("c");
+            assert_eq!(engines.places.lock().neighbourhoods.len(), 2, "those that are gone go");
+            assert_ne!(c.thread(), a.thread());
+        });
+    }
+
+    /// The numbers of threads that own something, and what each of so many threads has.
+    fn check(threads: usize, owners: &[usize], expected: &[usize]) {
+        let all = PerThread::new(threads, owners.iter().map(|it| (*it, *it)));
+        assert_eq!(*all.0, *expected, "{owners:?}");
+    }
+
+    #[test]
+    fn each_thread_has_its_own_or_shares_anothers() {
+        check(4, &[2], &[2]);
+        check(4, &[3, 1], &[3, 1, 3, 3]);
+        check(3, &[2, 0, 1], &[0, 1, 2]);
+    }
+}

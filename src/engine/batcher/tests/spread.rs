@@ -44,6 +44,16 @@ fn this_thread() -> String {
 }
 
 async fn open(threads: Vec<ArbiterHandle>, more: &str, health: &Arc<Health>) -> Arc<Mailbox> {
+    open_in(&Engines::new(threads), None, more, health).await
+}
+
+/// A model that only this ensemble runs.
+async fn open_in(
+    engines: &Engines,
+    ensemble: Option<&str>,
+    more: &str,
+    health: &Arc<Health>,
+) -> Arc<Mailbox> {
     let text = format!(
         "name: 'm' backend: 'native' {more} output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
     );
@@ -54,8 +64,8 @@ async fn open(threads: Vec<ArbiterHandle>, more: &str, health: &Arc<Health>) -> 
         stats: Arc::new(Statistics::default()),
         health: health.clone(),
         backend: Backend::Local(Arc::new(WhichThread)),
-        engines: Engines::new(threads),
-        ensemble: None,
+        engines: engines.clone(),
+        ensemble: ensemble.map(Arc::from),
     };
     start(setup).await.unwrap()
 }
@@ -114,4 +124,25 @@ fn a_count_in_the_config_is_how_many_run_at_once() {
 fn a_queue_is_in_one_place() {
     check("dynamic_batching { }", 1, 1);
     check("parameters { key: 'placement' value { string_value: 'own' } }", 1, 1);
+}
+
+#[test]
+fn models_that_only_one_ensemble_runs_share_its_thread() {
+    System::new().block_on(async {
+        let threads: Vec<ArbiterHandle> = (0..3).map(|_| Arbiter::new().handle()).collect();
+        let engines = Engines::new(threads.clone());
+        let mut found = Vec::new();
+        let mut opened = Vec::new();
+        for ensemble in [Some("e"), None, Some("f"), Some("e"), None, Some("e"), Some("f")] {
+            let health = Arc::<Health>::default();
+            let mailbox = open_in(&engines, ensemble, "dynamic_batching { }", &health).await;
+            let answers = ask_from(&threads, &mailbox).await;
+            found.push((ensemble, answers[0].1.clone()));
+            opened.push(mailbox);
+        }
+        let of = |name| found.iter().filter(move |it| it.0 == Some(name)).map(|it| &it.1);
+        assert!(of("e").all(|it| it == of("e").next().unwrap()), "{found:?}");
+        assert!(of("f").all(|it| it == of("f").next().unwrap()), "{found:?}");
+        assert_ne!(of("e").next(), of("f").next(), "{found:?}");
+    });
 }
