@@ -112,6 +112,7 @@ fn a_request_finds_whoever_rests() {
     check([0, 1], [0, 0], [1, 0]);
     check([1, 1], [0, 0], [2, 0]);
     check([1, 1], [0, 0], [1, 1]);
+    check([0, 2], [0, 0], [2, 0]);
 }
 
 #[test]
