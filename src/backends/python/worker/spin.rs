@@ -59,6 +59,8 @@ struct SpinState {
     budget: Arc<SpinBudget>,
     /// `None` while there is nothing to spin for.
     until: Cell<Option<Instant>>,
+    /// The worker needs the core of this thread to get on.
+    is_shared: Cell<bool>,
     is_contended: Cell<bool>,
     checked: Cell<Option<Instant>>,
     /// Checks in a row after something else has run.
@@ -79,6 +81,7 @@ impl AdaptiveSpin {
         let state = Rc::new(SpinState {
             budget,
             until: Cell::default(),
+            is_shared: Cell::default(),
             is_contended: Cell::default(),
             checked: Cell::default(),
             busy: Cell::default(),
@@ -106,10 +109,12 @@ impl AdaptiveSpin {
         self.work.arrived(now, self.state.is_contended.take());
         self.on_request(now);
         let is_spun_for = self.state.until.get().is_some() && self.state.budget.is_serial(now);
-        match is_spun_for {
+        let home = match is_spun_for {
             true => self.home.share(now, sched_getcpu()),
             false => self.home.part(),
-        }
+        };
+        self.state.is_shared.set(home.is_some());
+        home
     }
 
     /// The worker was given something that it will answer with a frame.
@@ -120,6 +125,7 @@ impl AdaptiveSpin {
     /// A frame of the worker has come.
     pub(crate) fn on_reply(&mut self, now: Instant) {
         self.state.set(None);
+        self.state.is_shared.set(false);
         self.frame.arrived(now, self.state.is_contended.take());
         self.home.answered(now, sched_getcpu);
     }
@@ -191,7 +197,7 @@ impl SpinState {
         let now = Instant::now();
         if now < until && self.budget.is_mine() {
             let is_busy = self.checked.get().is_some_and(|it| BUSY_GAP < now - it);
-            let busy = if is_busy { self.busy.get() + 1 } else { 0 };
+            let busy = if is_busy && !self.is_shared.get() { self.busy.get() + 1 } else { 0 };
             if 0 < busy && busy <= MAX_BUSY_CHECKS {
                 self.busy.set(busy);
                 self.checked.set(Some(now));
