@@ -141,6 +141,16 @@ impl WorkerLink {
         connection.write(&reply);
     }
 
+    /// The worker has said the last of a group of this batch.
+    fn group_ended(&mut self, position: usize) {
+        let flight = &mut self.in_flight[position];
+        flight.left -= 1;
+        if flight.left == 0 {
+            self.in_flight.remove(position);
+            self.note_busy();
+        }
+    }
+
     fn group_answered(&mut self, cursor: &mut Cursor<'_>) -> Result<Option<GroupEvent>, String> {
         let begun = Instant::now();
         let WorkerState::Up(connection) = &mut self.state else { return Ok(None) };
@@ -151,11 +161,7 @@ impl WorkerLink {
         let flight = &mut self.in_flight[position];
         self.is_behind = false;
         if flight.groups.get(head.group).is_some_and(|it| it.is_given_back) {
-            flight.left -= 1;
-            if flight.left == 0 {
-                self.in_flight.remove(position);
-                self.note_busy();
-            }
+            self.group_ended(position);
             return Ok(None);
         }
         let requests = flight
@@ -202,13 +208,9 @@ impl WorkerLink {
                 Err(error)
             }
         };
-        flight.left -= 1;
         let done = flight.done.clone();
         timing.compute_input += flight.encode;
-        if flight.left == 0 {
-            self.in_flight.remove(position);
-        }
-        self.note_busy();
+        self.group_ended(position);
         match self.in_flight.is_empty() {
             true => self.spin.on_idle(begun),
             false => self.spin.on_request(begun),
