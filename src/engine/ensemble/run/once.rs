@@ -48,8 +48,9 @@ fn start_once(run: &Arc<Run>, step: usize, ready: Instant) {
     if run.step_addrs.starts_anywhere
         && let Some(_nested) = NestedStep::enter()
     {
-        // The clock was read for the last input, just now.
-        let turn = StepTurn { step, ready, now: ready, waited: Duration::ZERO, has_window: false };
+        // Not `ready`: what the engine took since then is its overhead, not the model's time.
+        let now = Instant::now();
+        let turn = StepTurn { step, ready, now, waited: Duration::ZERO, has_window: false };
         // Nobody counts what is in flight.
         let _ = run.clone().run(turn);
         return;
