@@ -43,14 +43,15 @@ pub struct Part {
 }
 
 impl Response {
-    /// What an instance said: its errors and what it left out have its name.
+    /// Says which instance this came from: its errors and what it left out have its name.
     #[inline]
-    pub fn of_instance(result: Result<Response>, name: &Arc<str>) -> Result<Response> {
+    pub fn name_instance(result: &mut Result<Response>, name: &Arc<str>) {
         match result {
             Ok(response) if response.outputs.iter().any(Option::is_none) => {
-                Ok(Response { left_out_by: Some(name.clone()), ..response })
+                response.left_out_by = Some(name.clone());
             }
-            result => result.map_err(|error| error.at_instance(name)),
+            Ok(_) => (),
+            Err(error) => *error = error.clone().at_instance(name),
         }
     }
 }
@@ -246,8 +247,8 @@ impl Reply {
 
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, part: impl Into<Part>) {
-        let Part { result, credit } = part.into();
-        let mut result = self.named(result);
+        let Part { mut result, credit } = part.into();
+        self.name(&mut result);
         self.count_bytes(&mut result);
         let now = Instant::now();
         if let Some(guard) = &mut self.guard {
@@ -296,9 +297,9 @@ impl Reply {
         self.send(result, now);
     }
 
-    fn send(&mut self, result: Result<Response>, now: Instant) {
+    fn send(&mut self, mut result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
-        let mut result = self.named(result);
+        self.name(&mut result);
         self.count_bytes(&mut result);
         if let (Some(open_span), Ok(response)) = (&self.open_span, &result) {
             open_span.outputs(&response.outputs);
@@ -324,10 +325,9 @@ impl Reply {
         }
     }
 
-    fn named(&self, result: Result<Response>) -> Result<Response> {
-        match &self.instance {
-            Some(name) => Response::of_instance(result, name),
-            None => result,
+    fn name(&self, result: &mut Result<Response>) {
+        if let Some(name) = &self.instance {
+            Response::name_instance(result, name);
         }
     }
 

@@ -204,11 +204,12 @@ impl Batcher {
     /// Runs a request at once, past the scheduler, if its model can; else gives it back.
     fn run_now(&self, pending: Pending) -> Option<Pending> {
         let Some(findable) = &self.immediate else { return Some(pending) };
-        let left = findable.instances().run(pending);
-        if left.is_none() {
+        let mut asked = Some(pending);
+        findable.instances().run(&mut asked);
+        if asked.is_none() {
             self.stats.pending.fetch_sub(1, Ordering::Relaxed);
         }
-        left
+        asked
     }
 
     fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {

@@ -70,11 +70,11 @@ impl Mailbox {
 impl Infer for Mailbox {
     fn infer(&self, request: Request, reply: Reply) {
         let BatcherShard { batcher, immediate, shared } = self.batchers.here();
-        let mut pending = Pending { request, reply };
+        let mut asked = Some(Pending { request, reply });
         if let Some(key) = immediate {
-            let Some(left) = key.run(pending) else { return };
-            pending = left;
+            key.run(&mut asked);
         }
+        let Some(pending) = asked else { return };
         if !batcher.connected() {
             // It has panicked: dropping the reply answers it, and nobody would ever count down.
             return drop(pending);

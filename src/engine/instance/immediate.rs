@@ -13,24 +13,26 @@ use troupe_base::request::Pending;
 pub struct ImmediateInstances(pub(super) Vec<Rc<RefCell<Instance>>>);
 
 impl ImmediateInstances {
-    /// Runs and answers one request; gives it back if no instance can take it now: it may be long,
-    /// all are down, or each is executing, and its answer has led back here.
-    pub fn run(&self, pending: Pending) -> Option<Pending> {
-        let request = &pending.request;
+    /// Takes, runs and answers what is asked; leaves it there if no instance can take it now: it may
+    /// be long, all are down, or each is executing, and its answer has led back here.
+    pub fn run(&self, asked: &mut Option<Pending>) {
+        let Some(Pending { request, .. }) = asked else { return };
         let takes = |it: &&Rc<RefCell<Instance>>| {
             it.try_borrow().is_ok_and(|instance| instance.runs_now(request))
         };
-        let Some(instance) = self.0.iter().find(takes) else { return Some(pending) };
-        if let Some(error) = pending.request.context.stopped() {
-            pending.reply.answer(Err(error));
-            return None;
+        let Some(instance) = self.0.iter().find(takes) else { return };
+        if let Some(error) = request.context.stopped() {
+            if let Some(pending) = asked.take() {
+                pending.reply.answer(Err(error));
+            }
+            return;
         }
-        let due = instance.borrow_mut().run_now(pending);
+        let mut due = None;
+        instance.borrow_mut().run_now(asked, &mut due);
         // Not before: whoever is answered may ask this instance again.
         if let Some(due) = due {
             due.give();
         }
-        None
     }
 }
 
@@ -92,16 +94,15 @@ impl Drop for Findable {
 }
 
 impl ImmediateKey {
-    /// Runs and answers one request, if the instances are on this thread and one can take it; else
-    /// gives it back.
-    pub fn run(self, pending: Pending) -> Option<Pending> {
+    /// Takes, runs and answers what is asked, if the instances are on this thread and one can take it;
+    /// else leaves it there.
+    pub fn run(self, asked: &mut Option<Pending>) {
         let instances = FOUND_HERE.with_borrow(|all| match all.get(self.index) {
             Some(Some((serial, instances))) if *serial == self.serial => Some(instances.clone()),
             _ => None,
         });
-        match instances {
-            Some(instances) => instances.run(pending),
-            None => Some(pending),
+        if let Some(instances) = instances {
+            instances.run(asked);
         }
     }
 }

@@ -61,8 +61,10 @@ impl Engine for Inline {
         self.may_run_now() && self.covers(std::iter::once(request))
     }
 
-    fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
-        Some(self.model.as_mut()?.run_alone(pending))
+    fn run_now(&mut self, asked: &mut Option<Pending>, due: &mut Option<DueAnswer>) {
+        if let Some(model) = &mut self.model {
+            *due = model.run_alone(asked);
+        }
     }
 
     fn take_back(&mut self, returned: ReturnedModel) {

@@ -101,10 +101,11 @@ impl LocalModel {
         !self.has_batch_io
     }
 
-    /// Runs one request, if it `runs_alone`. Whoever calls gives the answer, which may lead back
-    /// to this model, once it does not hold the model any more.
-    pub(super) fn run_alone(&mut self, pending: Pending) -> DueAnswer {
-        self.compute_alone(pending, &mut Instant::now())
+    /// Takes and runs one request, if it `runs_alone`. Whoever calls gives the answer, which may
+    /// lead back to this model, once it does not hold the model any more.
+    pub(super) fn run_alone(&mut self, asked: &mut Option<Pending>) -> Option<DueAnswer> {
+        let pending = asked.take()?;
+        Some(self.compute_alone(pending, &mut Instant::now()))
     }
 
     fn execute_alone(&mut self, pending: Pending, clock: &mut Instant) {
@@ -136,16 +137,17 @@ impl LocalModel {
         if let Err(error) = &result {
             self.log(error, slice::from_ref(&request));
         }
-        let result = result.map(|outputs| {
+        let mut result = result.map(|outputs| {
             // Counted before the answer: a client that asks right after finds itself in there.
             self.stats.execution(counted, &timing, *clock);
             Response { outputs, timing, ..Response::default() }
         });
-        let result = match request.wanted {
-            Wanted::All => Response::of_instance(result, &self.name),
+        match (&request.wanted, &mut result) {
+            (Wanted::All, result) => Response::name_instance(result, &self.name),
             // It is no surprise that there are fewer.
-            Wanted::Only(_) => result.map_err(|error| error.at_instance(&self.name)),
-        };
+            (Wanted::Only(_), Err(error)) => *error = error.clone().at_instance(&self.name),
+            (Wanted::Only(_), Ok(_)) => (),
+        }
         DueAnswer { reply, result, now: *clock }
     }
 

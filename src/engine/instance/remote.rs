@@ -173,7 +173,8 @@ impl RemoteWork {
     fn answer(&self, reply: Reply, result: Result<Response>, timing: Timing, now: Instant) {
         let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
         let timing = Timing { queue, ..timing };
-        let result = Response::of_instance(result, &self.name);
+        let mut result = result;
+        Response::name_instance(&mut result, &self.name);
         reply.answer_at(result.map(|it| Response { timing, ..it }), now);
     }
 }

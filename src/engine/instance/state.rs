@@ -129,19 +129,13 @@ impl Instance {
         matches!(&self.state, InstanceState::Up(engine) if engine.runs_now(request))
     }
 
-    /// Runs one request before this returns, if it `runs_now`: else the request is dropped, which
-    /// answers it. The instance may be down afterwards.
-    pub(super) fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
-        let InstanceState::Up(engine) = &mut self.state else { return None };
-        match caught(|| engine.run_now(pending)) {
-            Ok(due) => {
-                self.is_proven = true;
-                due
-            }
-            Err(panic) => {
-                self.ended(&format!("it panicked: {panic}"));
-                None
-            }
+    /// Takes and runs what is asked before this returns, if it `runs_now`, and says what is `due`.
+    /// The instance may be down afterwards.
+    pub(super) fn run_now(&mut self, asked: &mut Option<Pending>, due: &mut Option<DueAnswer>) {
+        let InstanceState::Up(engine) = &mut self.state else { return };
+        match caught(|| engine.run_now(asked, due)) {
+            Ok(()) => self.is_proven = true,
+            Err(panic) => self.ended(&format!("it panicked: {panic}")),
         }
     }
 

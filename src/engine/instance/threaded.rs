@@ -95,8 +95,10 @@ impl Engine for Threaded {
         self.model.as_deref().is_some_and(is_light) && self.thread.connected()
     }
 
-    fn run_now(&mut self, pending: Pending) -> Option<DueAnswer> {
-        Some(self.model.as_mut()?.run_alone(pending))
+    fn run_now(&mut self, asked: &mut Option<Pending>, due: &mut Option<DueAnswer>) {
+        if let Some(model) = &mut self.model {
+            *due = model.run_alone(asked);
+        }
     }
 
     fn take_back(&mut self, returned: ReturnedModel) {
