@@ -15,6 +15,7 @@ pub struct ThreadArcs<T> {
 }
 
 /// Keeps the value, as an `Arc` does; counted among those of the thread that it was taken on.
+#[expect(clippy::redundant_allocation, reason = "the outer count is the one of a thread")]
 pub struct ThreadArc<T>(Arc<Arc<T>>);
 
 impl<T> ThreadArcs<T> {
