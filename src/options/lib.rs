@@ -208,8 +208,8 @@ pub struct Serve {
     /// Make missing Python environments and fetch a missing ONNX Runtime: `auto` or `never`
     #[arg(long, default_value = "auto", value_parser = provision, action = ArgAction::Set)]
     pub provision: bool,
-    /// How long a thread that serves Python models polls before it sleeps: `auto` where it pays and
-    /// a core is free, `off`, or at most so many microseconds, always
+    /// How long the server and workers of Python models poll for each other before they sleep:
+    /// `auto` where a core is free, `off`, or at most so many microseconds, also where none is
     #[arg(long, value_name = "auto|off|MICROSECONDS", default_value = "auto", value_parser = spin::spin)]
     pub spin: Spin,
     /// Where to listen, and how.

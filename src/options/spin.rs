@@ -13,7 +13,7 @@ pub enum Spin {
     Auto,
     /// Never.
     Off,
-    /// Always, for at most so long at a time.
+    /// For what comes soon, at most so long at a time, whether a core is free or not.
     For(Duration),
 }
 

@@ -15,7 +15,7 @@ use super::{
         source_snapshot::SourceSnapshot,
     },
     runtime::Runtime,
-    worker::{InstanceSetup, SpinBudget, attach},
+    worker::{InstanceSetup, SpinPolicy, attach},
 };
 use troupe_base::{
     backend::{Backend, InstanceName, ModelFiles, OpenRemote, OpenedRemote, Remote, Settings},
@@ -181,7 +181,7 @@ struct PythonOpener {
     limits: WorkerLimits,
     preload: Option<Arc<Preload>>,
     failures: Arc<FailureLog>,
-    spin: Arc<SpinBudget>,
+    spin: Arc<SpinPolicy>,
 }
 
 impl PythonOpener {

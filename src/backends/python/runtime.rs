@@ -1,5 +1,5 @@
-//! What the Python models of one server share: fork servers, the thread that reaps workers, and a
-//! budget of spins.
+//! What the Python models of one server share: fork servers, the thread that reaps workers, and who
+//! may spin.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::{
     process::{fork_server::ForkServers, reaper::Reaper},
-    worker::SpinBudget,
+    worker::SpinPolicy,
 };
 use troupe_base::error::{Error, Result};
 use troupe_options::Spin;
@@ -20,7 +20,7 @@ use troupe_options::Spin;
 #[derive(Default)]
 pub struct Runtime {
     state: Mutex<RuntimeState>,
-    spin: OnceLock<Arc<SpinBudget>>,
+    spin: OnceLock<Arc<SpinPolicy>>,
 }
 
 #[derive(Default)]
@@ -55,8 +55,8 @@ impl Runtime {
     }
 
     /// Who of the server may spin: as the command line says, which is the same for all models.
-    pub(super) fn spin(&self, spin: Spin) -> Arc<SpinBudget> {
-        self.spin.get_or_init(|| SpinBudget::new(spin)).clone()
+    pub(super) fn spin(&self, spin: Spin) -> Arc<SpinPolicy> {
+        self.spin.get_or_init(|| SpinPolicy::new(spin)).clone()
     }
 
     /// Waits until no worker process is left; kills what is left at the deadline. No worker can be

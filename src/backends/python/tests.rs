@@ -32,7 +32,6 @@ mod crashes;
 mod environments;
 mod loading;
 mod memory;
-mod waiting;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 

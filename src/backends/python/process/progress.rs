@@ -9,6 +9,7 @@ use std::{
         AtomicU64,
         Ordering::{Relaxed, SeqCst},
     },
+    time::Duration,
 };
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -22,8 +23,8 @@ const PAGE_BYTES: usize = 4096;
 const BEGUN: usize = 0;
 const TAKEN_FROM: usize = 1;
 const TAKEN_TO: usize = 2;
-/// Which one has the core that the worker waits on, plus one; 0: any. `waiting.py` has the same.
-const HOME: usize = 3;
+/// Which one says how many microseconds the worker may spin, 0: not at all. `spin.py` has the same.
+const SPIN: usize = 3;
 
 /// A page that the worker writes one number to, how many groups it has begun to execute, in the
 /// order they came; and we three. Mapped: thousands of instances hold no descriptor for it.
@@ -57,9 +58,9 @@ impl Progress {
         self.number(TAKEN_FROM).store(from, SeqCst);
     }
 
-    /// The core that the worker is to wait on from now on; `None`: any.
-    pub(crate) fn set_home(&self, core: Option<usize>) {
-        self.number(HOME).store(core.map_or(0, |it| it as u64 + 1), Relaxed);
+    /// How long the worker may spin from now on; zero: not at all.
+    pub(crate) fn set_spin(&self, longest: Duration) {
+        self.number(SPIN).store(longest.as_micros() as u64, Relaxed);
     }
 
     /// How many groups were begun.
@@ -85,12 +86,12 @@ mod tests {
     fn what_is_taken_back_stands_where_the_worker_reads_it() {
         let (progress, fd) = Progress::new().unwrap();
         progress.take_back(3, 9);
-        progress.set_home(Some(5));
+        progress.set_spin(Duration::from_micros(6));
         let mut page = [0; 32];
         rustix::io::pread(&fd, &mut page, 0).unwrap();
         let number = |at: usize| u64::from_ne_bytes(page[at..at + 8].try_into().unwrap());
         assert_eq!([number(0), number(8), number(16), number(24)], [0, 3, 9, 6]);
-        progress.set_home(None);
+        progress.set_spin(Duration::ZERO);
         rustix::io::pread(&fd, &mut page, 0).unwrap();
         assert_eq!(page[24..], [0; 8]);
     }

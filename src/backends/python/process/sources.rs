@@ -23,7 +23,7 @@ pub(crate) const SOURCES: [(&str, &str); 41] = [
     ("troupe_packing", include_str!("../py/packing.py")),
     ("troupe_replies", include_str!("../py/replies.py")),
     ("troupe_awaiting", include_str!("../py/awaiting.py")),
-    ("troupe_waiting", include_str!("../py/waiting.py")),
+    ("troupe_spin", include_str!("../py/spin.py")),
     ("troupe_frames", include_str!("../py/frames.py")),
     ("troupe_segments", include_str!("../py/segments.py")),
     ("triton_python_backend_utils", include_str!("../py/triton_python_backend_utils.py")),

@@ -7,7 +7,7 @@ from itertools import count
 from threading import Condition
 
 from troupe_awaiting import PUMP, Awaiting, ServerGone
-from troupe_waiting import CHUNK, Waiter
+from troupe_spin import CHUNK, AdaptiveSpin
 
 # Kinds of frames, both ways; `kinds.rs` says what they are.
 INIT, EXECUTE, REPLY, CREDIT, RELEASED = b"I", b"E", b"c", b"k", b"r"
@@ -92,7 +92,9 @@ class Frames(Awaiting):
         self.rest = b""
         self.out = []
         self.kept = []
-        self.waiter = Waiter(control, page)
+        # Frames that usually come within so many nanoseconds are polled for.
+        self.executions_spin = AdaptiveSpin(control, page, 400_000)
+        self.replies_spin = AdaptiveSpin(control, page, 200_000)
 
     # Sending.
 
@@ -196,6 +198,7 @@ class Frames(Awaiting):
         if self.out and get_ident() == self.main:
             self.flush()
         mutex = self.mutex
+        spin = self.executions_spin if key is None else self.replies_spin
         mutex.acquire()
         try:
             while True:
@@ -216,7 +219,7 @@ class Frames(Awaiting):
                 self.is_reading = True
                 mutex.release()
                 try:
-                    frame = self.receive()
+                    frame = self.receive(spin)
                 except (ServerGone, ConnectionError):
                     # Anything else is an alarm of the model's, and nothing was lost.
                     self.is_gone = True
@@ -306,11 +309,11 @@ class Frames(Awaiting):
 
     # Reading; only by whoever has set `is_reading`.
 
-    def receive(self):
+    def receive(self, spin):
         """The next frame as it comes."""
         raw = self.rest
         if not raw:
-            raw = self.waiter.receive()
+            raw = spin.receive()
             if not raw:
                 raise ServerGone
         if len(raw) < 8:

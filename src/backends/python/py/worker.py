@@ -68,7 +68,7 @@ class Worker:
 
     def start(self):
         """Loads the model that the first frame names; False if there is nothing to serve."""
-        _, raw = self.frames.receive()
+        _, raw = self.frames.receive(self.frames.executions_spin)
         args = json.loads(bytes(raw[8:]))
         troupe_requests.worker = troupe_forked.worker = self
         Bridge(self.frames).install()

@@ -29,8 +29,6 @@ pub(crate) struct Calls {
     pub(super) sender: mpsc::UnboundedSender<CallEvent>,
     /// Replies to be written together.
     pub(super) frames: Vec<u8>,
-    /// Open calls that the worker's main thread waits for.
-    pub(super) blocking: usize,
     /// Calls of the repository that are not answered.
     pub(super) of_repository: usize,
     /// Of the shared memory of these calls, by the owner that the called model is.
@@ -108,15 +106,7 @@ impl Calls {
     pub(crate) fn new() -> (Calls, mpsc::UnboundedReceiver<CallEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let (open, owners) = Default::default();
-        let calls = Calls {
-            open,
-            worker: 0,
-            sender,
-            frames: Vec::new(),
-            blocking: 0,
-            of_repository: 0,
-            owners,
-        };
+        let calls = Calls { open, worker: 0, sender, frames: Vec::new(), of_repository: 0, owners };
         (calls, receiver)
     }
 
@@ -134,7 +124,7 @@ impl Calls {
     pub(crate) fn end(&mut self) {
         self.worker = self.worker.wrapping_add(1);
         self.frames.clear();
-        (self.blocking, self.of_repository) = (0, 0);
+        self.of_repository = 0;
         for (_, call) in self.open.drain() {
             call.context.cancel();
         }
@@ -175,19 +165,7 @@ impl Calls {
             since: Instant::now(),
             blocks: head.blocks,
         };
-        self.blocking += usize::from(call.blocks);
         self.open.insert(head.call, call);
-    }
-
-    /// A call has ended, or its worker wants nothing more of it.
-    pub(super) fn remove(&mut self, number: u64) {
-        let removed = self.open.remove(&number);
-        self.blocking -= usize::from(removed.is_some_and(|it| it.blocks));
-    }
-
-    /// Does the worker's main thread wait for another model?
-    pub(crate) fn is_blocked(&self) -> bool {
-        0 < self.blocking
     }
 
     /// Was there ever a call?

@@ -133,7 +133,6 @@ impl WorkerLink {
         match found {
             Ok((model, request)) => {
                 self.calls.begin(head, request.context.clone(), Some(model.clone()));
-                self.note_busy();
                 if let Err((error, reply)) = model.admit(request, Reply::new(replier)) {
                     reply.answer(Err(refused(&model, &error)));
                 }
@@ -152,8 +151,7 @@ impl WorkerLink {
         let Some(call) = self.calls.open.get(&number) else { return Ok(()) };
         call.context.cancel();
         if is_forgotten {
-            self.calls.remove(number);
-            self.note_busy();
+            self.calls.open.remove(&number);
         }
         Ok(())
     }
@@ -227,8 +225,8 @@ impl WorkerLink {
                 frames.splice(start..start, updates);
             }
             if is_last {
-                self.calls.remove(number);
-                return self.note_busy();
+                open.remove(&number);
+                return;
             }
             call.on_the_way += size;
             call.sent.push_back((size, credit));

@@ -47,8 +47,7 @@ impl WorkerLink {
         }
         // Not what comes after: the worker may take over this core before `write` returns.
         let encode = begun.elapsed() / groups.len().max(1) as u32;
-        let is_alone = groups.len() == 1 && self.in_flight.is_empty();
-        connection.progress.set_home(self.spin.on_dispatch(begun, is_alone));
+        connection.progress.set_spin(self.spin.on_dispatch(begun));
         connection.write(&self.frame);
         let (left, before) = (groups.len(), connection.given);
         connection.given += left as u64;
@@ -66,7 +65,6 @@ impl WorkerLink {
             encode,
             done: done.clone(),
         });
-        self.note_busy();
         if MAX_COPY_HERE < self.frame.capacity() {
             self.frame = Vec::new();
         }
@@ -147,7 +145,6 @@ impl WorkerLink {
         flight.left -= 1;
         if flight.left == 0 {
             self.in_flight.remove(position);
-            self.note_busy();
         }
     }
 

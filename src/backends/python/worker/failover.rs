@@ -35,7 +35,6 @@ impl WorkerLink {
             }
             self.held.push(flight.done);
         }
-        self.note_busy();
         events
     }
 

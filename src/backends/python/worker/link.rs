@@ -17,7 +17,7 @@ use super::{
     detached::DetachedRequests,
     in_flight::{InFlightBatch, all_failed, deliver},
     spin::AdaptiveSpin,
-    spin_budget::SpinBudget,
+    spin_policy::SpinPolicy,
 };
 use crate::python::{
     process::{launch_spec::LaunchSpec, stopped::StoppedLooks},
@@ -49,7 +49,7 @@ pub(crate) struct InstanceSetup {
     /// Shared by all instances of the model.
     pub(crate) failures: Arc<FailureLog>,
     /// Shared by all Python instances of the server.
-    pub(crate) spin: Arc<SpinBudget>,
+    pub(crate) spin: Arc<SpinPolicy>,
 }
 
 impl InstanceSetup {
@@ -190,13 +190,6 @@ pub(crate) fn unhealthy(setup: &InstanceSetup, text: &str) -> String {
     let LaunchSpec { instance, .. } = &**spec;
     let stub = format!("Stub process '{instance}' is not healthy.");
     failure(instance, &format!("{stub} Model '{}': {text}", config.name))
-}
-
-impl WorkerLink {
-    /// Tells whether the worker has something to execute; not while it waits for another model.
-    pub(super) fn note_busy(&mut self) {
-        self.spin.set_busy(!self.in_flight.is_empty() && !self.calls.is_blocked());
-    }
 }
 
 impl Drop for WorkerLink {

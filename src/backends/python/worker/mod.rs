@@ -10,7 +10,6 @@ mod dispatch;
 mod execute_deadline;
 mod failover;
 mod give_back;
-mod home_core;
 mod housekeeping;
 mod in_flight;
 mod link;
@@ -22,7 +21,7 @@ mod restart;
 mod shm_copy;
 mod socket_reader;
 mod spin;
-mod spin_budget;
+mod spin_policy;
 mod start_queue;
 
-pub(super) use self::{link::InstanceSetup, remote_worker::attach, spin_budget::SpinBudget};
+pub(super) use self::{link::InstanceSetup, remote_worker::attach, spin_policy::SpinPolicy};

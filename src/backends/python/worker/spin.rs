@@ -1,5 +1,5 @@
 //! Adaptive spin: polls briefly for a worker's next frame where it usually comes soon, because to
-//! be woken takes longer; and says on which core the worker is to wait meanwhile.
+//! be woken takes longer.
 
 use std::{
     cell::Cell,
@@ -8,14 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::thread::sched_getcpu;
 use tokio::sync::Notify;
 
-use super::{
-    home_core::HomeCore,
-    spin_budget::{SpinBudget, SpinTimes},
-};
+use super::spin_policy::SpinPolicy;
 
+/// A reply, or the next work after one, that usually takes no longer is worth spinning for.
+const MAX_USUAL_REPLY: Duration = Duration::from_micros(200);
+const MAX_USUAL_IDLE: Duration = Duration::from_micros(400);
+/// What takes longer is as good as never.
+const NEVER: Duration = Duration::from_micros(600);
 /// A spin lasts no longer than twice what it usually takes and this margin.
 const SPIN_MARGIN: Duration = Duration::from_micros(50);
 /// If `yield_now` does not return within this, the core is contended: back off.
@@ -35,16 +36,13 @@ pub(crate) struct AdaptiveSpin {
     state: Rc<SpinState>,
     frame: ExpectedDelay,
     work: ExpectedDelay,
-    home: HomeCore,
-    /// The worker has something to execute, as the budget knows.
-    is_busy: bool,
 }
 
 /// A delay: something that comes a while after something else.
 struct ExpectedDelay {
     /// Sooner than this is soon.
     soon: Duration,
-    /// Longer than this is as good as never.
+    /// A spin lasts no longer than this.
     longest: Duration,
     since: Option<Instant>,
     /// Until when to spin for it.
@@ -56,11 +54,9 @@ struct ExpectedDelay {
 }
 
 struct SpinState {
-    budget: Arc<SpinBudget>,
+    policy: Arc<SpinPolicy>,
     /// `None` while there is nothing to spin for.
     until: Cell<Option<Instant>>,
-    /// The worker needs the core of this thread to get on.
-    is_shared: Cell<bool>,
     is_contended: Cell<bool>,
     checked: Cell<Option<Instant>>,
     /// Checks in a row after something else has run.
@@ -75,13 +71,12 @@ thread_local! {
 }
 
 impl AdaptiveSpin {
-    /// Spins on the runtime of the current thread, as far as the budget goes.
-    pub(crate) fn new(budget: Arc<SpinBudget>) -> AdaptiveSpin {
-        let SpinTimes { reply, idle, longest } = budget.times();
+    /// Spins on the runtime of the current thread, as far as the policy allows it.
+    pub(crate) fn new(policy: Arc<SpinPolicy>) -> AdaptiveSpin {
+        let longest = policy.longest();
         let state = Rc::new(SpinState {
-            budget,
+            policy,
             until: Cell::default(),
-            is_shared: Cell::default(),
             is_contended: Cell::default(),
             checked: Cell::default(),
             busy: Cell::default(),
@@ -91,62 +86,40 @@ impl AdaptiveSpin {
         actix_rt::spawn(spin_for_frames(state.clone()));
         AdaptiveSpin {
             state,
-            frame: ExpectedDelay::new(reply, longest),
-            work: ExpectedDelay::new(idle, longest),
-            home: HomeCore::default(),
-            is_busy: false,
+            frame: ExpectedDelay::new(MAX_USUAL_REPLY, longest),
+            work: ExpectedDelay::new(MAX_USUAL_IDLE, longest),
         }
     }
 
-    /// The worker is given work at `now`. Answers the core that it is to wait on from now on: the
-    /// current one if this thread spins until the answer is there, and nobody else is at work. Then
-    /// neither has to wake another core, which takes longer than to give way to each other.
-    pub(crate) fn on_dispatch(&mut self, now: Instant, is_alone: bool) -> Option<usize> {
-        let budget = &self.state.budget;
-        if !is_alone || usize::from(self.is_busy) < budget.busy() {
-            budget.note_parallel(now);
-        }
+    /// The worker is given work at `now`. Answers how long it may spin itself from now on.
+    pub(crate) fn on_dispatch(&mut self, now: Instant) -> Duration {
         self.work.arrived(now, self.state.is_contended.take());
         self.on_request(now);
-        let is_spun_for = self.state.until.get().is_some() && self.state.budget.is_serial(now);
-        let home = match is_spun_for {
-            true => self.home.share(now, sched_getcpu()),
-            false => self.home.part(),
-        };
-        self.state.is_shared.set(home.is_some());
-        home
+        let policy = &self.state.policy;
+        if policy.may_spin(now) { policy.longest() } else { Duration::ZERO }
     }
 
     /// The worker was given something that it will answer with a frame.
     pub(crate) fn on_request(&mut self, now: Instant) {
-        self.state.set(self.frame.expect(now, self.state.budget.may_spin(now)));
+        self.state.set(self.frame.expect(now, self.state.policy.may_spin(now)));
     }
 
     /// A frame of the worker has come.
     pub(crate) fn on_reply(&mut self, now: Instant) {
         self.state.set(None);
-        self.state.is_shared.set(false);
         self.frame.arrived(now, self.state.is_contended.take());
-        self.home.answered(now, sched_getcpu);
     }
 
     /// The worker has nothing left to do.
     pub(crate) fn on_idle(&mut self, now: Instant) {
-        self.state.set(self.work.expect(now, self.state.budget.may_spin(now)));
-    }
-
-    /// The worker has something to execute and waits for nobody, or not.
-    pub(crate) fn set_busy(&mut self, is_busy: bool) {
-        if std::mem::replace(&mut self.is_busy, is_busy) != is_busy {
-            self.state.budget.set_busy(is_busy);
-        }
+        self.state.set(self.work.expect(now, self.state.policy.may_spin(now)));
     }
 }
 
 impl ExpectedDelay {
     fn new(soon: Duration, longest: Duration) -> ExpectedDelay {
         let (since, until, backs_off_until) = (None, None, None);
-        let (usual, backoff) = (longest, MIN_BACKOFF);
+        let (usual, backoff) = (NEVER, MIN_BACKOFF);
         ExpectedDelay { soon, longest, since, until, usual, backoff, backs_off_until }
     }
 
@@ -161,7 +134,7 @@ impl ExpectedDelay {
 
     fn arrived(&mut self, now: Instant, was_contended: bool) {
         let Some(since) = self.since.take() else { return };
-        let took = now.saturating_duration_since(since).min(self.longest);
+        let took = now.saturating_duration_since(since).min(NEVER);
         self.usual = (self.usual * 7 + took) / 8;
         match self.until.take() {
             Some(until) if until < now || was_contended => {
@@ -187,7 +160,7 @@ impl SpinState {
             _ => (),
         }
         if until.is_some() {
-            self.budget.take();
+            self.policy.take();
         }
     }
 
@@ -195,9 +168,9 @@ impl SpinState {
     fn spins_on(&self) -> bool {
         let Some(until) = self.until.get() else { return false };
         let now = Instant::now();
-        if now < until && self.budget.is_mine() {
+        if now < until && self.policy.is_mine() {
             let is_busy = self.checked.get().is_some_and(|it| BUSY_GAP < now - it);
-            let busy = if is_busy && !self.is_shared.get() { self.busy.get() + 1 } else { 0 };
+            let busy = if is_busy { self.busy.get() + 1 } else { 0 };
             if 0 < busy && busy <= MAX_BUSY_CHECKS {
                 self.busy.set(busy);
                 self.checked.set(Some(now));
@@ -224,7 +197,7 @@ async fn spin_for_frames(state: Rc<SpinState>) {
             tokio::task::yield_now().await;
         }
         if SPINS.get() == 0 {
-            state.budget.give_up();
+            state.policy.give_up();
         }
         state.begun.notified().await;
     }
@@ -232,7 +205,6 @@ async fn spin_for_frames(state: Rc<SpinState>) {
 
 impl Drop for AdaptiveSpin {
     fn drop(&mut self) {
-        self.set_busy(false);
         self.state.set(None);
         self.state.is_over.set(true);
         self.state.begun.notify_one();
@@ -244,7 +216,7 @@ mod tests {
     use troupe_options::Spin;
 
     use super::*;
-    use crate::python::worker::spin_budget::{MAX_SPIN, MAX_USUAL_REPLY};
+    use crate::python::worker::spin_policy::MAX_SPIN;
 
     /// How long the spin is, after it came so many microseconds late each time.
     fn check(took: &[u64], expected: Option<u64>) {
@@ -281,19 +253,14 @@ mod tests {
         check(&[twice.as_slice(), &[20_000], &often].concat(), Some(150));
     }
 
-    fn spin(budget: &Arc<SpinBudget>) -> AdaptiveSpin {
-        let mut spin = AdaptiveSpin::new(budget.clone());
-        (spin.frame.usual, spin.work.usual) = (Duration::ZERO, Duration::ZERO);
-        spin
-    }
-
     #[actix_rt::test]
     async fn what_was_watched_for_and_came_is_over() {
-        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
-        let mut spin = spin(&budget);
+        let policy = SpinPolicy::new(Spin::For(MAX_SPIN));
+        let mut spin = AdaptiveSpin::new(policy.clone());
+        spin.frame.usual = Duration::ZERO;
         let now = Instant::now();
-        spin.on_dispatch(now, true);
-        assert!(spin.state.until.get().is_some() && budget.is_mine());
+        assert_eq!(spin.on_dispatch(now), MAX_SPIN);
+        assert!(spin.state.until.get().is_some() && policy.is_mine());
         spin.on_reply(now);
         assert_eq!(spin.state.until.get(), None);
         let state = spin.state.clone();
@@ -302,24 +269,14 @@ mod tests {
     }
 
     #[actix_rt::test]
-    async fn a_worker_waits_on_the_core_of_the_thread_that_spins_for_it() {
-        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
-        let (mut first, mut second) = (spin(&budget), spin(&budget));
+    async fn neither_the_server_nor_the_worker_spins_where_none_may() {
+        let mut spin = AdaptiveSpin::new(SpinPolicy::new(Spin::Off));
+        (spin.frame.usual, spin.work.usual) = (Duration::ZERO, Duration::ZERO);
         let now = Instant::now();
-        assert!(first.on_dispatch(now, true).is_some());
-        first.set_busy(true);
-        assert_eq!(second.on_dispatch(now, true), None, "two workers are busy");
-        first.on_reply(now);
-        first.set_busy(false);
-        assert_eq!(second.on_dispatch(now, true), None, "and were so a moment ago");
-    }
-
-    #[actix_rt::test]
-    async fn a_worker_waits_anywhere_while_requests_come_side_by_side() {
-        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
-        let mut spin = spin(&budget);
-        let now = Instant::now();
-        assert_eq!(spin.on_dispatch(now, false), None);
-        assert!(spin.state.until.get().is_some() && budget.is_mine());
+        assert_eq!(spin.on_dispatch(now), Duration::ZERO);
+        assert_eq!(spin.state.until.get(), None);
+        spin.on_reply(now);
+        spin.on_idle(now);
+        assert_eq!(spin.state.until.get(), None);
     }
 }

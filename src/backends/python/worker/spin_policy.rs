@@ -1,54 +1,33 @@
-//! Spin budget of a server: at most one of its threads spins, while the machine has a core to spare;
-//! and whether requests come one after the other.
+//! Spin policy of a server: whether threads may spin, for how long, and which one of its own does.
 
 use std::{
     fs,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use troupe_options::Spin;
 
-/// A reply, or the next work after one, that usually takes no longer is worth spinning for.
-pub(super) const MAX_USUAL_REPLY: Duration = Duration::from_micros(200);
-pub(super) const MAX_USUAL_IDLE: Duration = Duration::from_micros(400);
-/// A spin lasts no longer than this.
+/// A spin lasts no longer than this, unless the command line says.
 pub(super) const MAX_SPIN: Duration = Duration::from_micros(600);
-/// Once two workers of the server were busy at the same time, requests are taken to come side by
-/// side for so long.
-const PARALLEL_TIME: Duration = Duration::from_millis(20);
 /// How often the machine's runnable threads are counted while threads spin.
 const LOAD_INTERVAL: Duration = Duration::from_millis(10);
 /// Runnable threads are counted in so many parts: a moving average of small numbers.
 const LOAD_PARTS: u64 = 256;
 
-/// What is worth spinning for.
-#[derive(Clone, Copy)]
-pub(super) struct SpinTimes {
-    /// A worker's answer that usually comes within this.
-    pub(super) reply: Duration,
-    /// Its next work.
-    pub(super) idle: Duration,
-    /// A spin lasts no longer.
-    pub(super) longest: Duration,
-}
-
 /// Shared by all Python instances of one server.
-pub(crate) struct SpinBudget {
+pub(crate) struct SpinPolicy {
     origin: Instant,
     is_on: bool,
-    times: SpinTimes,
+    longest: Duration,
     /// Cores of the machine, if the load is looked at.
     cores: Option<u64>,
     /// The number of the thread that spins; 0: none does.
     spinner: AtomicU64,
-    /// Workers that have something to execute.
-    busy: AtomicUsize,
     /// Microseconds since `origin`.
-    parallel_until: AtomicU64,
     next_load: AtomicU64,
     /// Runnable threads of the machine, in parts.
     load: AtomicU64,
@@ -62,9 +41,9 @@ thread_local! {
     };
 }
 
-impl SpinBudget {
+impl SpinPolicy {
     /// As `--spin` says.
-    pub(crate) fn new(spin: Spin) -> Arc<SpinBudget> {
+    pub(crate) fn new(spin: Spin) -> Arc<SpinPolicy> {
         let has_room = || std::thread::available_parallelism().is_ok_and(|it| 1 < it.get());
         let (is_on, cores) = match spin {
             Spin::Off => (false, None),
@@ -72,18 +51,16 @@ impl SpinBudget {
             Spin::Auto => (true, online_cores()),
             Spin::For(_) => (true, None),
         };
-        let times = match spin {
-            Spin::For(time) => SpinTimes { reply: time, idle: time, longest: time },
-            _ => SpinTimes { reply: MAX_USUAL_REPLY, idle: MAX_USUAL_IDLE, longest: MAX_SPIN },
+        let longest = match spin {
+            Spin::For(time) => time,
+            Spin::Auto | Spin::Off => MAX_SPIN,
         };
-        Arc::new(SpinBudget {
+        Arc::new(SpinPolicy {
             origin: Instant::now(),
             is_on,
-            times,
+            longest,
             cores,
             spinner: AtomicU64::new(0),
-            busy: AtomicUsize::new(0),
-            parallel_until: AtomicU64::new(0),
             next_load: AtomicU64::new(0),
             load: AtomicU64::new(0),
         })
@@ -94,37 +71,9 @@ impl SpinBudget {
         self.is_on && !self.is_crowded(self.micros(now))
     }
 
-    /// What is worth spinning for.
-    pub(super) fn times(&self) -> SpinTimes {
-        self.times
-    }
-
-    /// Do requests come one after the other?
-    pub(crate) fn is_serial(&self, now: Instant) -> bool {
-        self.parallel_until.load(Relaxed) <= self.micros(now)
-    }
-
-    /// Requests come side by side: who works on them can use a core each.
-    pub(crate) fn note_parallel(&self, now: Instant) {
-        let until = self.micros(now + PARALLEL_TIME);
-        // Written seldom: all threads read it.
-        if self.parallel_until.load(Relaxed) + 1000 < until {
-            self.parallel_until.store(until, Relaxed);
-        }
-    }
-
-    /// Workers that have something to execute.
-    pub(crate) fn busy(&self) -> usize {
-        self.busy.load(Relaxed)
-    }
-
-    /// A worker has something to execute, or nothing any more.
-    pub(crate) fn set_busy(&self, is_busy: bool) {
-        if is_busy {
-            self.busy.fetch_add(1, Relaxed)
-        } else {
-            self.busy.fetch_sub(1, Relaxed)
-        };
+    /// A spin lasts no longer.
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
     }
 
     /// The current thread is the one that spins. Whoever did ends when it looks next.
@@ -194,50 +143,39 @@ fn count_cores(list: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn budget(cores: Option<u64>) -> SpinBudget {
-        let budget = SpinBudget::new(Spin::For(MAX_SPIN));
-        SpinBudget { cores, ..Arc::into_inner(budget).unwrap() }
+    fn policy(cores: Option<u64>) -> SpinPolicy {
+        let policy = SpinPolicy::new(Spin::For(MAX_SPIN));
+        SpinPolicy { cores, ..Arc::into_inner(policy).unwrap() }
     }
 
     #[test]
     fn nobody_spins_if_the_command_line_says_so() {
         let now = Instant::now();
-        assert!(!SpinBudget::new(Spin::Off).may_spin(now));
+        assert!(!SpinPolicy::new(Spin::Off).may_spin(now));
         let time = Duration::from_micros(5);
-        let fixed = SpinBudget::new(Spin::For(time));
+        let fixed = SpinPolicy::new(Spin::For(time));
         assert!(fixed.may_spin(now));
-        assert_eq!(fixed.times().longest, time);
+        assert_eq!(fixed.longest(), time);
     }
 
     #[test]
     fn one_thread_spins_and_the_last_one_to_begin_is_it() {
-        let budget = budget(None);
-        assert!(!budget.is_mine());
-        budget.take();
-        assert!(budget.is_mine());
+        let policy = policy(None);
+        assert!(!policy.is_mine());
+        policy.take();
+        assert!(policy.is_mine());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert!(!budget.is_mine());
-                budget.take();
-                assert!(budget.is_mine());
+                assert!(!policy.is_mine());
+                policy.take();
+                assert!(policy.is_mine());
             });
         });
-        assert!(!budget.is_mine());
-        budget.give_up();
-        budget.take();
-        budget.give_up();
-        assert!(!budget.is_mine());
-    }
-
-    #[test]
-    fn requests_that_came_side_by_side_are_taken_to_do_so_for_a_while() {
-        let budget = budget(None);
-        let now = Instant::now();
-        assert!(budget.is_serial(now));
-        budget.note_parallel(now);
-        assert!(!budget.is_serial(now));
-        assert!(!budget.is_serial(now + PARALLEL_TIME / 2));
-        assert!(budget.is_serial(now + 2 * PARALLEL_TIME));
+        assert!(!policy.is_mine());
+        policy.give_up();
+        policy.take();
+        policy.give_up();
+        assert!(!policy.is_mine());
     }
 
     #[test]
@@ -246,10 +184,10 @@ mod tests {
         for (cores, parts, expected) in
             [(2, 5 * LOAD_PARTS, false), (2, 2 * LOAD_PARTS, true), (64, 9000, true)]
         {
-            let budget = budget(Some(cores));
-            budget.load.store(parts, Relaxed);
-            budget.next_load.store(u64::MAX, Relaxed);
-            assert_eq!(budget.may_spin(later), expected, "{cores} {parts}");
+            let policy = policy(Some(cores));
+            policy.load.store(parts, Relaxed);
+            policy.next_load.store(u64::MAX, Relaxed);
+            assert_eq!(policy.may_spin(later), expected, "{cores} {parts}");
         }
     }
 
