@@ -44,11 +44,13 @@ thread_local! {
 impl SpinPolicy {
     /// As `--spin` says.
     pub(crate) fn new(spin: Spin) -> Arc<SpinPolicy> {
-        let has_room = || std::thread::available_parallelism().is_ok_and(|it| 1 < it.get());
         let (is_on, cores) = match spin {
             Spin::Off => (false, None),
-            Spin::Auto if !has_room() => (false, None),
-            Spin::Auto => (true, online_cores()),
+            Spin::Auto => {
+                let usable = std::thread::available_parallelism().map_or(1, usize::from);
+                let cores = comparable_cores(usable as u64, online_cores());
+                (cores.is_some(), cores)
+            }
             Spin::For(_) => (true, None),
         };
         let longest = match spin {
@@ -113,6 +115,13 @@ impl SpinPolicy {
         // Both are rough: half a thread more is none.
         cores * LOAD_PARTS + LOAD_PARTS / 2 < self.load.load(Relaxed)
     }
+}
+
+/// Cores that the threads which want to run are compared with; `None` where nobody can tell whether
+/// one is free: the kernel counts the threads of the whole machine, which says nothing about some
+/// of its cores.
+fn comparable_cores(usable: u64, online: Option<u64>) -> Option<u64> {
+    online.filter(|online| 1 < usable && *online <= usable)
 }
 
 /// Threads of the whole machine that run or wait for a core.
@@ -188,6 +197,22 @@ mod tests {
             policy.load.store(parts, Relaxed);
             policy.next_load.store(u64::MAX, Relaxed);
             assert_eq!(policy.may_spin(later), expected, "{cores} {parts}");
+        }
+    }
+
+    #[test]
+    fn nobody_spins_by_default_where_no_core_is_known_to_be_free() {
+        for (usable, online, expected) in [
+            (2, Some(2), Some(2)),
+            (64, Some(64), Some(64)),
+            // A core has gone since the other was asked.
+            (4, Some(3), Some(3)),
+            (1, Some(1), None),
+            (1, Some(64), None),
+            (4, Some(64), None),
+            (4, None, None),
+        ] {
+            assert_eq!(comparable_cores(usable, online), expected, "{usable} of {online:?}");
         }
     }
 
