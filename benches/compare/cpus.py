@@ -15,7 +15,7 @@ class Machine:
     def here():
         allowed = os.sched_getaffinity(0)
         cores = sorted({tuple(sorted(_siblings(cpu) & allowed)) for cpu in allowed})
-        return Machine(tuple(cores), _quota())
+        return Machine(tuple(cores), quota(_read))
 
     @property
     def usable(self):
@@ -90,20 +90,31 @@ def _siblings(cpu):
         return {cpu}
 
 
-def _quota():
-    """What this process' own cgroup grants, if it can be read; 0 is no limit."""
-    try:
-        with open("/proc/self/cgroup", encoding="utf-8") as file:
-            own = next((line.split(":", 2)[2].strip() for line in file if line.startswith("0:")), "/")
-    except OSError:
-        return 0
+def quota(read):
+    """The least that a cgroup around this process grants, of versions 1 and 2; 0 is no limit.
+
+    `read` gives the text of a file, nothing if there is none."""
     found = []
-    for folder in {f"/sys/fs/cgroup{own.rstrip('/')}", "/sys/fs/cgroup"}:
-        try:
-            with open(f"{folder}/cpu.max", encoding="utf-8") as file:
-                limit, period = file.read().split()
-        except (OSError, ValueError):
+    for line in read("/proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
             continue
-        if limit != "max":
-            found.append(int(limit) / int(period))
+        root = "/sys/fs/cgroup/cpu" if controllers else "/sys/fs/cgroup"
+        names = group.strip("/").split("/") if group.strip("/") else []
+        # In a container the group may be mounted at the root.
+        for depth in range(len(names) + 1):
+            folder = "/".join([root, *names[:depth]])
+            limit = (read(f"{folder}/cpu.cfs_quota_us") + " " + read(f"{folder}/cpu.cfs_period_us")
+                     if controllers else read(f"{folder}/cpu.max")).split()
+            # No number is no limit: `max`, or -1.
+            if len(limit) == 2 and all(it.isdigit() for it in limit) and int(limit[1]):
+                found.append(int(limit[0]) / int(limit[1]))
     return min(found, default=0)
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -19,6 +19,9 @@ import servers
 from race import say
 
 CLIENTS = 64
+#: On one core troupe never spins for its workers, on more it may: ratios over cores are of what it
+#: does on all of them.
+SPIN = {"troupe": ("--spin=off",)}
 #: How long the run takes that warms the server up, whose system calls are counted.
 WARM_UP = 1
 
@@ -63,20 +66,24 @@ class Run:
     #: The thread of the server or of a worker that worked most.
     busiest: str
     busiest_percent: float
+    #: Threads that were gone at the end: what they did is not in wake-ups and busiest thread.
+    ended_threads: int
     answers: int
     errors: int
+    #: Counted from 1.
+    round: int = 0
 
 
 @dataclasses.dataclass
 class Result:
-    """What a series did on a number of cores. `problem` says why there is nothing."""
+    """What a series did on a number of cores. `problems` say why rounds are missing."""
     series: Series
     cores: int
     generator_cores: int
     runs: list = dataclasses.field(default_factory=list)
     #: Per request; without the kernel's leave to count them there are none.
     system_calls: list = dataclasses.field(default_factory=list)
-    problem: str = ""
+    problems: list = dataclasses.field(default_factory=list)
 
 
 def run(options, launch):
@@ -97,7 +104,7 @@ def run(options, launch):
             for count in counts if turn % 2 == 0 else counts[::-1]:
                 say(f"== round {turn + 1} of {options.rounds}, {cpus.cores(count)} for the server,"
                     f" {len(machine.generator_cpus(count))} processors for the load generator")
-                bench.measure_all([it for it in results if it.cores == count])
+                bench.measure_all([it for it in results if it.cores == count], turn + 1)
                 # After every number of cores: an interrupted run keeps what it has.
                 text = scale_report.write(results, machine, options.out)
     return text
@@ -134,7 +141,7 @@ class Bench:
         self.options, self.machine, self.launch, self.folder = options, machine, launch, folder
         self.counts_calls = can_count_calls()
 
-    def measure_all(self, results):
+    def measure_all(self, results, turn):
         """Every series on one number of cores; those with the same models share a server."""
         groups = {}
         for result in results:
@@ -143,16 +150,16 @@ class Bench:
             try:
                 with self.started(server, models, group[0].cores) as running:
                     for result in group:
-                        self.measure(running, result)
+                        self.measure(running, result, turn)
             except (servers.Failed, OSError) as failure:  # the others may start
                 for result in group:
-                    result.problem = result.problem or str(failure)
+                    result.problems.append(f"round {turn}: {failure}")
                 say(f"{server}: {failure}")
 
     @contextlib.contextmanager
     def started(self, name, models, count):
         """A server on its cores, once it is ready; this process is then on the others."""
-        flags = (f"--http-thread-count={count}",)
+        flags = (f"--http-thread-count={count}", *SPIN.get(name, ()))
         self.machine.pin(self.machine.server_cpus(count))
         try:
             server = self.launch(name, self.repository(models), flags)
@@ -171,16 +178,17 @@ class Bench:
             repositories.with_instances(folder, found, models)
         return folder
 
-    def measure(self, server, result):
+    def measure(self, server, result, turn):
         """One round of one series."""
         try:
             # Raises if the server does not answer.
             race.Side(server.name, server, result.series.case).answer("http")
             calls = self.warm_up(server, result)
             found = measured(server, result, self.options.seconds)
+            found.round = turn
         except Exception as error:  # one case must not end a run of many
-            result.problem = f"{type(error).__name__}: {error}"
-            say(f"{result.series.label}: {result.problem}")
+            result.problems.append(f"round {turn}: {type(error).__name__}: {error}")
+            say(f"{result.series.label}: {result.problems[-1]}")
             return
         result.runs.append(found)
         result.system_calls += [calls] if calls is not None else []
@@ -203,17 +211,19 @@ class Bench:
 
 def measured(server, result, seconds):
     """One run, with what the threads of the server did in it."""
-    before = processes.threads_of(server.pid)
+    # Threads are looked at in the same order both times: as long after each of these moments.
+    begun, before = time.perf_counter(), processes.threads_of(server.pid)
     seen = load.measure(server, result.series.case, "http", CLIENTS, seconds,
                         result.generator_cores)
-    after = processes.threads_of(server.pid)
+    ended, after = time.perf_counter(), processes.threads_of(server.pid)
     spent = {thread: now.minus(before.get(thread)) for thread, now in after.items()}
     busiest = max(spent.values(), key=lambda it: it.cpu_seconds)
     return Run(rate=seen.rate, p50=seen.p50, p99=seen.p99, cpu=seen.cpu,
                wake_ups=sum(it.sleeps for it in spent.values()) / max(1, seen.answers),
                server_percent=seen.server_percent, client_percent=seen.client_percent,
                other_percent=seen.other_percent, busiest=busiest.name,
-               busiest_percent=100 * busiest.cpu_seconds / seconds,
+               busiest_percent=100 * busiest.cpu_seconds / (ended - begun),
+               ended_threads=len(before.keys() - after.keys()),
                answers=seen.answers, errors=seen.errors)
 
 

@@ -49,7 +49,9 @@ def write(results, machine, folder):
 
 NOTES = (
     "engine threads: as many as the server has cores; Python workers share these cores",
-    "wake-ups are voluntary context switches of all threads of the server and its workers",
+    "troupe runs with --spin=off: on one core it never spins, on more it may",
+    "wake-ups are voluntary context switches of all threads of the server and its workers; ≥ where"
+    " threads ended during a run, whose own are not known",
     "the busiest thread is one of the server or of a worker, in percent of one core",
 )
 
@@ -68,9 +70,9 @@ def ratio(result, other, field):
     """Round by round, as far as both have them; the median of that."""
     if not result or not other:
         return None
-    pairs = [(getattr(one, field), getattr(two, field))
-             for one, two in zip(result.runs, other.runs)]
-    ratios = [one / two for one, two in pairs if two]
+    beside = {run.round: getattr(run, field) for run in other.runs}
+    ratios = [getattr(run, field) / beside[run.round] for run in result.runs
+              if beside.get(run.round)]
     return statistics.median(ratios) if ratios else None
 
 
@@ -99,7 +101,7 @@ def busiest(result):
 
 
 def table(results):
-    rows = [row(it, find(results, it.series.key, 1)) for it in results if it.runs or it.problem]
+    rows = [row(it, find(results, it.series.key, 1)) for it in results if it.runs or it.problems]
     return "\n".join("| " + " | ".join(cells) + " |"
                      for cells in [HEADINGS, ["---"] * len(HEADINGS), *rows])
 
@@ -107,19 +109,28 @@ def table(results):
 def row(result, one_core):
     start = [result.series.label, str(result.cores)]
     if not result.runs:
-        return [*start, *[""] * (len(HEADINGS) - 3), cell(result.problem[:160])]
+        return [*start, *[""] * (len(HEADINGS) - 3), failed_rounds(result)]
     rates = [run.rate for run in result.runs]
     share = lambda field, cores: f"{median(result, field) / cores:.0f}%"
     calls = result.system_calls
     name, percent = busiest(result).busiest, busiest(result).busiest_percent
+    at_least = "≥ " if any(run.ended_threads for run in result.runs) else ""
+    errors = str(sum(run.errors for run in result.runs))
     return [*start, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}–{max(rates):,.0f}",
             times(ratio(result, one_core, "rate")), f"{median(result, 'p50'):,.0f}",
             f"{median(result, 'p99'):,.0f}", f"{median(result, 'cpu'):,.1f}",
-            times(ratio(result, one_core, "cpu")), f"{median(result, 'wake_ups'):.2f}",
+            times(ratio(result, one_core, "cpu")), f"{at_least}{median(result, 'wake_ups'):.2f}",
             f"{statistics.median(calls):.1f}" if calls else "–",
             share("server_percent", result.cores), share("client_percent", result.generator_cores),
             f"{cell(name)} {percent:.0f}%", cell(bound(result)),
-            str(sum(run.errors for run in result.runs))]
+            "; ".join(filter(None, [errors, failed_rounds(result)]))]
+
+
+def failed_rounds(result):
+    """How many rounds there is nothing of, and why of the first."""
+    if not result.problems:
+        return ""
+    return f"{len(result.problems)} without a result, {cell(result.problems[0][:160])}"
 
 
 def cell(text):
@@ -144,7 +155,10 @@ def judge(results, aim):
     measured, beside = find(results, *aim.measured), find(results, *aim.beside)
     value = ratio(measured, beside, "rate")
     if value is None:
-        return None, "not measurable here"
+        has_failed = any(it and it.problems for it in (measured, beside))
+        return None, "**not measured**: rounds failed" if has_failed else "not measurable here"
+    if measured.problems or beside.problems:
+        return value, "**missed**: rounds failed"
     if any(run.errors for run in [*measured.runs, *beside.runs]):
         return value, "**missed**: requests failed"
     if aim.at_least <= value:
@@ -164,11 +178,11 @@ def lines(results):
 
 def document(results, machine):
     described = [{"case": it.series.key, "label": it.series.label, "cores": it.cores,
-                  "generator_cores": it.generator_cores, "problem": it.problem,
+                  "generator_cores": it.generator_cores, "problems": it.problems,
                   "system_calls_per_request": it.system_calls,
                   "bounded_by": bound(it) if it.runs else "",
                   "runs": [dataclasses.asdict(run) for run in it.runs]} for it in results]
     judged = [{"aim": aim.what, "at_least": aim.at_least, "measured": value, "result": verdict}
               for aim in AIMS for value, verdict in [judge(results, aim)]]
     return {"environment": {**report.environment(), "usable_cores": machine.usable,
-                            "quota": machine.quota}, "results": described, "aims": judged}
+                            "quota": machine.quota, "spin": "off"}, "results": described, "aims": judged}

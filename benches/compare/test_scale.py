@@ -5,17 +5,20 @@ import xml.dom.minidom
 import chart
 import scale
 import scale_report
-from cpus import Machine, parse_list
+from cpus import Machine, parse_list, quota
 
 SERIES = {it.key: it for it in scale.SERIES}
 
 
 def result(key, cores, *rates, **fields):
-    """Runs that differ by their rates only."""
+    """Runs that differ by their rates only; a round without a rate failed."""
     made = dict(p50=1, p99=2, cpu=10, wake_ups=1, server_percent=10, client_percent=10,
-                other_percent=0, busiest="a|b", busiest_percent=10, answers=9, errors=0)
-    runs = [scale.Run(rate=rate, **{**made, **fields}) for rate in rates]
-    return scale.Result(SERIES[key], cores, cores, runs)
+                other_percent=0, busiest="a|b", busiest_percent=10, ended_threads=0,
+                answers=9, errors=0)
+    runs = [scale.Run(rate=rate, round=turn, **{**made, **fields})
+            for turn, rate in enumerate(rates, 1) if rate]
+    problems = [f"round {turn}: no | answer" for turn, rate in enumerate(rates, 1) if not rate]
+    return scale.Result(SERIES[key], cores, cores, runs, problems=problems)
 
 
 def verdicts(*results):
@@ -49,6 +52,27 @@ class Cores(unittest.TestCase):
     def test_a_quota_leaves_fewer(self):
         self.assertEqual(Machine(tuple((cpu,) for cpu in range(64)), 4.5).counts(), [1, 2])
 
+    def test_the_least_of_all_groups_around_this_process_counts(self):
+        def check(files, expected):
+            self.assertEqual(quota(lambda path: files.get(path, "")), expected, files)
+
+        check({}, 0)
+        files = {"/proc/self/cgroup": "4:cpuset:/x\n3:cpu,cpuacct:/docker/x\n0::/user.slice/a/b\n"}
+        check(files, 0)
+        check({**files, "/sys/fs/cgroup/user.slice/a/b/cpu.max": "max 100000\n"}, 0)
+        # One in between.
+        files["/sys/fs/cgroup/user.slice/a/cpu.max"] = "450000 100000\n"
+        check(files, 4.5)
+        files["/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us"] = "-1\n"
+        files["/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us"] = "100000\n"
+        check(files, 4.5)
+        files["/sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us"] = "150000\n"
+        check(files, 1.5)
+        files["/sys/fs/cgroup/cpu.max"] = "100000 100000\n"
+        check(files, 1)
+        files["/sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us"] = "0\n"
+        check(files, 1)
+
     def test_more_cores_than_half_leave_the_rest_to_the_generator(self):
         self.assertEqual(Machine(tuple((cpu,) for cpu in range(4))).generator_cpus(3), {3})
 
@@ -64,6 +88,16 @@ class Aims(unittest.TestCase):
     def test_ratios_are_taken_round_by_round(self):
         self.assertEqual(verdicts(result("hot", 1, 100, 200), result("hot", 8, 600, 1200))[2], "met")
         self.assertIn("missed", verdicts(result("hot", 1, 100), result("hot", 8, 590))[2])
+
+    def test_rounds_that_failed_meet_nothing_and_shift_no_others(self):
+        # By position the ratios would be 600 by 200, and 3.
+        one, eight = result("hot", 1, 100, 200), result("hot", 8, None, 1200)
+        self.assertEqual(scale_report.ratio(eight, one, "rate"), 6)
+        for pair in ((one, eight), (result("hot", 1, None, 200), result("hot", 8, 600, 1200))):
+            self.assertEqual(scale_report.judge(pair, scale_report.AIMS[2]),
+                             (6, "**missed**: rounds failed"))
+        nothing = verdicts(one, result("hot", 8, None, None))[2]
+        self.assertEqual(nothing, "**not measured**: rounds failed")
 
     def test_instances_are_compared_on_the_same_cores(self):
         self.assertEqual(verdicts(result("python1", 8, 100), result("python4", 8, 350))[3], "met")
@@ -81,9 +115,21 @@ class Aims(unittest.TestCase):
 
 class Pages(unittest.TestCase):
     def test_every_row_has_as_many_cells_as_the_table_has_headings(self):
-        failed = scale.Result(SERIES["hot"], 2, 2, problem="a | b")
-        for line in scale_report.table([result("hot", 1, 100), failed]).splitlines():
+        failed = scale.Result(SERIES["hot"], 2, 2, problems=["a | b"])
+        partly = result("hot", 4, 100, None, 100, 100)
+        for line in scale_report.table([result("hot", 1, 100), failed, partly]).splitlines():
             self.assertEqual(line.count("|"), len(scale_report.HEADINGS) + 1, line)
+
+    def test_a_round_that_failed_is_in_the_row_of_those_that_did_not(self):
+        row = scale_report.row(result("hot", 4, 100, None, 100, 100), None)
+        self.assertEqual(row[-1], "0; 1 without a result, round 2: no / answer")
+        self.assertEqual(scale_report.row(result("hot", 4, 100), None)[-1], "0")
+
+    def test_wake_ups_are_a_lower_bound_where_threads_ended(self):
+        place = scale_report.HEADINGS.index("wake-ups/req")
+        for ended, expected in [(0, "1.00"), (2, "≥ 1.00")]:
+            row = scale_report.row(result("hot", 4, 100, ended_threads=ended), None)
+            self.assertEqual(row[place], expected)
 
     def test_the_chart_is_well_formed_with_one_number_of_cores_and_with_many(self):
         for line in ([(1, 100)], [(1, 100), (2, 190), (8, 700)]):
