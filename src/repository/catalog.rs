@@ -76,22 +76,22 @@ impl VersionEntry {
             (None, reason) => reason.to_owned(),
         }
     }
-}
 
-impl VersionEntry {
     fn is_same(&self, other: &VersionEntry) -> bool {
-        let model = |it: &VersionEntry| it.model.as_ref().map(Arc::as_ptr);
-        (self.state, &self.reason) == (other.state, &other.reason) && model(self) == model(other)
+        // So that a field that is added cannot be forgotten here.
+        let VersionEntry { model, state, reason } = self;
+        let address = |it: &Option<Arc<Model>>| it.as_ref().map(Arc::as_ptr);
+        (state, reason) == (&other.state, &other.reason) && address(model) == address(&other.model)
     }
 }
 
 impl ModelEntry {
     /// Whether readers would see no difference.
     pub(super) fn is_same(&self, other: &ModelEntry) -> bool {
-        let versions = self.versions.iter().zip(&other.versions);
-        (self.is_gone, &self.reason) == (other.is_gone, &other.reason)
-            && self.versions.len() == other.versions.len()
-            && versions.into_iter().all(|((number, it), (other_number, other))| {
+        let ModelEntry { versions, reason, is_gone } = self;
+        (is_gone, reason) == (&other.is_gone, &other.reason)
+            && versions.len() == other.versions.len()
+            && versions.iter().zip(&other.versions).all(|((number, it), (other_number, other))| {
                 number == other_number && it.is_same(other)
             })
     }
@@ -175,5 +175,34 @@ impl Catalog {
                     None => serves || version.reason == UNLOADED,
                 })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_the_same_only_if_readers_see_no_difference() {
+        let entry = |number: i64, state: VersionState, reason: &str| {
+            let version = VersionEntry { model: None, state, reason: reason.to_owned() };
+            ModelEntry { versions: [(number, version)].into(), ..ModelEntry::default() }
+        };
+        let failed = |number: i64| entry(number, VersionState::Unavailable, "no file");
+        let all = [
+            ModelEntry::default(),
+            ModelEntry { is_gone: true, ..ModelEntry::default() },
+            ModelEntry { reason: "no config".to_owned(), ..ModelEntry::default() },
+            failed(1),
+            failed(2),
+            entry(1, VersionState::Loading, "no file"),
+            entry(1, VersionState::Unavailable, UNLOADED),
+            ModelEntry { is_gone: true, ..failed(1) },
+        ];
+        for (index, one) in all.iter().enumerate() {
+            for (other_index, other) in all.iter().enumerate() {
+                assert_eq!(one.is_same(other), index == other_index, "{index} {other_index}");
+            }
+        }
     }
 }
