@@ -92,12 +92,7 @@ impl InstanceOpener {
                 Attached { engine: Box::new(engine), ended: None }
             }
             OpenedModel::Threaded(opened) => {
-                let is_predictable = match &self.backend {
-                    Backend::Local(local) => local.is_predictable(),
-                    Backend::Remote(_) => false,
-                };
-                let is_pinned = !is_predictable || self.config.parameters.contains_key(PLACEMENT);
-                let (engine, ended) = opened.attach(is_pinned);
+                let (engine, ended) = opened.attach(self.is_pinned());
                 Attached { engine: Box::new(engine), ended: Some(ended) }
             }
             OpenedModel::Remote(opened) => {
@@ -107,6 +102,17 @@ impl InstanceOpener {
                 Attached { engine: Box::new(remote), ended: None }
             }
         })
+    }
+
+    /// Does everything run on its own thread? The config may say so; what waits for a GPU may wait
+    /// for others that use it, whatever its shapes.
+    fn is_pinned(&self) -> bool {
+        let is_predictable = match &self.backend {
+            Backend::Local(local) => local.is_predictable(),
+            Backend::Remote(_) => false,
+        };
+        let is_placed = self.config.parameters.contains_key(PLACEMENT);
+        !is_predictable || is_placed || self.name.kind == "GPU"
     }
 
     /// Bytes of the inputs that it executes on its batcher's thread; `None`: all.

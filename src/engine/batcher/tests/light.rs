@@ -49,12 +49,22 @@ impl Executor for WhereItRuns {
 }
 
 async fn open(placement: Placement, is_predictable: bool, more: &str) -> Arc<Mailbox> {
+    open_of("native", placement, is_predictable, more).await
+}
+
+async fn open_of(
+    backend: &str,
+    placement: Placement,
+    is_predictable: bool,
+    more: &str,
+) -> Arc<Mailbox> {
     let text = format!(
-        "name: 'm' backend: 'native' {more} \
+        "name: 'm' backend: '{backend}' {more} \
          input {{ name: 'x' data_type: TYPE_UINT8 dims: [ -1, -1 ] }} \
          output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
     );
-    let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+    let features = ServerFeatures { gpus: || Some(&[0]) };
+    let config = read_text(&text, "f").unwrap().finish(&features).unwrap();
     let where_it_runs = WhereItRuns { placement, is_predictable, engine: thread::current().id() };
     let setup = BatcherSetup {
         config: Arc::new(config),
@@ -128,6 +138,23 @@ fn what_depends_on_more_than_shapes_never_runs_on_an_engine_thread() {
         let mailbox = open(Placement::Own, false, "").await;
         for _ in 0..300 {
             assert!(!runs_here(&mailbox, [1, 36]).await);
+        }
+    });
+}
+
+#[test]
+fn what_runs_on_a_gpu_never_runs_on_an_engine_thread() {
+    System::new().block_on(async {
+        for (kind, expected) in [("KIND_CPU", true), ("KIND_GPU", false)] {
+            let group = format!("instance_group {{ kind: {kind} }}");
+            let mailbox = open_of("onnxruntime", Placement::Own, true, &group).await;
+            if expected {
+                assert!(is_here_at_last(&mailbox, [1, 36]).await);
+                continue;
+            }
+            for _ in 0..300 {
+                assert!(!runs_here(&mailbox, [1, 36]).await);
+            }
         }
     });
 }
