@@ -84,7 +84,8 @@ impl LocalModel {
     /// Runs all groups, the first at `now`, and answers everyone, whatever happens.
     pub(super) fn run(&mut self, work: InstanceWork, now: Instant) {
         let mut clock = now;
-        for mut group in work.0 {
+        let mut groups = work.0.into_iter();
+        while let Some(mut group) = groups.next() {
             match group.pop() {
                 Some(alone) if group.is_empty() => self.execute_alone(alone, &mut clock),
                 Some(last) => {
@@ -92,6 +93,11 @@ impl LocalModel {
                     self.execute(group, &mut clock);
                 }
                 None => (),
+            }
+            if groups.len() != 0 {
+                // Whoever was answered may have run steps behind this model: they are not of the next
+                // group.
+                clock = Instant::now();
             }
         }
     }
@@ -217,5 +223,66 @@ impl LocalModel {
         caught(|| self.executor.execute(batch)).unwrap_or_else(|text| {
             Err(Error::internal(format!("'{}' panicked: {text}", self.config.name)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use troupe_base::{
+        config::{ServerFeatures, read_text},
+        request::Answer,
+        tensor::{DataType, Tensor},
+    };
+
+    struct Quick;
+
+    impl Executor for Quick {
+        fn execute(&mut self, _: Batch<'_>) -> Result<Tensors> {
+            Ok(vec![Some(byte())])
+        }
+    }
+
+    fn byte() -> Tensor {
+        Tensor::new(DataType::Uint8, [1].into_iter().collect(), vec![1].into()).unwrap()
+    }
+
+    struct Answered {
+        /// When the execution had ended.
+        ended: Instant,
+        timing: Timing,
+        /// When the answer was given.
+        given: Instant,
+    }
+
+    struct Told(mpsc::Sender<Answered>);
+
+    impl Answer for Told {
+        fn answer(self: Box<Self>, result: Result<Response>, ended: Instant) {
+            let timing = result.unwrap().timing;
+            // Here is where steps behind would run.
+            self.0.send(Answered { ended, timing, given: Instant::now() }).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_runs_behind_an_answer_is_no_time_of_the_next_execution() {
+        let text = "name: 'm' backend: 'native' \
+                    input { name: 'x' data_type: TYPE_UINT8 dims: 1 } \
+                    output { name: 'y' data_type: TYPE_UINT8 dims: 1 }";
+        let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+        let failures = FailureLog::new(&config.name, 1).into();
+        let (name, config, stats) = ("m_0".into(), config.into(), Arc::default());
+        let mut model = LocalModel::new(Box::new(Quick), name, config, stats, failures);
+        let (sender, answers) = mpsc::channel();
+        let pending = || {
+            let request = Request { inputs: vec![Some(byte())], ..Request::default() };
+            Pending { request, reply: Reply::new(Told(sender.clone())) }
+        };
+        model.run(InstanceWork(vec![vec![pending()], vec![pending()]]), Instant::now());
+        let (first, second) = (answers.recv().unwrap(), answers.recv().unwrap());
+        assert!(first.given <= second.ended - second.timing.compute_infer);
     }
 }
