@@ -88,7 +88,9 @@ fn is_bounded(nodes: &[Node], inputs: &[&str]) -> bool {
             return false;
         }
         if !OF_SHAPES.contains(&&*node.kind) {
-            told.extend(node.outputs.iter().map(String::as_str));
+            // One that is left out has no name, as inputs that are left out have none.
+            let outputs = node.outputs.iter().map(String::as_str);
+            told.extend(outputs.filter(|it| !it.is_empty()));
         }
     }
     is_sorted(nodes)
@@ -176,10 +178,11 @@ impl<R: BufRead + Seek> Wire<R> {
 mod tests {
     use super::*;
 
-    /// `kind: inputs -> outputs` each, of a model with the inputs `x` and `n`.
+    /// `kind: inputs -> outputs` each, of a model with the inputs `x` and `n`; `_` is left out.
     fn check(nodes: &[&str], expected: bool) {
         let node = |text: &&str| {
-            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+            let name = |word: &str| word.trim_matches('_').to_owned();
+            let words = |text: &str| text.split_whitespace().map(name).collect();
             let (kind, rest) = text.split_once(": ").unwrap();
             let (inputs, outputs) = rest.split_once(" -> ").unwrap();
             let (domain, kind) = kind.split_once('/').unwrap_or(("", kind));
@@ -213,6 +216,13 @@ mod tests {
         check(&["NonZero: w -> i", "Gather: x i -> y"], true);
         check(&["LSTM: x w r b -> y"], true);
         check(&["LSTM: x w r b n -> y"], false);
+    }
+
+    #[test]
+    fn what_is_left_out_says_nothing() {
+        check(&["LSTM: x w r _ _ h -> _ y"], true);
+        check(&["LSTM: x w r -> _ h", "Resize: h _ scales -> y"], true);
+        check(&["LSTM: x w r -> _ h", "Resize: h _ n -> y"], false);
     }
 
     #[test]

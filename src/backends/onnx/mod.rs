@@ -76,7 +76,7 @@ pub fn prepare(
         options::read(&config).map_err(|it| Error::invalid(config::join_messages(&it)))?;
     let file = session::find(files, &config.default_model_filename)?;
     library::environment(settings, &files.name)?;
-    let inputs: Vec<&str> = config.inputs.iter().map(|it| &*it.name).collect();
+    let inputs: Vec<&str> = config.executor_inputs().map(|(name, _)| &**name).collect();
     let is_predictable = file.is_bounded_by_shapes(&inputs);
     let settings = settings.clone();
     Ok(Backend::Local(Arc::new(OnnxOpener { settings, config, options, file, is_predictable })))

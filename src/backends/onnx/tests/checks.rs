@@ -212,3 +212,22 @@ fn the_file_alone_tells_what_the_library_tells() {
     }
     assert!(10 <= compared, "{compared}");
 }
+
+#[test]
+fn a_batch_input_that_says_how_much_there_is_to_do_makes_it_unpredictable() {
+    let of = |count: &str| {
+        let text = "max_batch_size: 4
+            input { name: 'x' data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true }
+            batch_input { kind: BATCH_ELEMENT_COUNT data_type: TYPE_INT32 source_input: 'x'
+                target_name: 'NAME' }
+            output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [-1] }";
+        let config = finish(draft(&text.replace("NAME", count)));
+        match prepare(&settings(), &place("repeat"), config).unwrap() {
+            Backend::Local(opener) => opener.is_predictable(),
+            Backend::Remote(_) => panic!("an ONNX model runs in this process"),
+        }
+    };
+    assert!(!of("count"));
+    // Which is none of the model's.
+    assert!(of("other"));
+}
