@@ -28,6 +28,8 @@ const DIGITS_AND_LETTERS: &str = "0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// Logits that are looked through in well under 100 microseconds.
 const MAX_QUICK_LOGITS: i64 = 1 << 16;
+/// Where probabilities are asked for too, which takes an `exp` for each.
+const MAX_QUICK_PROBABILITIES: i64 = 1 << 13;
 
 struct CtcDecode {
     /// What each class reads as; `None` for the blank.
@@ -106,11 +108,15 @@ fn placement(config: &ModelConfig) -> Placement {
     let most = dims
         .iter()
         .try_fold(i64::from(config.max_batch_size.max(1)), |all, dim| all.checked_mul(*dim));
+    let quick = match config.outputs.len() {
+        1 => MAX_QUICK_LOGITS,
+        _ => MAX_QUICK_PROBABILITIES,
+    };
     let is_known = dims.iter().all(|it| 0 <= *it);
-    let is_quick = is_known && most.is_some_and(|it| it <= MAX_QUICK_LOGITS);
+    let is_quick = is_known && most.is_some_and(|it| it <= quick);
     match is_quick {
         true => Placement::Shared,
-        false => Placement::SharedUpTo(MAX_QUICK_LOGITS as usize * size_of::<f32>()),
+        false => Placement::SharedUpTo(quick as usize * size_of::<f32>()),
     }
 }
 

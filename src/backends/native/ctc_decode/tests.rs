@@ -154,7 +154,7 @@ fn configs_that_do_not_fit_are_refused() {
 
 #[test]
 fn only_what_is_surely_quick_shares_a_thread() {
-    let placement = |text: &str| prepare(&config(text)).unwrap().placement;
+    let placement = |text: &str| prepare(&config(&without_confidence(text))).unwrap().placement;
     let by_bytes = Placement::SharedUpTo(4 << 16);
     assert_eq!(placement(&text("[ -1, 26, 37 ]", "[ -1 ]", &[])), by_bytes);
     assert_eq!(placement(&text("[ 40, 26, 37 ]", "[ -1 ]", &[])), Placement::Shared);
@@ -162,4 +162,18 @@ fn only_what_is_surely_quick_shares_a_thread() {
         |size: u32| text("[ 26, 37 ]", "[ 1 ]", &[]) + &format!(" max_batch_size: {size}");
     assert_eq!(placement(&batched(32)), Placement::Shared);
     assert_eq!(placement(&batched(100)), by_bytes);
+
+    let placement = |text: &str| prepare(&config(text)).unwrap().placement;
+    let by_bytes = Placement::SharedUpTo(4 << 13);
+    assert_eq!(placement(&text("[ -1, 26, 37 ]", "[ -1 ]", &[])), by_bytes);
+    assert_eq!(placement(&text("[ 40, 26, 37 ]", "[ -1 ]", &[])), by_bytes);
+    assert_eq!(placement(&batched(8)), Placement::Shared);
+    assert_eq!(placement(&batched(9)), by_bytes);
+}
+
+/// Its last output is that.
+fn without_confidence(text: &str) -> String {
+    let (before, output) = text.rsplit_once("output {").unwrap();
+    let (_, after) = output.split_once('}').unwrap();
+    format!("{before}{after}")
 }
