@@ -72,8 +72,10 @@ pub trait OpenLocal: Send + Sync {
     fn open(&self, instance: &InstanceName) -> Result<Box<dyn Executor>>;
 }
 
-/// One loaded copy of a model. Opened and dropped on its instance's thread; executions may run on
-/// another: those that take microseconds, and those that are too long for a shared one.
+/// One loaded copy of a model. Opened on its instance's thread; executions may run on another: those
+/// that take microseconds, and those that are too long for a shared one. Dropped on its instance's
+/// thread, unless an execution that is under way elsewhere ends after its model was unloaded: then
+/// on any thread.
 pub trait Executor: Send {
     /// Runs one batch. Answers one place per output of the config; a scattered output may have one
     /// dimension, its elements.
