@@ -19,8 +19,8 @@ import servers
 from race import say
 
 CLIENTS = 64
-#: On one core troupe never spins for its workers, on more it may: ratios over cores are of what it
-#: does on all of them.
+#: Whether troupe spins by default depends on the cores it may use, and ratios are over cores. Builds
+#: without the flag are refused.
 SPIN = {"troupe": ("--spin=off",)}
 #: How long the run takes that warms the server up, whose system calls are counted.
 WARM_UP = 1

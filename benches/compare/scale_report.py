@@ -49,7 +49,7 @@ def write(results, machine, folder):
 
 NOTES = (
     "engine threads: as many as the server has cores; Python workers share these cores",
-    "troupe runs with --spin=off: on one core it never spins, on more it may",
+    "troupe runs with --spin=off: the default depends on the cores it may use",
     "wake-ups are voluntary context switches of all threads of the server and its workers; ≥ where"
     " threads ended during a run, whose own are not known",
     "the busiest thread is one of the server or of a worker, in percent of one core",
@@ -184,5 +184,6 @@ def document(results, machine):
                   "runs": [dataclasses.asdict(run) for run in it.runs]} for it in results]
     judged = [{"aim": aim.what, "at_least": aim.at_least, "measured": value, "result": verdict}
               for aim in AIMS for value, verdict in [judge(results, aim)]]
-    return {"environment": {**report.environment(), "usable_cores": machine.usable,
-                            "quota": machine.quota, "spin": "off"}, "results": described, "aims": judged}
+    environment = {**report.environment(), "usable_cores": machine.usable,
+                   "quota": machine.quota, "spin": "off"}
+    return {"environment": environment, "results": described, "aims": judged}
