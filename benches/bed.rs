@@ -66,6 +66,7 @@ impl Bed {
             steps: parts.steps.clone(),
             engines: self.engines.clone(),
             metrics: Metrics::new(),
+            around: None,
         };
         let started = self.system.block_on(ensemble::start(setup));
         model(parts, started.expect("the steps fit together"))

@@ -33,38 +33,50 @@ pub struct EnsembleSetup {
     pub engines: Engines,
     /// Where steps are measured.
     pub metrics: Metrics,
+    /// The outermost ensemble around it, if that alone runs it: its models are there.
+    pub around: Option<Arc<str>>,
 }
 
 /// Checks the config against the completed configs of its steps and starts the step actors.
 ///
 /// Every problem is one line, Triton's text first, ready to be joined for a reason.
 pub async fn start(setup: EnsembleSetup) -> Result<Arc<dyn Infer>, Vec<String>> {
-    let EnsembleSetup { config, stats, steps: models, engines, metrics } = setup;
+    let EnsembleSetup { config, stats, steps: models, engines, metrics, around } = setup;
     let Some(ensemble) = &config.ensemble else {
         return Err(vec![format!("model '{}' is not an ensemble", config.name)]);
     };
     let plan = Arc::new(compile(&config, ensemble, models, &metrics)?);
     announce(&plan, ensemble);
-    let neighbours = engines.beside(&config.name);
-    let step_addrs = start_actors(&plan, ensemble, &engines, &neighbours).await;
+    let neighbours = neighbours(&plan, ensemble, &engines, around.as_ref().unwrap_or(&config.name));
+    let step_addrs = start_actors(&plan, ensemble, &engines, neighbours.as_deref()).await;
     let stopped = |_| vec![format!("the engine stopped while '{}' loaded", config.name)];
     let step_addrs = step_addrs.map_err(stopped)?;
     Ok(Arc::new(Ensemble { step_addrs, plan, stats, _neighbours: neighbours }))
 }
 
-/// Starts all actors of an ensemble: one for each step, on each engine thread if that can be.
+/// Where the actors of an ensemble are that has to have them in one place; `None` if it need not.
+fn neighbours(
+    plan: &Plan,
+    ensemble: &EnsembleConfig,
+    engines: &Engines,
+    outermost: &Arc<str>,
+) -> Option<Arc<Neighbourhood>> {
+    // A limit is counted in one place, and a stream's events are in the order of one mailbox.
+    let is_in_one_place = ensemble.max_inflight_requests != 0 || plan.is_decoupled();
+    is_in_one_place.then(|| engines.beside(outermost))
+}
+
+/// Starts all actors of an ensemble: one for each step, in that place or on each engine thread.
 async fn start_actors(
     plan: &Plan,
     ensemble: &EnsembleConfig,
     engines: &Engines,
-    neighbours: &Neighbourhood,
+    neighbours: Option<&Neighbourhood>,
 ) -> Result<StepAddrs, oneshot::error::RecvError> {
-    let limit = ensemble.max_inflight_requests;
-    // A limit is counted in one place, and a stream's events are in the order of one mailbox.
-    let starts_anywhere = limit == 0 && !plan.is_decoupled();
-    let threads = match starts_anywhere {
-        true => engines.all().to_vec(),
-        false => vec![engines.all()[neighbours.thread()].clone()],
+    let (limit, starts_anywhere) = (ensemble.max_inflight_requests, neighbours.is_none());
+    let threads = match neighbours {
+        None => engines.all().to_vec(),
+        Some(neighbours) => vec![engines.all()[neighbours.thread()].clone()],
     };
     let sets = threads.into_iter().map(|thread| {
         let actor = |step| StepActor::new(step, limit, plan.live.clone());
@@ -102,7 +114,7 @@ struct Ensemble {
     stats: Arc<Statistics>,
     step_addrs: StepAddrs,
     /// Held, so that others come to the same thread.
-    _neighbours: Arc<Neighbourhood>,
+    _neighbours: Option<Arc<Neighbourhood>>,
 }
 
 impl Ensemble {

@@ -4,6 +4,7 @@ mod ahead;
 mod any_order;
 mod decoupled;
 mod fakes;
+mod neighbours;
 mod nested;
 mod stages;
 mod windows;
@@ -34,8 +35,9 @@ use troupe_base::{
 struct Fixture {
     /// `max_inflight_requests` of ensembles to come.
     limit: u32,
-    /// Added to their configs.
+    /// Added to their configs, and the outermost ensemble around them.
     more: &'static str,
+    around: Option<&'static str>,
     engines: Engines,
     models: HashMap<String, Arc<Model>>,
 }
@@ -55,7 +57,7 @@ impl Fixture {
 
     fn at(threads: Vec<ArbiterHandle>) -> Fixture {
         let engines = Engines::new(threads);
-        Fixture { limit: 0, more: "", engines, models: HashMap::new() }
+        Fixture { limit: 0, more: "", around: None, engines, models: HashMap::new() }
     }
 
     /// Inputs and outputs read as `NAME:dims`, all INT32.
@@ -113,6 +115,7 @@ impl Fixture {
             steps: steps.clone(),
             engines: self.engines.clone(),
             metrics: Metrics::new(),
+            around: self.around.map(Arc::from),
         };
         let answers = start(setup).await?;
         let parts = ModelParts { config, version: 1, stats, health: Arc::default(), steps };

@@ -44,11 +44,13 @@ pub(crate) trait OpenModel {
         place: ModelPlace,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
 
-    /// An ensemble of models that are loaded; on failure every problem.
+    /// An ensemble of models that are loaded, maybe inside the one `around`; on failure every
+    /// problem.
     fn ensemble(
         &self,
         definition: Arc<Definition>,
         parts: ModelParts,
+        around: Option<Arc<str>>,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>>;
 }
 
@@ -106,6 +108,7 @@ impl OpenModel for ModelOpener {
         &self,
         definition: Arc<Definition>,
         mut parts: ModelParts,
+        around: Option<Arc<str>>,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         let (begun, budget) = (Instant::now(), self.settings.backend.budget.clone());
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
@@ -121,6 +124,7 @@ impl OpenModel for ModelOpener {
                 steps: parts.steps.clone(),
                 engines,
                 metrics,
+                around,
             };
             let (config, model_dir) = (parts.config.clone(), definition.model_dir.clone());
             let own = spawn_blocking(move || labels::read(&definition.model_dir, &config)).await;

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     record::{ModelRecord, OpenedVersions},
-    versions::{self, LoadContext, OpenFailure, StepModels, StepsByName},
+    versions::{self, EnsembleSurroundings, LoadContext, OpenFailure, StepModels, StepsByName},
 };
 use crate::{
     disk::definition::{Content, Definition, no_version},
@@ -221,8 +221,12 @@ async fn apply(
             versions::open_single(context, record, &definition, input.ensemble.as_ref()).await
         }
         Content::Ensemble(config, _) => {
-            let (cycle, steps) = (input.cycle.as_deref(), &input.steps);
-            versions::open_ensemble(context, record, &definition, config, cycle, steps)
+            let surroundings = EnsembleSurroundings {
+                cycle: input.cycle.as_deref(),
+                steps: &input.steps,
+                around: input.ensemble.as_ref(),
+            };
+            versions::open_ensemble(context, record, &definition, config, surroundings)
                 .await
                 .map_err(|problems| LoadFailure::Invalid(join_texts(problems.into_iter())).into())
         }

@@ -103,14 +103,24 @@ pub(super) async fn open_single(
     all_or_none(changed.into_iter().zip(opened).collect())
 }
 
-/// Opens the changed versions of an ensemble; `cycle` says why it depends on itself.
+/// What is known of an ensemble beside its definition.
+#[derive(Clone, Copy)]
+pub(super) struct EnsembleSurroundings<'a> {
+    /// Why it depends on itself, if it does.
+    pub(super) cycle: Option<&'a str>,
+    /// The models it runs.
+    pub(super) steps: &'a StepsByName,
+    /// The outermost ensemble around it, if that alone runs it.
+    pub(super) around: Option<&'a Arc<str>>,
+}
+
+/// Opens the changed versions of an ensemble.
 pub(super) async fn open_ensemble(
     context: &LoadContext,
     record: &ModelRecord,
     definition: &Arc<Definition>,
     config: &Arc<ModelConfig>,
-    cycle: Option<&str>,
-    steps: &StepsByName,
+    EnsembleSurroundings { cycle, steps, around }: EnsembleSurroundings<'_>,
 ) -> Result<OpenedVersions, Vec<String>> {
     if let Some(cycle) = cycle {
         return Err(vec![config.source_map.problem("ensemble_scheduling", cycle).message()]);
@@ -126,7 +136,8 @@ pub(super) async fn open_ensemble(
     for number in changed_versions(record, definition, runs_others) {
         context.publisher.show_loading(&[(&definition.name, number)]);
         let parts = ModelParts { steps: models.clone(), ..parts(config.clone(), number) };
-        opened.push((number, context.opener.ensemble(definition.clone(), parts).await?));
+        let made = context.opener.ensemble(definition.clone(), parts, around.cloned());
+        opened.push((number, made.await?));
     }
     Ok(opened)
 }

@@ -79,6 +79,7 @@ impl OpenModel for Fake {
         &self,
         _: Arc<Definition>,
         parts: ModelParts,
+        _: Option<Arc<str>>,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
         self.opened.fetch_add(1, Ordering::Relaxed);
         let configs: Vec<_> = parts.steps.iter().map(|it| Some(&*it.config)).collect();
