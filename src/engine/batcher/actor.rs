@@ -23,6 +23,10 @@ use troupe_base::{config::ModelConfig, model::Health, request::Pending, statisti
 /// How often the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// So many executions at most run right here before others of the thread have their turn: while
+/// they run, other threads may queue as many again.
+const MAX_EXECUTIONS_IN_A_ROW: u32 = 64;
+
 /// The mailbox of a model: requests in, batches out to whichever instance is free.
 pub(super) struct Batcher {
     pub(super) config: Arc<ModelConfig>,
@@ -36,6 +40,8 @@ pub(super) struct Batcher {
     pub(super) immediate: Option<Findable>,
     /// A `Flush` is on its way.
     pub(super) is_flushing: bool,
+    /// Other tasks of the thread have their turn; a `Resume` is on its way.
+    pub(super) is_paused: bool,
     pub(super) order: Option<ResponseOrder>,
     /// Where the scheduler is timed.
     pub(super) timer: Option<Rc<Timer>>,
@@ -57,6 +63,11 @@ pub(super) struct Batcher {
 #[rtype(result = "()")]
 pub(super) struct Flush;
 
+/// The other tasks of the thread have had their turn.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Resume;
+
 /// Answers those in the queue whose callers have gone. A request of an ensemble keeps the models
 /// of its steps, so what waits for a model that never gets to it would keep that model for ever.
 #[derive(Message)]
@@ -72,25 +83,42 @@ struct Gathered {
 }
 
 impl Batcher {
-    /// Hands batches to free slots until none waits that may run.
-    fn dispatch(&mut self) {
-        loop {
-            let delayed_until = self.hand_over();
+    /// Hands batches to free slots until none waits that may run, or others have to have their turn.
+    fn dispatch(&mut self, ctx: &mut Context<Self>) {
+        let mut left = MAX_EXECUTIONS_IN_A_ROW;
+        while !self.is_paused {
+            let delayed_until = self.hand_over(&mut left);
             // There is one timer: it is set for whatever comes first.
             let due = self.expire_due();
             if let Some(first) = delayed_until.into_iter().chain(due).min() {
                 self.wake_at(first);
             }
             let has_more = self.shard.as_ref().is_some_and(|shard| shard.rest(&self.pool));
+            if left == 0 && self.scheduler.len() != 0 {
+                return self.pause(ctx);
+            }
             if !has_more {
                 return;
             }
         }
     }
 
-    /// The same, once; says until when a batch waits for company.
-    fn hand_over(&mut self) -> Option<Instant> {
-        while self.scheduler.len() != 0
+    /// Goes on when the other tasks of the thread have had their turn. Messages come before them,
+    /// also those that whoever queues something sends meanwhile.
+    fn pause(&mut self, ctx: &mut Context<Self>) {
+        self.is_paused = true;
+        let this = ctx.address().downgrade();
+        actix_rt::spawn(async move {
+            if let Some(batcher) = this.upgrade() {
+                batcher.do_send(Resume);
+            }
+        });
+    }
+
+    /// The same, once, while executions are `left`; says until when a batch waits for company.
+    fn hand_over(&mut self, left: &mut u32) -> Option<Instant> {
+        while *left != 0
+            && self.scheduler.len() != 0
             && let Some(offered) = self.pool.acquire(self.others_rest())
         {
             let now = Instant::now();
@@ -104,14 +132,10 @@ impl Batcher {
                 // Before the work, which may run right here.
                 shard.call_other();
             }
-            self.pool.start(gathered.slot, gathered.work, now, &self.inbox);
+            let ended = self.pool.start(gathered.slot, gathered.work, now, &self.inbox);
+            *left = left.saturating_sub(ended);
         }
         None
-    }
-
-    /// Does an instance of another batcher of the model rest?
-    pub(super) fn others_rest(&self) -> bool {
-        self.shard.as_ref().is_some_and(Shard::others_rest)
     }
 
     /// Rejects what has waited too long, if the scheduler has a time for that; says when the next
@@ -240,7 +264,7 @@ impl Actor for Batcher {
         }
         if self.shard.is_some() {
             // The others see that it is there, and it sees what they queued before.
-            self.dispatch();
+            self.dispatch(ctx);
         }
         let Some(timer) = self.timer.clone() else { return };
         actix_rt::spawn(async move {
@@ -310,7 +334,7 @@ impl Handler<SlotReleased> for Batcher {
 
     fn handle(&mut self, released: SlotReleased, ctx: &mut Self::Context) {
         self.pool.release(released);
-        self.dispatch();
+        self.dispatch(ctx);
         self.rebalance_soon(ctx);
     }
 }
@@ -325,7 +349,17 @@ impl Handler<Flush> for Batcher {
             shard.heard();
             self.sweep_later(ctx);
         }
-        self.dispatch();
+        self.dispatch(ctx);
+        self.rebalance_soon(ctx);
+    }
+}
+
+impl Handler<Resume> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, _: Resume, ctx: &mut Self::Context) {
+        self.is_paused = false;
+        self.dispatch(ctx);
         self.rebalance_soon(ctx);
     }
 }

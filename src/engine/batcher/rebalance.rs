@@ -42,7 +42,9 @@ impl Batcher {
     /// Has a look soon whether work can move to an instance that rests.
     pub(super) fn rebalance_soon(&mut self, ctx: &mut Context<Self>) {
         let is_due = || self.may_rebalance() || self.may_take_from_others();
-        if !self.is_rebalancing && is_due() && self.scheduler.len() == 0 {
+        // Of several batchers another one may have to see to what waits; nobody else sees to this.
+        let is_through = || self.shard.is_some() || self.scheduler.len() == 0;
+        if !self.is_rebalancing && is_due() && is_through() {
             self.is_rebalancing = true;
             let this = ctx.address().downgrade();
             actix_rt::spawn(async move {
@@ -52,6 +54,11 @@ impl Batcher {
                 }
             });
         }
+    }
+
+    /// Does an instance of another batcher of the model rest?
+    pub(super) fn others_rest(&self) -> bool {
+        self.shard.as_ref().is_some_and(Shard::others_rest)
     }
 
     /// Has an instance of this batcher work that it may not have begun, while any one rests?

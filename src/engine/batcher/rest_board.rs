@@ -43,9 +43,11 @@ impl RestBoard {
         RestBoard((0..batchers).map(|_| entry()).collect())
     }
 
-    /// A batcher says how it is. Then it looks into the queue.
-    pub(super) fn write(&self, batcher: usize, rest: Rest) {
+    /// A batcher says how it is. Then it looks into the queue. True if it had said before that it
+    /// has no room, and has some now.
+    pub(super) fn write(&self, batcher: usize, rest: Rest) -> bool {
         let entry = &self.0[batcher];
+        let has_room_again = rest.has_room && !entry.has_room.load(Ordering::Relaxed);
         // Others read these all the time: a line that does not change stays in their caches.
         if entry.idle.load(Ordering::Relaxed) != rest.idle {
             entry.idle.store(rest.idle, Ordering::Relaxed);
@@ -56,6 +58,7 @@ impl RestBoard {
         if entry.is_ahead.load(Ordering::Relaxed) != rest.is_ahead {
             entry.is_ahead.store(rest.is_ahead, Ordering::Relaxed);
         }
+        has_room_again
     }
 
     /// A batcher that was called begins to look into the queue.

@@ -108,10 +108,12 @@ impl Shard {
     }
 
     /// Says how its instances are, and calls another batcher if more is queued than they can begin;
-    /// true if they can begin more.
+    /// true if they may be given more: one rests, or has room since now, and whoever queued something
+    /// just before did not see that.
     pub(super) fn rest(&self, pool: &InstancePool) -> bool {
         let (idle, has_room, is_ahead) = (pool.idle(), pool.has_room(), pool.is_ahead());
-        self.all.board.write(self.index, Rest { idle, has_room, is_ahead });
+        let rest = Rest { idle, has_room, is_ahead };
+        let has_room_again = self.all.board.write(self.index, rest);
         // In this order: whoever queues something from now on sees how they are.
         if self.all.queue.is_empty() {
             return false;
@@ -119,7 +121,7 @@ impl Shard {
         if idle == 0 {
             self.call_other();
         }
-        idle != 0
+        idle != 0 || has_room_again
     }
 
     /// Does an instance of another batcher rest?

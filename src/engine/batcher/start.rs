@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     engines::{Engines, PerThread},
-    instance::{Findable, InstanceOpener, InstancePool, OpenedModel, runs_inline},
+    instance::{Findable, InstanceOpener, InstancePool, OpenedModel, PoolUse, runs_inline},
 };
 use troupe_base::{
     backend::{Backend, InstanceName},
@@ -157,7 +157,8 @@ fn start_here(
     let SharedParts { config, stats, health, waits, shards } = shared;
     let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate } = scheduler::for_config(&config);
-    let pool = InstancePool::attach(opened, is_immediate)?;
+    let pool_use = PoolUse { queues: is_immediate, is_shared: shards.is_some() };
+    let pool = InstancePool::attach(opened, pool_use)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
     let instances = names.into_iter().zip(pool.addresses());
@@ -173,6 +174,7 @@ fn start_here(
         Batcher {
             immediate,
             is_flushing: false,
+            is_paused: false,
             order: (preserves_order && pool.is_parallel()).then(ResponseOrder::default),
             inbox: Arc::new(this),
             timer: timer.map(Rc::new),

@@ -1,7 +1,9 @@
 //! Instances whose engines end: they are replaced, their requests answered, and readiness knows.
 
+mod fairness;
 mod interleavings;
 mod light;
+mod remote;
 mod sharded;
 mod spread;
 

@@ -23,7 +23,7 @@ pub use self::{
     immediate::{Findable, ImmediateKey},
     open::{InstanceOpener, OpenedModel, runs_inline},
     placement::FreeSlots,
-    pool::InstancePool,
+    pool::{InstancePool, PoolUse},
     slot::{Requeue, SlotOwner, SlotReleased},
     work::InstanceWork,
 };

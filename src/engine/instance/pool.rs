@@ -46,16 +46,25 @@ pub struct InstancePool {
     is_concurrent: bool,
     /// Since all were idle, an instance was given work that it may not have begun.
     is_ahead: bool,
+    /// Other pools have instances of the model, too.
+    is_shared: bool,
+}
+
+/// What a pool's instances are used for.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolUse {
+    /// Work may wait in front of an instance that executes. Not for batches: they get better by
+    /// waiting.
+    pub queues: bool,
+    /// Other pools have instances of the model, too.
+    pub is_shared: bool,
 }
 
 impl InstancePool {
     /// Attaches opened models to the current thread, in the order of their slots.
-    ///
-    /// `queues`: work may wait in front of an instance that executes. Not for batches: they get
-    /// better by waiting.
     pub fn attach(
         opened: Vec<(InstanceOpener, OpenedModel)>,
-        queues: bool,
+        PoolUse { queues, is_shared }: PoolUse,
     ) -> Result<InstancePool> {
         let attach =
             |(opener, opened): (InstanceOpener, OpenedModel)| InstanceActor::attach(opener, opened);
@@ -73,6 +82,7 @@ impl InstancePool {
             // A first guess; one execution at a time until it is known better.
             cost: TARGET_HANDOVER,
             is_ahead: false,
+            is_shared,
             instances,
         })
     }
@@ -149,12 +159,14 @@ impl InstancePool {
         share.min(most.clamp(1, MAX_EXECUTIONS_PER_HANDOVER) as usize)
     }
 
-    /// True unless another instance could take the work while this one blocks in a call of a model.
+    /// True unless another instance of the model, in whichever pool, could take the work while this
+    /// one blocks in a call of a model or is behind.
     fn gets_on(&self, slot: usize) -> bool {
         let is_held_up = || {
             self.instances[slot].with_worker(|worker| worker.calls_others() || worker.is_behind())
         };
-        self.instances.len() == 1 || !is_held_up().unwrap_or(false)
+        let is_only = self.instances.len() == 1 && !self.is_shared;
+        is_only || !is_held_up().unwrap_or(false)
     }
 
     /// Does an instance, of this pool or another one, rest while others of this one, in processes,
@@ -175,20 +187,24 @@ impl InstancePool {
     }
 
     /// Hands work to a slot that has room. `owner` is told when the slot has room again, if it
-    /// has not at once.
+    /// has not at once. Says how many executions have ended already.
     pub fn start(
         &mut self,
         slot: usize,
         work: InstanceWork,
         begun: Instant,
         owner: &Arc<dyn SlotOwner>,
-    ) {
-        let is_one = work.executions() == 1 && self.placement.is_idle(slot);
+    ) -> u32 {
+        let executions = work.executions();
+        let is_one = executions == 1 && self.placement.is_idle(slot);
         self.is_ahead |= self.has_queue && !self.is_concurrent && !is_one;
         self.placement.begin(slot);
         match self.instances[slot].start(work, OfferedSlot { owner, index: slot, begun }) {
-            Handover::Finished(took) => self.ended(slot, took),
-            Handover::Later => (),
+            Handover::Finished(took) => {
+                self.ended(slot, took);
+                executions
+            }
+            Handover::Later => 0,
         }
     }
 

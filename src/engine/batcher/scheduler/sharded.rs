@@ -21,7 +21,8 @@ const MAX_OVERTAKING: Duration = Duration::from_millis(1);
 
 /// What waits for one model, in a queue for each of its batchers. Clones share it.
 ///
-/// One lock for all of them: what happens under it takes less than a message would.
+/// One lock for all of them: what each request does under it takes less than a message would. Only
+/// the sweep, once a second, and what is put back look through a queue there.
 #[derive(Clone)]
 pub(in crate::batcher) struct ShardedQueue(Arc<Mutex<Queues>>);
 
