@@ -102,7 +102,7 @@ impl SpinPolicy {
         now.saturating_duration_since(self.origin).as_micros() as u64
     }
 
-    /// Do more threads want to run than there are cores?
+    /// Do far more threads want to run than there are cores?
     fn is_crowded(&self, at: u64) -> bool {
         let Some(cores) = self.cores else { return false };
         let next = self.next_load.load(Relaxed);
@@ -112,8 +112,8 @@ impl SpinPolicy {
             let load = self.load.load(Relaxed);
             self.load.store((load * 7 + runnable * LOAD_PARTS) / 8, Relaxed);
         }
-        // Both are rough: half a thread more is none.
-        cores * LOAD_PARTS + LOAD_PARTS / 2 < self.load.load(Relaxed)
+        // Who spins for each other is counted as well: as many as there are cores are none too many.
+        2 * cores * LOAD_PARTS + LOAD_PARTS / 2 < self.load.load(Relaxed)
     }
 }
 
@@ -188,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_spins_while_more_threads_want_to_run_than_there_are_cores() {
+    fn nobody_spins_while_far_more_threads_want_to_run_than_there_are_cores() {
         let later = Instant::now() + Duration::from_secs(1);
         for (cores, parts, expected) in
-            [(2, 5 * LOAD_PARTS, false), (2, 2 * LOAD_PARTS, true), (64, 9000, true)]
+            [(2, 5 * LOAD_PARTS, false), (2, 4 * LOAD_PARTS, true), (64, 9000, true)]
         {
             let policy = policy(Some(cores));
             policy.load.store(parts, Relaxed);
