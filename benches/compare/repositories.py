@@ -15,34 +15,32 @@ instance_group { kind: KIND_CPU count: 1 }
 
 def on_one_thread(folder, models):
     """A repository of these folders of models, whose ONNX models get one instance of one thread."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for model in models:
-        copy = os.path.join(folder, os.path.basename(model))
-        os.makedirs(copy)
-        for name in os.listdir(model):
-            if name != "config.pbtxt":
-                os.symlink(os.path.join(model, name), os.path.join(copy, name))
-        text = _read(os.path.join(model, "config.pbtxt"))
-        if ONNX.search(text):
-            text = _without(text, "instance_group") + ONE_THREAD
-        _write(os.path.join(copy, "config.pbtxt"), text)
-    return folder
+    def changed(text):
+        return _without(text, "instance_group") + ONE_THREAD if ONNX.search(text) else text
+
+    return _copied(folder, models, os.symlink, changed)
 
 
 def with_instances(folder, models, count):
     """A repository of these folders of models, each with so many instances; ensembles have none."""
+    def changed(text):
+        group = f"instance_group {{ kind: KIND_CPU count: {count} }}\n"
+        return text if "ensemble_scheduling" in text else _without(text, "instance_group") + group
+
+    return _copied(folder, models, shutil.copytree, changed)
+
+
+def _copied(folder, models, bring, changed):
+    """A repository of these folders of models, their configs changed; `bring` brings the rest."""
     shutil.rmtree(folder, ignore_errors=True)
     for model in models:
         copy = os.path.join(folder, os.path.basename(model))
         os.makedirs(copy)
         for name in os.listdir(model):
             if name != "config.pbtxt":
-                shutil.copytree(os.path.join(model, name), os.path.join(copy, name))
+                bring(os.path.join(model, name), os.path.join(copy, name))
         text = _read(os.path.join(model, "config.pbtxt"))
-        if "ensemble_scheduling" not in text:
-            group = f"instance_group {{ kind: KIND_CPU count: {count} }}\n"
-            text = _without(text, "instance_group") + group
-        _write(os.path.join(copy, "config.pbtxt"), text)
+        _write(os.path.join(copy, "config.pbtxt"), changed(text))
     return folder
 
 
