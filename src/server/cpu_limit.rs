@@ -30,19 +30,24 @@ fn usable_cores() -> usize {
     thread::available_parallelism().map_or(UNKNOWN_CORES, usize::from)
 }
 
-/// As the command line says; under a quota only if it says for how long: what a spin takes of it is
-/// missing later, when all threads have to wait.
+/// As the command line says; only if it says for how long where no core is known to be free, and
+/// under a quota: what a spin takes of that is missing later, when all threads have to wait.
 pub(super) fn spin(asked: Spin) -> Spin {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let knows_free_cores = || knows_free_cores(usable_cores(), machine_cores(&read("/proc/stat")));
     match asked {
-        Spin::Auto if quota(&read).is_some() => Spin::Off,
+        Spin::Auto if quota(&read).is_some() || !knows_free_cores() => Spin::Off,
         _ => asked,
     }
 }
 
+/// Can one of several cores be known to be free? The kernel counts the threads that want to run of the
+/// whole machine, which says nothing about some of its cores; 0 of the machine: nobody knows how many.
+fn knows_free_cores(usable: usize, machine: usize) -> bool {
+    1 < usable && (1..=usable).contains(&machine)
+}
+
 /// What the log says of the cores: how many, and which quota is why they are no more.
 pub(super) fn describe() -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     described(usable_cores(), machine_cores(&read("/proc/stat")), quota(&read))
 }
 
@@ -58,6 +63,11 @@ fn described(usable: usize, machine: usize, quota: Option<CpuQuota>) -> String {
         }
     }
     text
+}
+
+/// Nothing of a file that cannot be read.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
 }
 
 fn machine_cores(stat: &str) -> usize {
@@ -125,6 +135,22 @@ mod tests {
         check(&[groups, unified, stat, quota, period], Some((1.5, 0, 0)));
         check(&[groups, (quota.0, "-1\n"), period], None);
         check(&[groups, quota, (period.0, "0\n")], None);
+    }
+
+    #[test]
+    fn nobody_spins_by_default_where_no_core_is_known_to_be_free() {
+        for (usable, machine, expected) in [
+            (2, 2, true),
+            (64, 64, true),
+            // A core has gone since the other was asked.
+            (4, 3, true),
+            (1, 1, false),
+            (1, 64, false),
+            (4, 64, false),
+            (4, 0, false),
+        ] {
+            assert_eq!(knows_free_cores(usable, machine), expected, "{usable} of {machine}");
+        }
     }
 
     #[test]

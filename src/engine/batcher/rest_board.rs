@@ -47,18 +47,18 @@ impl RestBoard {
     /// has no room, and has some now.
     pub(super) fn write(&self, batcher: usize, rest: Rest) -> bool {
         let entry = &self.0[batcher];
-        let has_room_again = rest.has_room && !entry.has_room.load(Ordering::Relaxed);
+        let had_room = entry.has_room.load(Ordering::Relaxed);
         // Others read these all the time: a line that does not change stays in their caches.
         if entry.idle.load(Ordering::Relaxed) != rest.idle {
             entry.idle.store(rest.idle, Ordering::Relaxed);
         }
-        if entry.has_room.load(Ordering::Relaxed) != rest.has_room {
+        if had_room != rest.has_room {
             entry.has_room.store(rest.has_room, Ordering::Relaxed);
         }
         if entry.is_ahead.load(Ordering::Relaxed) != rest.is_ahead {
             entry.is_ahead.store(rest.is_ahead, Ordering::Relaxed);
         }
-        has_room_again
+        rest.has_room && !had_room
     }
 
     /// A batcher that was called begins to look into the queue.

@@ -15,8 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix_rt::{Arbiter, System};
+use actix_rt::{Arbiter, ArbiterHandle, System};
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use super::{BatcherSetup, Mailbox, start};
 use crate::engines::Engines;
@@ -29,6 +30,20 @@ use troupe_base::{
     statistics::Statistics,
     tensor::{DataType, Tensor},
 };
+
+/// What is answered, once it is.
+type Answer = oneshot::Receiver<Result<Response>>;
+
+/// Asks from one of the threads; the request is one element, its number.
+fn ask_on(thread: &ArbiterHandle, mailbox: &Arc<Mailbox>, number: u8) -> Answer {
+    let (reply, answer) = Reply::channel();
+    let shape = [1].into_iter().collect();
+    let input = Tensor::new(DataType::Uint8, shape, Bytes::copy_from_slice(&[number])).unwrap();
+    let request = Request { inputs: vec![Some(input)], ..Request::default() };
+    let mailbox = mailbox.clone();
+    thread.spawn_fn(move || mailbox.infer(request, reply));
+    answer
+}
 
 /// Opens models that answer with their inputs.
 struct Echoes {

@@ -18,8 +18,9 @@ use tokio::{sync::oneshot, time::sleep};
 
 use super::{
     engine::Capacity,
+    local::LocalModel,
     open::{InstanceOpener, OpenedModel},
-    slot::{OfferedSlot, Requeue, ReturnedModel, SlotOwner, SlotReleased},
+    slot::{OfferedSlot, Requeue, SlotOwner, SlotReleased},
     state::{Handover, Instance},
     work::InstanceWork,
 };
@@ -127,7 +128,7 @@ impl InstanceHandle {
         &self.instance
     }
 
-    pub(super) fn take_back(&self, returned: ReturnedModel) {
+    pub(super) fn take_back(&self, returned: Box<LocalModel>) {
         self.instance.borrow_mut().take_back(returned);
     }
 

@@ -3,8 +3,8 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use super::{
-    local::DueAnswer,
-    slot::{OfferedSlot, ReturnedModel},
+    local::{DueAnswer, LocalModel},
+    slot::OfferedSlot,
     work::InstanceWork,
 };
 use troupe_base::{
@@ -36,7 +36,7 @@ pub(super) trait Engine {
     }
 
     /// Takes back the model that was lent with the last work.
-    fn take_back(&mut self, returned: ReturnedModel) {
+    fn take_back(&mut self, returned: Box<LocalModel>) {
         drop(returned);
     }
 

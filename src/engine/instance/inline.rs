@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 use super::{
     engine::{Engine, EngineProgress},
     local::{DueAnswer, LocalModel},
-    slot::{OfferedSlot, ReturnedModel},
+    slot::OfferedSlot,
     work::InstanceWork,
 };
 use troupe_base::request::{Pending, Request};
@@ -67,8 +67,8 @@ impl Engine for Inline {
         }
     }
 
-    fn take_back(&mut self, returned: ReturnedModel) {
+    fn take_back(&mut self, returned: Box<LocalModel>) {
         // One of an earlier engine is of no more use.
-        self.model.get_or_insert(returned.0);
+        self.model.get_or_insert(returned);
     }
 }

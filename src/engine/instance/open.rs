@@ -111,17 +111,19 @@ impl InstanceOpener {
             Backend::Local(local) => local.is_predictable(),
             Backend::Remote(_) => false,
         };
-        let is_placed = self.config.parameters.contains_key(PLACEMENT);
-        !is_predictable || is_placed || self.name.kind == "GPU"
+        !is_predictable || self.is_placed() || self.name.kind == "GPU"
+    }
+
+    /// Does the config say where it runs?
+    fn is_placed(&self) -> bool {
+        self.config.parameters.contains_key(PLACEMENT)
     }
 
     /// Bytes of the inputs that it executes on its batcher's thread; `None`: all.
     fn max_inline_bytes(&self) -> Option<usize> {
         let Backend::Local(local) = &self.backend else { return None };
         match local.placement() {
-            Placement::SharedUpTo(bytes) if !self.config.parameters.contains_key(PLACEMENT) => {
-                Some(bytes)
-            }
+            Placement::SharedUpTo(bytes) if !self.is_placed() => Some(bytes),
             _ => None,
         }
     }
@@ -140,8 +142,7 @@ impl InstanceOpener {
 }
 
 /// Are executions, or those with few bytes, short enough for the thread of a batcher? The backend's
-/// choice, unless
-/// `parameters { key: "placement" }` says otherwise; never in another process.
+/// choice, unless `parameters { key: "placement" }` says otherwise; never in another process.
 pub fn runs_inline(backend: &Backend, config: &ModelConfig) -> Result<bool> {
     let Backend::Local(backend) = backend else { return Ok(false) };
     match config.parameters.get(PLACEMENT).map(String::as_str) {

@@ -44,11 +44,9 @@ pub struct SlotReleased {
     pub(super) slot: usize,
     /// Of one execution, from the handover on; `None` if nothing was executed.
     pub(super) took: Option<Duration>,
-    pub(super) returned: Option<ReturnedModel>,
+    /// The model, if it was lent to another thread with the work.
+    pub(super) returned: Option<Box<LocalModel>>,
 }
-
-/// A model that comes back from the thread it was lent to.
-pub(super) struct ReturnedModel(pub(super) Box<LocalModel>);
 
 /// A request that is to be queued anew.
 #[derive(Message)]
@@ -83,7 +81,7 @@ pub(super) struct SlotGuard {
     begun: Instant,
     /// 0 if the work was turned away: its time says nothing.
     executions: u32,
-    returned: Option<ReturnedModel>,
+    returned: Option<Box<LocalModel>>,
 }
 
 impl SlotGuard {
@@ -93,7 +91,7 @@ impl SlotGuard {
 
     /// Releases the slot and gives back the model that was lent with the work.
     pub(super) fn give_back(mut self, model: Box<LocalModel>) {
-        self.returned = Some(ReturnedModel(model));
+        self.returned = Some(model);
     }
 }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{
     engine::{Capacity, Engine, EngineProgress},
-    local::DueAnswer,
+    local::{DueAnswer, LocalModel},
     open::InstanceOpener,
     panics::caught,
-    slot::{OfferedSlot, Requeue, ReturnedModel, SlotGuard},
+    slot::{OfferedSlot, Requeue, SlotGuard},
     work::InstanceWork,
 };
 use troupe_base::{
@@ -140,7 +140,7 @@ impl Instance {
     }
 
     /// A model comes back from its thread; one of an earlier engine is dropped.
-    pub(super) fn take_back(&mut self, returned: ReturnedModel) {
+    pub(super) fn take_back(&mut self, returned: Box<LocalModel>) {
         self.is_proven = true;
         if let InstanceState::Up(engine) = &mut self.state {
             engine.take_back(returned);

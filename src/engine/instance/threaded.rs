@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::{
     engine::{Engine, EngineProgress},
     local::{DueAnswer, LocalModel},
-    slot::{OfferedSlot, ReturnedModel, SlotGuard},
+    slot::{OfferedSlot, SlotGuard},
     work::InstanceWork,
 };
 use troupe_base::{
@@ -101,9 +101,9 @@ impl Engine for Threaded {
         }
     }
 
-    fn take_back(&mut self, returned: ReturnedModel) {
+    fn take_back(&mut self, returned: Box<LocalModel>) {
         // One of an earlier engine is of no more use.
-        self.model.get_or_insert(returned.0);
+        self.model.get_or_insert(returned);
     }
 }
 

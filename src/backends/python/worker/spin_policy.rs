@@ -23,7 +23,7 @@ pub(crate) struct SpinPolicy {
     origin: Instant,
     is_on: bool,
     longest: Duration,
-    /// Cores of the machine, if the load is looked at.
+    /// Cores of the machine, if it is looked at how many threads want to run there.
     cores: Option<u64>,
     /// The number of the thread that spins; 0: none does.
     spinner: AtomicU64,
@@ -42,16 +42,11 @@ thread_local! {
 }
 
 impl SpinPolicy {
-    /// As `--spin` says.
+    /// As `--spin` says; `auto` only where all cores of the machine may be used.
     pub(crate) fn new(spin: Spin) -> Arc<SpinPolicy> {
-        let (is_on, cores) = match spin {
-            Spin::Off => (false, None),
-            Spin::Auto => {
-                let usable = std::thread::available_parallelism().map_or(1, usize::from);
-                let cores = comparable_cores(usable as u64, online_cores());
-                (cores.is_some(), cores)
-            }
-            Spin::For(_) => (true, None),
+        let cores = match spin {
+            Spin::Auto => std::thread::available_parallelism().ok().map(|it| it.get() as u64),
+            Spin::Off | Spin::For(_) => None,
         };
         let longest = match spin {
             Spin::For(time) => time,
@@ -59,7 +54,7 @@ impl SpinPolicy {
         };
         Arc::new(SpinPolicy {
             origin: Instant::now(),
-            is_on,
+            is_on: spin != Spin::Off,
             longest,
             cores,
             spinner: AtomicU64::new(0),
@@ -117,13 +112,6 @@ impl SpinPolicy {
     }
 }
 
-/// Cores that the threads which want to run are compared with; `None` where nobody can tell whether
-/// one is free: the kernel counts the threads of the whole machine, which says nothing about some
-/// of its cores.
-fn comparable_cores(usable: u64, online: Option<u64>) -> Option<u64> {
-    online.filter(|online| 1 < usable && *online <= usable)
-}
-
 /// Threads of the whole machine that run or wait for a core.
 fn runnable_threads() -> Option<u64> {
     parse_runnable(&fs::read_to_string("/proc/loadavg").ok()?)
@@ -131,21 +119,6 @@ fn runnable_threads() -> Option<u64> {
 
 fn parse_runnable(loadavg: &str) -> Option<u64> {
     loadavg.split_whitespace().nth(3)?.split('/').next()?.parse().ok()
-}
-
-/// Cores of the whole machine: what `runnable_threads` is to be compared with.
-fn online_cores() -> Option<u64> {
-    count_cores(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)
-}
-
-/// Of a list like `0-3,8`.
-fn count_cores(list: &str) -> Option<u64> {
-    let number = |text: &str| text.trim().parse::<u64>().ok();
-    let size = |range: &str| match range.split_once('-') {
-        Some((first, last)) => Some((number(last)? + 1).saturating_sub(number(first)?)),
-        None => number(range).map(|_| 1),
-    };
-    list.split(',').map(size).sum()
 }
 
 #[cfg(test)]
@@ -201,31 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_spins_by_default_where_no_core_is_known_to_be_free() {
-        for (usable, online, expected) in [
-            (2, Some(2), Some(2)),
-            (64, Some(64), Some(64)),
-            // A core has gone since the other was asked.
-            (4, Some(3), Some(3)),
-            (1, Some(1), None),
-            (1, Some(64), None),
-            (4, Some(64), None),
-            (4, None, None),
-        ] {
-            assert_eq!(comparable_cores(usable, online), expected, "{usable} of {online:?}");
-        }
-    }
-
-    #[test]
     fn the_kernels_words_are_understood() {
         assert_eq!(parse_runnable("0.20 0.18 0.12 3/80 11206\n"), Some(3));
         assert_eq!(parse_runnable("0.20"), None);
-        for (list, expected) in
-            [("0-3,8\n", Some(5)), ("0\n", Some(1)), ("0-63", Some(64)), ("", None), ("a-b", None)]
-        {
-            assert_eq!(count_cores(list), expected, "{list}");
-        }
         assert!(runnable_threads().is_some_and(|it| 0 < it));
-        assert!(online_cores().is_some_and(|it| 0 < it));
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{BatcherSetup, Mailbox, start};
+use super::{Answer, BatcherSetup, Mailbox, ask_on, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{
@@ -26,10 +26,8 @@ use troupe_base::{
     },
     config::{ServerFeatures, read_text},
     error::Result,
-    model::Infer,
-    request::{Reply, Request, Response},
+    request::{Request, Response},
     statistics::{Statistics, Timing},
-    tensor::{DataType, Tensor},
 };
 
 /// Requests from this number on are held until they are let through.
@@ -148,8 +146,6 @@ struct Bed {
     mailbox: Arc<Mailbox>,
 }
 
-type Answer = oneshot::Receiver<Result<Response>>;
-
 impl Bed {
     /// Both workers are known to be quick, and each is busy with a request that is held.
     async fn with_busy_workers() -> (Bed, Vec<Answer>) {
@@ -194,13 +190,7 @@ impl Bed {
 
     /// Asks from one of the threads.
     fn ask(&self, number: u8, thread: usize) -> Answer {
-        let (reply, answer) = Reply::channel();
-        let data = bytes::Bytes::copy_from_slice(&[number]);
-        let input = Tensor::new(DataType::Uint8, [1].into_iter().collect(), data).unwrap();
-        let request = Request { inputs: vec![Some(input)], ..Request::default() };
-        let mailbox = self.mailbox.clone();
-        self.threads[thread].spawn_fn(move || mailbox.infer(request, reply));
-        answer
+        ask_on(&self.threads[thread], &self.mailbox, number)
     }
 
     fn let_through(&self, number: u8) {

@@ -8,21 +8,17 @@ use std::{
 
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use parking_lot::{Condvar, Mutex};
-use tokio::{
-    sync::oneshot,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 
-use super::{BatcherSetup, Mailbox, start};
+use super::{Answer, BatcherSetup, Mailbox, ask_on, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
     config::{ServerFeatures, read_text},
     error::Result,
     model::{Health, Infer},
-    request::{Reply, Request, Response},
+    request::{Reply, Request},
     statistics::Statistics,
-    tensor::{DataType, Tensor},
 };
 
 /// Executes what the test lets through.
@@ -93,8 +89,6 @@ struct Bed {
     stats: Arc<Statistics>,
 }
 
-type Answer = oneshot::Receiver<Result<Response>>;
-
 impl Bed {
     async fn new(threads: usize, instances: usize) -> Bed {
         let threads: Vec<ArbiterHandle> = (0..threads).map(|_| Arbiter::new().handle()).collect();
@@ -120,13 +114,7 @@ impl Bed {
 
     /// Asks from one of the threads.
     fn ask(&self, number: u8, thread: usize) -> Answer {
-        let (reply, answer) = Reply::channel();
-        let data = bytes::Bytes::copy_from_slice(&[number]);
-        let input = Tensor::new(DataType::Uint8, [1].into_iter().collect(), data).unwrap();
-        let request = Request { inputs: vec![Some(input)], ..Request::default() };
-        let mailbox = self.mailbox.clone();
-        self.threads[thread % self.threads.len()].spawn_fn(move || mailbox.infer(request, reply));
-        answer
+        ask_on(&self.threads[thread % self.threads.len()], &self.mailbox, number)
     }
 
     async fn until_begun(&self, number: u8) {
