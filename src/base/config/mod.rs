@@ -10,12 +10,14 @@ mod backend_traits;
 mod bytes;
 mod check;
 mod draft;
+mod executor_config;
 mod features;
 mod finish;
 pub mod json;
 mod normalise;
 mod priorities;
 mod problem;
+mod sequence;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -33,6 +35,10 @@ pub use self::{
     problem::{
         Problem, SourceMap, SourcePosition, did_you_mean, instead, join_messages, join_texts,
         suggesting,
+    },
+    sequence::{
+        ControlKind, DirectSequences, InitialState, OldestSequences, SequenceBatching,
+        SequenceControl, SequenceFlag, SequenceState, SequenceStrategy,
     },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,

@@ -6,8 +6,14 @@ use super::features::ServerFeatures;
 use troupe_proto::inference::model_config::SchedulingChoice;
 use troupe_proto::inference::model_instance_group::Kind;
 use troupe_proto::inference::model_optimization_policy::PinnedMemoryBuffer;
+use troupe_proto::inference::model_sequence_batching::StrategyChoice;
 use troupe_proto::inference::model_version_policy::{Latest, PolicyChoice};
-use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, ModelVersionPolicy};
+use troupe_proto::inference::{
+    ModelConfig, ModelInstanceGroup, ModelSequenceBatching, ModelVersionPolicy,
+};
+
+/// How long a sequence may be without requests, as Triton has it.
+const MAX_SEQUENCE_IDLE_MICROSECONDS: u64 = 1_000_000;
 
 /// What an instance group left open.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +47,7 @@ pub(super) fn normalise(config: &mut ModelConfig, features: &ServerFeatures) -> 
         {
             batching.preferred_batch_size.push(max_batch_size);
         }
+        Some(SchedulingChoice::SequenceBatching(batching)) => sequences(batching, max_batch_size),
         _ => {}
     }
     if config.platform == backend::ENSEMBLE {
@@ -50,6 +57,18 @@ pub(super) fn normalise(config: &mut ModelConfig, features: &ServerFeatures) -> 
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     instance_groups(config, features)
+}
+
+fn sequences(batching: &mut ModelSequenceBatching, max_batch_size: i32) {
+    if batching.max_sequence_idle_microseconds == 0 {
+        batching.max_sequence_idle_microseconds = MAX_SEQUENCE_IDLE_MICROSECONDS;
+    }
+    if let Some(StrategyChoice::Oldest(oldest)) = &mut batching.strategy_choice
+        && oldest.preferred_batch_size.is_empty()
+        && max_batch_size > 0
+    {
+        oldest.preferred_batch_size.push(max_batch_size);
+    }
 }
 
 fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<OpenInGroup> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{priorities::PriorityLevels, problem::SourceMap};
+use super::{priorities::PriorityLevels, problem::SourceMap, sequence::SequenceBatching};
 use crate::tensor::DataType;
 use troupe_proto::inference;
 
@@ -140,6 +140,8 @@ pub enum Batching {
     /// Each request alone.
     Direct,
     Dynamic(DynamicBatching),
+    /// Requests of one sequence go to one instance, in their order.
+    Sequence(SequenceBatching),
 }
 
 /// When a batch is complete.

@@ -31,7 +31,7 @@ use troupe_base::{
 
 /// What a batcher is made of.
 pub struct BatcherSetup {
-    /// The completed config.
+    /// The completed config, as executors see it.
     pub config: Arc<ModelConfig>,
     /// The model's.
     pub version: i64,

@@ -78,13 +78,13 @@ impl OpenModel for ModelOpener {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let PreparedVersion { config, labels, backend, samples } =
-                prepared.map_err(|_| {
-                    Error::internal(format!("the backend of '{name}' panicked while it loaded"))
-                })??;
+            let PreparedVersion { config, executor_config, labels, backend, samples } = prepared
+                .map_err(
+                |_| Error::internal(format!("the backend of '{name}' panicked while it loaded")),
+            )??;
             let parts = counted(parts(config, version), &metrics);
             let answers = batcher::start(batcher::BatcherSetup {
-                config: parts.config.clone(),
+                config: executor_config,
                 version,
                 stats: parts.stats.clone(),
                 health: parts.health.clone(),
@@ -171,6 +171,8 @@ async fn typed_pipeline(
 /// A version that only has to be opened and warmed up.
 struct PreparedVersion {
     config: Arc<ModelConfig>,
+    /// As executors see it.
+    executor_config: Arc<ModelConfig>,
     labels: OutputLabels,
     backend: Backend,
     samples: Vec<WarmupSample>,
@@ -196,7 +198,10 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let kind = kind.ok_or_else(|| unknown_backend(&config.backend))?;
     let files = files_of(definition, version);
     let labels = labels::read(&definition.model_dir, &config)?;
-    let samples = disk::warmup::samples(&config, &definition.model_dir).map_err(invalid)?;
+    let config = Arc::new(config);
+    let executor_config = config.for_executor().map_or_else(|| config.clone(), Arc::new);
+    let samples = disk::warmup::samples(&executor_config, &definition.model_dir);
+    let samples = samples.map_err(invalid)?;
     let misnamed = [
         disk::definition::misnamed_config(settings, &definition.model_dir),
         disk::misnamed::misnamed_version(&definition.model_dir),
@@ -204,15 +209,14 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     misnamed.iter().flatten().for_each(|warning| tracing::warn!("{warning}"));
     let warnings = nothing_to_ask(&config).into_iter().chain(scheduling_warnings(&config));
     warnings.for_each(|warning| tracing::warn!("{warning}"));
-    let config = Arc::new(config);
-    let backend = kind.prepare(&settings.backend, &files, config.clone())?;
+    let backend = kind.prepare(&settings.backend, &files, executor_config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {
         return Err(Error::unsupported(format!(
             "model '{}' is decoupled, which only Python models can be: backend '{}' answers once",
             config.name, config.backend
         )));
     }
-    Ok(PreparedVersion { config, labels, backend, samples })
+    Ok(PreparedVersion { config, executor_config, labels, backend, samples })
 }
 
 /// The config of a model that is no ensemble, completed by its backend, which may run its code.

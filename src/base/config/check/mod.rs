@@ -9,6 +9,8 @@ mod model;
 mod refused;
 mod report;
 mod scheduling;
+mod sequence;
+mod sequence_state;
 mod tensors;
 mod warmup;
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::report::ConfigReport;
+use super::{report::ConfigReport, sequence};
 use crate::config::{
     priorities::{PriorityLevels, QueuePolicy},
     problem::Problem,
@@ -18,8 +18,12 @@ const PATH: &str = "dynamic_batching";
 
 /// Which requests may be executed together.
 pub(super) fn batching(config: &ModelConfig, report: &mut ConfigReport<'_>) -> Batching {
-    let Some(SchedulingChoice::DynamicBatching(dynamic)) = &config.scheduling_choice else {
-        return Batching::Direct;
+    let dynamic = match &config.scheduling_choice {
+        Some(SchedulingChoice::DynamicBatching(dynamic)) => dynamic,
+        Some(SchedulingChoice::SequenceBatching(written)) => {
+            return Batching::Sequence(sequence::batching(config, written, report));
+        }
+        _ => return Batching::Direct,
     };
     let path = "dynamic_batching.preferred_batch_size";
     let m = report.model;

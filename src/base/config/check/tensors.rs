@@ -174,7 +174,8 @@ impl<'a> WrittenTensor<'a> {
     }
 }
 
-fn is_dimension(dim: i64) -> bool {
+/// A size, or -1 for any.
+pub(super) fn is_dimension(dim: i64) -> bool {
     dim >= 1 || dim == -1
 }
 

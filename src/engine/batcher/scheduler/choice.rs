@@ -23,7 +23,8 @@ pub(in crate::batcher) struct Scheduling {
 /// The scheduler for a model.
 pub(in crate::batcher) fn for_config(config: &ModelConfig) -> Scheduling {
     match &config.batching {
-        Batching::Direct => Scheduling {
+        // Sequences are refused when their config is checked.
+        Batching::Direct | Batching::Sequence(_) => Scheduling {
             scheduler: Box::<Direct>::default(),
             preserves_order: false,
             is_immediate: true,
