@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    io::Write,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -24,6 +25,15 @@ const LIMITS: &[&str] = &[
     "--stalled-connection-secs=2",
     "--exit-on-error=false",
 ];
+
+/// Sends pieces as far as the server takes them; `false`: so late that the server may have given up
+/// a client that stalls (`--stalled-connection-secs`), which a machine that stands still looks like.
+pub(super) fn send_in_time(mut stream: impl Write, pieces: &[&[u8]]) -> bool {
+    let begin = Instant::now();
+    // It may have been closed in the middle, which is what reading finds.
+    let _ = pieces.iter().try_for_each(|it| stream.write_all(it));
+    begin.elapsed() < Duration::from_millis(500)
+}
 
 /// A server with these limits, and more flags.
 pub(super) fn attacked(repository: Repository, flags: &[&str], works: fn(&Server)) -> Subject {
