@@ -138,6 +138,12 @@ pub trait Remote {
         None
     }
 
+    /// Counts its processes: another one knows nothing of earlier requests. The number is a new one
+    /// before the requests that the last process had begun are answered.
+    fn generation(&self) -> u64 {
+        0
+    }
+
     /// Has its model called others? Then any execution may take long.
     fn calls_others(&self) -> bool {
         false

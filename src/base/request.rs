@@ -26,6 +26,7 @@ pub use reply::{Answer, Credit, Part, Reply, Response};
 use crate::{
     budget::Charge,
     error::Error,
+    statistics::ExecutedRows,
     tensor::{OwnerCell, Tensor},
     trace::Span,
 };
@@ -45,7 +46,7 @@ pub enum Parameter {
 pub type Parameters = Vec<(Cow<'static, str>, Parameter)>;
 
 /// Which sequence a request belongs to: none, a number, or a string.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Correlation {
     #[default]
@@ -53,6 +54,12 @@ pub enum Correlation {
     Number(u64),
     Text(String),
 }
+
+/// A flag of a request: it is the first of its sequence.
+pub const SEQUENCE_START: u32 = 1;
+
+/// A flag of a request: it is the last of its sequence.
+pub const SEQUENCE_END: u32 = 2;
 
 /// What every step of an ensemble shares with the request that started it.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +76,10 @@ pub struct Context {
     pub deadline: Option<Instant>,
     /// Which sequence this belongs to.
     pub correlation: Correlation,
-    /// Bit 0: sequence start, bit 1: sequence end.
+    /// `SEQUENCE_START`, `SEQUENCE_END`, both or none.
     pub flags: u32,
+    /// Nobody asked it: it is a row of a batch in which a sequence has nothing to do.
+    pub is_null: bool,
     /// Runs before its model is ready, and counts in no statistics or metrics.
     pub is_warmup: bool,
     /// The model that asks, if it is a model.
@@ -207,6 +216,13 @@ impl Request {
     #[inline]
     pub fn counted_rows(&self) -> u32 {
         if self.context.is_warmup { 0 } else { self.rows() }
+    }
+
+    /// The same, told apart from the rows of null requests.
+    #[inline]
+    pub fn executed_rows(&self) -> ExecutedRows {
+        let all = self.counted_rows();
+        ExecutedRows { all, asked: if self.context.is_null { 0 } else { all } }
     }
 }
 

@@ -5,6 +5,7 @@ mod age_tracker;
 mod clock;
 mod counters;
 mod durations;
+mod executed_rows;
 mod histogram;
 mod in_flight;
 mod log_linear;
@@ -21,6 +22,7 @@ mod totals;
 pub use self::{
     age_tracker::{AgeToken, AgeTracker},
     counters::{FailureReason, LatencySummaries, OptionalStatistics, Statistics},
+    executed_rows::ExecutedRows,
     histogram::{BucketBounds, Histogram, HistogramSnapshot},
     in_flight::{InFlight, OldestInFlight},
     log_linear::LogLinear,

@@ -204,6 +204,12 @@ impl Reply {
         self
     }
 
+    /// Counts the answer nowhere: the request never was one of the model.
+    pub fn uncounted(mut self) -> Reply {
+        self.guard = None;
+        self
+    }
+
     /// Charges the request for the tensors it is answered with. `inputs` are free again when it is
     /// answered.
     #[inline]

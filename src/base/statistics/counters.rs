@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     clock::unix_milliseconds,
+    executed_rows::ExecutedRows,
     histogram::Histogram,
     in_flight::InFlight,
     quantiles::Quantiles,
@@ -163,11 +164,12 @@ impl Statistics {
         self.failures[FailureReason::of(kind) as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts an execution of `rows` rows in all that ended at `now`; `timing.queue` is ignored.
+    /// Counts an execution of so many rows that ended at `now`; `timing.queue` is ignored.
     /// One without rows was a warm-up and is not counted.
     #[inline]
-    pub fn execution(&self, rows: u32, timing: &Timing, now: Instant) {
-        if rows == 0 {
+    pub fn execution(&self, rows: impl Into<ExecutedRows>, timing: &Timing, now: Instant) {
+        let rows = rows.into();
+        if rows.all == 0 {
             return;
         }
         self.work.execution(rows, timing);

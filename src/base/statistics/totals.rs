@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::{sharded_counters::ShardedCounters, timing::Timing};
+use super::{executed_rows::ExecutedRows, sharded_counters::ShardedCounters, timing::Timing};
 
 /// A count of events and the sum of their durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -89,11 +89,12 @@ impl WorkCounters {
         }
     }
 
-    /// Counts an execution of `rows` rows in all.
+    /// Counts an execution of so many rows.
     #[inline]
-    pub(super) fn execution(&self, rows: u32, timing: &Timing) {
+    pub(super) fn execution(&self, executed: ExecutedRows, timing: &Timing) {
         let mine = self.counters.this_thread();
-        mine.add(INFERENCES, u64::from(rows));
+        mine.add(INFERENCES, u64::from(executed.asked));
+        let rows = executed.all;
         let [input, infer, output] = phases(timing);
         if (rows as usize) < SMALL_BATCHES {
             let place = FIRST_BATCH + rows as usize * BATCH_PLACES;
@@ -166,7 +167,7 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for rows in [1, 15, 16, 300] {
-                        counters.execution(rows, &timing);
+                        counters.execution(rows.into(), &timing);
                         counters.success(&timing, ns(5000));
                     }
                 });

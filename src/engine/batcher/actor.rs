@@ -11,12 +11,12 @@ use actix::{Actor, AsyncContext, Context, Handler, Message};
 use super::{
     deadlock::{self, ModelReport},
     response_order::ResponseOrder,
-    scheduler::{Decision, Rejected, Scheduler},
+    scheduler::{Rejected, Scheduler},
     shards::Shard,
     timer::Timer,
 };
 use crate::instance::{
-    Findable, FreeSlots, InstancePool, InstanceWork, Requeue, SlotOwner, SlotReleased,
+    Findable, InstanceGeneration, InstancePool, Requeue, SlotOwner, SlotReleased,
 };
 use troupe_base::{config::ModelConfig, model::Health, request::Pending, statistics::Statistics};
 
@@ -56,6 +56,8 @@ pub(super) struct Batcher {
     pub(super) is_rebalancing: bool,
     /// A `Sweep` is on its way.
     pub(super) is_sweep_due: bool,
+    /// Where the scheduler is stateful, which instance of all that it had each slot had last.
+    pub(super) generations: Option<Vec<InstanceGeneration>>,
 }
 
 /// Asks the scheduler what can run now.
@@ -73,14 +75,6 @@ struct Resume;
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Sweep;
-
-/// Work for one slot, or why there is none yet.
-struct Gathered {
-    slot: usize,
-    work: InstanceWork,
-    /// A batch waits for company until then.
-    delayed_until: Option<Instant>,
-}
 
 impl Batcher {
     /// Hands batches to free slots until none waits that may run, or others have to have their turn.
@@ -121,6 +115,7 @@ impl Batcher {
             && self.scheduler.len() != 0
             && let Some(offered) = self.pool.acquire(self.others_rest())
         {
+            self.find_losses();
             let now = Instant::now();
             let gathered = self.gather(offered, now);
             if gathered.work.0.is_empty() {
@@ -133,54 +128,12 @@ impl Batcher {
                 shard.call_other();
             }
             let ended = self.pool.start(gathered.slot, gathered.work, now, &self.inbox);
+            if ended != 0 {
+                self.released(gathered.slot);
+            }
             *left = left.saturating_sub(ended);
         }
         None
-    }
-
-    /// Rejects what has waited too long, if the scheduler has a time for that; says when the next
-    /// will have.
-    fn expire_due(&mut self) -> Option<Instant> {
-        let due = self.scheduler.next_due()?;
-        let now = Instant::now();
-        if due <= now {
-            let expired = self.scheduler.expire(now);
-            self.reject(expired);
-        }
-        self.scheduler.next_due()
-    }
-
-    /// Batches for one slot: the offered one unless the scheduler names another.
-    fn gather(&mut self, offered: usize, now: Instant) -> Gathered {
-        let mut delayed_until = None;
-        let batchers = self.shard.as_ref().map_or(1, Shard::batchers);
-        let most = self.pool.handover_size(self.scheduler.len().div_ceil(batchers));
-        let mut slot = offered;
-        let mut batches = Vec::with_capacity(most);
-        while batches.len() < most {
-            let free = match batches.is_empty() {
-                true => self.pool.free_slots(offered),
-                false => FreeSlots::only(slot),
-            };
-            match self.scheduler.next(now, &free) {
-                Decision::Run { batch, slot: named } => {
-                    slot = named.unwrap_or(slot);
-                    debug_assert!(free.contains(slot), "a scheduler names free slots only");
-                    self.stats.pending.fetch_sub(batch.len() as u64, Ordering::Relaxed);
-                    batches.push(batch);
-                }
-                Decision::Reject(rejected) => self.reject(rejected),
-                Decision::Delay { until, reason } => {
-                    if batches.is_empty() {
-                        tracing::trace!(model = %self.config.name, reason, "a batch is delayed");
-                        delayed_until = Some(until);
-                    }
-                    break;
-                }
-                Decision::Idle => break,
-            }
-        }
-        Gathered { slot, work: InstanceWork(batches), delayed_until }
     }
 
     /// Sweeps the queue before long. Not a future of the actor: that would keep it, and its model,
@@ -200,7 +153,13 @@ impl Batcher {
     /// Queues a request that waits from then on.
     fn push(&mut self, pending: Pending, from: Instant, ctx: &mut Context<Self>) {
         self.sweep_later(ctx);
-        match self.scheduler.push(pending, from) {
+        self.find_losses();
+        let pushed = self.scheduler.push(pending, from);
+        self.pushed(pushed, ctx);
+    }
+
+    fn pushed(&mut self, pushed: std::result::Result<(), Box<Rejected>>, ctx: &mut Context<Self>) {
+        match pushed {
             Ok(()) => {
                 self.flush_soon(ctx);
                 // It may have waited too long before an instance is free again.
@@ -234,13 +193,6 @@ impl Batcher {
             self.stats.pending.fetch_sub(1, Ordering::Relaxed);
         }
         asked
-    }
-
-    fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
-        for Rejected { pending, error } in rejected {
-            self.stats.pending.fetch_sub(1, Ordering::Relaxed);
-            pending.reply.answer(Err(error));
-        }
     }
 
     fn wake_at(&mut self, due: Instant) {
@@ -320,7 +272,11 @@ impl Handler<Requeue> for Batcher {
         }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         match requeue {
-            Requeue::Rescheduled(pending) => self.push(pending, Instant::now(), ctx),
+            Requeue::Rescheduled(pending) => {
+                self.sweep_later(ctx);
+                let pushed = self.scheduler.reschedule(pending, Instant::now());
+                self.pushed(pushed, ctx);
+            }
             Requeue::NotStarted(pending) => {
                 self.scheduler.put_back(pending);
                 self.flush_soon(ctx);
@@ -333,7 +289,9 @@ impl Handler<SlotReleased> for Batcher {
     type Result = ();
 
     fn handle(&mut self, released: SlotReleased, ctx: &mut Self::Context) {
+        let slot = released.slot();
         self.pool.release(released);
+        self.released(slot);
         self.dispatch(ctx);
         self.rebalance_soon(ctx);
     }

@@ -3,6 +3,7 @@
 mod actor;
 mod atomics;
 mod deadlock;
+mod gather;
 mod mailbox;
 mod readiness;
 mod rebalance;

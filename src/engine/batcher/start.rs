@@ -1,6 +1,6 @@
 //! Opens a model's instances and starts the batcher in front of them.
 
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, sync::Arc, time::Instant};
 
 use actix::{Actor, AsyncContext};
 use futures_util::future::try_join_all;
@@ -128,7 +128,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
 /// A model whose executions end before whoever asks could have asked another thread needs no queue
 /// of its own: each engine thread can have a batcher with instances of it.
 fn is_everywhere(config: &ModelConfig, backend: &Backend) -> Result<bool> {
-    Ok(scheduler::for_config(config).is_immediate && runs_inline(backend, config)?)
+    Ok(scheduler::is_immediate(config) && runs_inline(backend, config)?)
 }
 
 /// A model whose requests gain nothing by waiting for each other can be asked on several threads.
@@ -136,7 +136,7 @@ fn is_everywhere(config: &ModelConfig, backend: &Backend) -> Result<bool> {
 /// instances, and takes longer than the way to another thread.
 fn is_sharded(config: &ModelConfig, opened: &[(InstanceOpener, OpenedModel)]) -> bool {
     let is_concurrent = opened.iter().any(|(_, opened)| opened.is_concurrent());
-    scheduler::for_config(config).is_immediate && !is_concurrent
+    scheduler::is_immediate(config) && !is_concurrent
 }
 
 /// Deals instances out to so many batchers.
@@ -156,8 +156,9 @@ fn start_here(
 ) -> Result<StartedActors> {
     let SharedParts { config, stats, health, waits, shards } = shared;
     let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
-    let Scheduling { scheduler, preserves_order, is_immediate } = scheduler::for_config(&config);
-    let pool_use = PoolUse { queues: is_immediate, is_shared: shards.is_some() };
+    let Scheduling { scheduler, preserves_order, is_immediate, is_stateful } =
+        scheduler::for_config(&config, opened.len(), Instant::now())?;
+    let pool_use = PoolUse { queues: is_immediate, is_shared: shards.is_some(), is_stateful };
     let pool = InstancePool::attach(opened, pool_use)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
@@ -185,6 +186,7 @@ fn start_here(
                 Some(shard) => shard.scheduler(),
                 None => scheduler,
             },
+            generations: is_stateful.then(|| pool.generations().collect()),
             pool,
             waits,
             shard,

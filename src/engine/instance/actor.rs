@@ -21,7 +21,7 @@ use super::{
     local::LocalModel,
     open::{InstanceOpener, OpenedModel},
     slot::{OfferedSlot, Requeue, SlotOwner, SlotReleased},
-    state::{Handover, Instance},
+    state::{Handover, Instance, InstanceGeneration},
     work::InstanceWork,
 };
 use troupe_base::{
@@ -114,6 +114,10 @@ impl InstanceHandle {
 
     pub(super) fn capacity(&self) -> Capacity {
         self.instance.borrow().capacity()
+    }
+
+    pub(super) fn generation(&self) -> InstanceGeneration {
+        self.instance.borrow_mut().worker_generation()
     }
 
     pub(super) fn start(&self, work: InstanceWork, slot: OfferedSlot<'_>) -> Handover {

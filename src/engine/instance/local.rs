@@ -18,7 +18,7 @@ use troupe_base::{
     error::{Error, ErrorKind, Result},
     failure_log::FailureLog,
     request::{Pending, Reply, Request, Response, Wanted},
-    statistics::{Statistics, Timing, lap_time},
+    statistics::{ExecutedRows, Statistics, Timing, lap_time},
     trace::{BatchExecution, FinishedBatch, Span},
 };
 
@@ -125,7 +125,7 @@ impl LocalModel {
     fn compute_alone(&mut self, pending: Pending, clock: &mut Instant) -> DueAnswer {
         let Pending { mut request, reply } = pending;
         let queue = clock.saturating_duration_since(reply.since());
-        let (rows, counted) = (request.rows(), request.counted_rows());
+        let (rows, counted) = (request.rows(), request.executed_rows());
         let begun = *clock;
         let shape = self.shape(slice::from_ref(&request));
         let inputs = mem::take(&mut request.inputs);
@@ -162,7 +162,7 @@ impl LocalModel {
         let (requests, replies): (Vec<Request>, Vec<Reply>) =
             group.into_iter().map(|it| (it.request, it.reply)).unzip();
         let rows: u32 = requests.iter().map(Request::rows).sum();
-        let counted = requests.iter().map(Request::counted_rows).sum();
+        let counted: ExecutedRows = requests.iter().map(Request::executed_rows).sum();
         let spans: Vec<Span> = requests.iter().filter_map(|it| it.context.span.clone()).collect();
         let shape = self.shape(&requests);
         let mut timing = Timing::default();

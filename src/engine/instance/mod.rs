@@ -25,5 +25,6 @@ pub use self::{
     placement::FreeSlots,
     pool::{InstancePool, PoolUse},
     slot::{Requeue, SlotOwner, SlotReleased},
+    state::InstanceGeneration,
     work::InstanceWork,
 };

@@ -14,7 +14,7 @@ use super::{
     open::{InstanceOpener, OpenedModel},
     placement::{FreeSlots, PlacementPolicy, SlotSize},
     slot::{OfferedSlot, SlotOwner, SlotReleased},
-    state::Handover,
+    state::{Handover, InstanceGeneration},
     work::InstanceWork,
 };
 use troupe_base::{
@@ -48,6 +48,8 @@ pub struct InstancePool {
     is_ahead: bool,
     /// Other pools have instances of the model, too.
     is_shared: bool,
+    /// Nothing moves to another instance.
+    is_stateful: bool,
 }
 
 /// What a pool's instances are used for.
@@ -58,13 +60,16 @@ pub struct PoolUse {
     pub queues: bool,
     /// Other pools have instances of the model, too.
     pub is_shared: bool,
+    /// What an instance was told by earlier requests matters to later ones: it executes one batch
+    /// after the other, and nothing moves to another instance.
+    pub is_stateful: bool,
 }
 
 impl InstancePool {
     /// Attaches opened models to the current thread, in the order of their slots.
     pub fn attach(
         opened: Vec<(InstanceOpener, OpenedModel)>,
-        PoolUse { queues, is_shared }: PoolUse,
+        PoolUse { queues, is_shared, is_stateful }: PoolUse,
     ) -> Result<InstancePool> {
         let attach =
             |(opener, opened): (InstanceOpener, OpenedModel)| InstanceActor::attach(opener, opened);
@@ -72,7 +77,7 @@ impl InstancePool {
             opened.into_iter().map(attach).collect::<Result<_>>()?;
         let capacities: Vec<Capacity> = instances.iter().map(InstanceHandle::capacity).collect();
         let size = |capacity: &Capacity| SlotSize {
-            capacity: capacity.concurrency.map_or(1, |most| most.get()),
+            capacity: capacity.concurrency.map_or(1, |it| if is_stateful { 1 } else { it.get() }),
             queue: (queues && capacity.has_queue && capacity.concurrency.is_none()).into(),
         };
         Ok(InstancePool {
@@ -83,8 +88,15 @@ impl InstancePool {
             cost: TARGET_HANDOVER,
             is_ahead: false,
             is_shared,
+            is_stateful,
             instances,
         })
+    }
+
+    /// Which one of all that it had each slot has now: another one knows nothing of earlier
+    /// requests.
+    pub fn generations(&self) -> impl Iterator<Item = InstanceGeneration> {
+        self.instances.iter().map(InstanceHandle::generation)
     }
 
     /// The instances' mailboxes, in the order of their slots.
@@ -173,7 +185,7 @@ impl InstancePool {
     /// have work that they may not have begun?
     pub fn may_rebalance(&self, others_rest: bool) -> bool {
         let is_uneven = || self.placement.is_uneven() || others_rest && self.placement.is_busy();
-        self.has_queue && !self.is_concurrent && is_uneven()
+        self.has_queue && !self.is_concurrent && !self.is_stateful && is_uneven()
     }
 
     /// Takes back what instances that are busy for long have not begun: it is queued anew. Says

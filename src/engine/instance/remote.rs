@@ -17,7 +17,7 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     request::{Pending, Reply, Request, Response},
-    statistics::{Statistics, Timing},
+    statistics::{ExecutedRows, Statistics, Timing},
     trace::{BatchExecution, FinishedBatch, Span},
 };
 
@@ -50,7 +50,7 @@ impl Engine for RemoteModel {
         for group in work.0 {
             let (requests, replies): (Vec<Request>, Vec<Reply>) =
                 group.into_iter().map(|pending| (pending.request, pending.reply)).unzip();
-            let counted_rows = requests.iter().map(Request::counted_rows).sum();
+            let counted_rows = requests.iter().map(Request::executed_rows).sum();
             let rows = requests.iter().map(Request::rows).sum();
             let spans =
                 requests.iter().filter_map(|request| request.context.span.clone()).collect();
@@ -84,7 +84,7 @@ struct Group {
     /// `None` once detached.
     replies: Vec<Option<Reply>>,
     /// For statistics: without those of warm-ups.
-    counted_rows: u32,
+    counted_rows: ExecutedRows,
     rows: u32,
     /// Of requests that are traced.
     spans: Vec<Span>,

@@ -48,6 +48,13 @@ pub struct SlotReleased {
     pub(super) returned: Option<Box<LocalModel>>,
 }
 
+impl SlotReleased {
+    /// Which slot it is.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+}
+
 /// A request that is to be queued anew.
 #[derive(Message)]
 #[rtype(result = "()")]

@@ -45,6 +45,13 @@ enum InstanceState {
     },
 }
 
+/// Counts what an instance has had: one of another generation knows nothing of earlier requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceGeneration {
+    engine: u64,
+    process: u64,
+}
+
 /// What became of work that was handed over.
 pub(super) enum Handover {
     /// All of it is executed; what one execution took, if somebody looked.
@@ -84,6 +91,12 @@ impl Instance {
     /// Which engine this is of all that the instance has had.
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Which engine and which process of it this is.
+    pub(super) fn worker_generation(&mut self) -> InstanceGeneration {
+        let process = self.worker().map_or(0, |it| it.generation());
+        InstanceGeneration { engine: self.generation, process }
     }
 
     /// The process it is attached to, if it has one.

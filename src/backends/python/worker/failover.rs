@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::{
-    in_flight::{GroupEvent, GroupEvents, all_failed, failed},
+    in_flight::{GroupEvent, GroupEvents, all_failed, failed, not_started},
     link::{WorkerLink, WorkerState},
 };
 use troupe_base::{backend::Completion, error::Error, request::Request};
@@ -50,10 +50,7 @@ impl WorkerLink {
             return all_failed(&groups, &done, &Error::crashed(why.as_str()));
         }
         self.held.push(done.clone());
-        let again = |(group, requests)| {
-            GroupEvent::NotStarted(Rc::<dyn Completion>::clone(&done), group, requests)
-        };
-        groups.into_iter().enumerate().map(again).collect()
+        not_started(groups, &done)
     }
 
     /// Lets the instance be given work, which it will answer or turn away.

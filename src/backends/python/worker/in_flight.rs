@@ -105,3 +105,9 @@ pub(crate) fn all_failed(
 ) -> GroupEvents {
     (0..groups.len()).map(|group| failed(done, group, error)).collect()
 }
+
+/// Hands all groups of one start back.
+pub(crate) fn not_started(groups: Vec<Vec<Request>>, done: &Rc<dyn Completion>) -> GroupEvents {
+    let back = |(group, requests)| GroupEvent::NotStarted(done.clone(), group, requests);
+    groups.into_iter().enumerate().map(back).collect()
+}

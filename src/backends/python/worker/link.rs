@@ -137,6 +137,8 @@ pub(crate) struct WorkerLink {
     /// Starts behind one whose tensors are being copied; `None` if there is none.
     pub(crate) waiting: Option<VecDeque<Start>>,
     pub(crate) sequence: u32,
+    /// Counts the processes.
+    pub(crate) generation: u64,
     /// Reused for every frame.
     pub(crate) frame: Vec<u8>,
     /// Nothing was started since the last sweep.
@@ -160,6 +162,8 @@ pub(crate) struct WorkerLink {
 /// What `Remote::start` was given.
 pub(crate) struct Start {
     pub(crate) groups: Vec<Vec<Request>>,
+    /// The process that it is for.
+    pub(crate) generation: u64,
     pub(crate) done: Rc<dyn Completion>,
 }
 
@@ -196,7 +200,7 @@ impl Drop for WorkerLink {
     fn drop(&mut self) {
         let error = Error::unavailable("the model was unloaded");
         let mut events = self.give_up(&error, u64::MAX);
-        for Start { groups, done } in self.waiting.take().into_iter().flatten() {
+        for Start { groups, done, .. } in self.waiting.take().into_iter().flatten() {
             events.extend(all_failed(&groups, &done, &error));
         }
         deliver(events);

@@ -53,6 +53,7 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
         spin,
         waiting: None,
         sequence: 0,
+        generation: 0,
         frame: Vec::new(),
         is_idle: false,
         busy: None,
@@ -80,12 +81,13 @@ pub(crate) fn attach(setup: InstanceSetup, launched: Launched) -> Result<RemoteW
 impl Remote for RemoteWorker {
     fn start(&mut self, groups: Vec<Vec<Request>>, done: Rc<dyn Completion>) {
         let mut link = self.0.borrow_mut();
+        let generation = link.generation;
         if let Some(waiting) = &mut link.waiting {
-            waiting.push_back(Start { groups, done });
+            waiting.push_back(Start { groups, generation, done });
             return;
         }
         if groups.iter().flatten().flat_map(|it| &it.inputs).flatten().any(needs_copy) {
-            link.waiting = Some(VecDeque::from([Start { groups, done }]));
+            link.waiting = Some(VecDeque::from([Start { groups, generation, done }]));
             actix_rt::spawn(copy_then_send(Rc::downgrade(&self.0)));
             return;
         }
@@ -96,6 +98,10 @@ impl Remote for RemoteWorker {
 
     fn concurrency(&self) -> Option<NonZeroUsize> {
         self.0.borrow().setup.concurrency
+    }
+
+    fn generation(&self) -> u64 {
+        self.0.borrow().generation
     }
 
     fn calls_others(&self) -> bool {

@@ -74,6 +74,7 @@ async fn restart(
         let WorkerState::Up(connection) = std::mem::replace(&mut it.state, down) else {
             return None;
         };
+        it.generation += 1;
         let is_proven = std::mem::take(&mut it.is_proven);
         (it.setup.clone(), connection, it.overrun.take(), is_proven)
     };

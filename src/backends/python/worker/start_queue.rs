@@ -4,7 +4,7 @@
 use std::{cell::RefCell, collections::VecDeque, rc::Weak};
 
 use super::{
-    in_flight::{deliver, failed},
+    in_flight::{deliver, failed, not_started},
     link::{Start, WorkerLink},
     shm_copy::copy,
 };
@@ -26,12 +26,18 @@ pub(crate) async fn copy_then_send(link: Weak<RefCell<WorkerLink>>) {
         let spec = held.borrow().setup.spec.clone();
         let reaper = spec.reaper.clone();
         drop(held);
-        let Some(Start { groups, done }) = next else { return };
+        let Some(Start { groups, generation, done }) = next else { return };
         let count = groups.len();
         let copied = reaper.spawn_blocking(move || copy_groups(groups, &spec)).await;
         match (link.upgrade(), copied) {
             (Some(link), Ok(groups)) => {
-                let events = link.borrow_mut().send(groups, done);
+                let mut it = link.borrow_mut();
+                let events = match it.generation == generation {
+                    true => it.send(groups, done),
+                    // Another process may lack what the last one was told by earlier requests.
+                    false => not_started(groups, &done),
+                };
+                drop(it);
                 deliver(events);
             }
             _ => {

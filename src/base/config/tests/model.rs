@@ -323,7 +323,7 @@ fn native_models_run_on_the_cpu_and_ask_for_no_gpu() {
 #[test]
 fn what_is_not_built_yet_is_refused_by_name() {
     for (field, name) in [
-        ("sequence_batching { }", "sequence_batching"),
+        ("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence"),
         ("response_cache { enable: true }", "response_cache"),
         ("model_repository_agents { agents { name: 'x' } }", "model_repository_agents"),
         ("model_operations { op_library_filename: 'x' }", "model_operations"),

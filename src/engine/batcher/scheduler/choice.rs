@@ -1,13 +1,19 @@
 //! The table of schedulers: which one a config asks for.
 
+use std::time::Instant;
+
 use super::{
     decision::Scheduler,
     direct::Direct,
     dynamic::Dynamic,
     priority_queue::PriorityQueue,
     queue::{PlainQueue, RequestQueue},
+    sequence::Sequences,
 };
-use troupe_base::config::{Batching, DynamicBatching, ModelConfig, PriorityLevels};
+use troupe_base::{
+    config::{Batching, DynamicBatching, ModelConfig, PriorityLevels},
+    error::Result,
+};
 
 /// A scheduler, and what its batcher has to know beside it.
 pub(in crate::batcher) struct Scheduling {
@@ -18,17 +24,30 @@ pub(in crate::batcher) struct Scheduling {
     /// front of a busy instance. False for a scheduler that orders or joins requests: what it never
     /// sees runs first come, first served.
     pub(in crate::batcher) is_immediate: bool,
+    /// It is told when what it gave a slot is through, and when an instance has forgotten what it
+    /// was told. An instance is given nothing before it is through.
+    pub(in crate::batcher) is_stateful: bool,
 }
 
-/// The scheduler for a model.
-pub(in crate::batcher) fn for_config(config: &ModelConfig) -> Scheduling {
-    match &config.batching {
-        // Sequences are refused when their config is checked.
-        Batching::Direct | Batching::Sequence(_) => Scheduling {
-            scheduler: Box::<Direct>::default(),
-            preserves_order: false,
-            is_immediate: true,
-        },
+/// Is nothing gained by waiting in the scheduler of such a model?
+pub(in crate::batcher) fn is_immediate(config: &ModelConfig) -> bool {
+    matches!(config.batching, Batching::Direct)
+}
+
+/// The scheduler for a model with so many instances.
+pub(in crate::batcher) fn for_config(
+    config: &ModelConfig,
+    instances: usize,
+    now: Instant,
+) -> Result<Scheduling> {
+    let scheduling = Scheduling {
+        scheduler: Box::<Direct>::default(),
+        preserves_order: false,
+        is_immediate: is_immediate(config),
+        is_stateful: false,
+    };
+    Ok(match &config.batching {
+        Batching::Direct => scheduling,
         Batching::Dynamic(dynamic) => {
             let is_plain = dynamic.queues == PriorityLevels::default();
             Scheduling {
@@ -37,10 +56,17 @@ pub(in crate::batcher) fn for_config(config: &ModelConfig) -> Scheduling {
                     false => of(config, dynamic, PriorityQueue::new(dynamic.queues.clone())),
                 },
                 preserves_order: dynamic.preserve_ordering,
-                is_immediate: false,
+                ..scheduling
             }
         }
-    }
+        // An instance executes one batch after the other, in the order in which requests were taken:
+        // so are their answers, with `preserve_ordering` or without it.
+        Batching::Sequence(batching) => Scheduling {
+            scheduler: Box::new(Sequences::new(config, batching, instances, now)?),
+            is_stateful: true,
+            ..scheduling
+        },
+    })
 }
 
 /// The scheduler for a model with dynamic batching.

@@ -18,6 +18,24 @@ pub(in crate::batcher) trait Scheduler: Send {
     /// Queues a request that was handed over but not begun among those of its age.
     fn put_back(&mut self, pending: Pending);
 
+    /// Queues a request that its model wants to execute once more, from then on.
+    fn reschedule(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>> {
+        self.push(pending, from)
+    }
+
+    /// What was handed to this slot is through, or was put back. Only told where a scheduler is
+    /// stateful.
+    fn released(&mut self, slot: usize, now: Instant) {
+        let _ = (slot, now);
+    }
+
+    /// The instance in this slot has forgotten what it was told by earlier requests: it is another
+    /// one now. Takes out the requests that need it. Only told where a scheduler is stateful.
+    fn lost(&mut self, slot: usize) -> Vec<Rejected> {
+        let _ = slot;
+        Vec::new()
+    }
+
     /// What to do now that one of these slots can be given a batch. Called again until it has
     /// nothing more to run.
     fn next(&mut self, now: Instant, free: &FreeSlots<'_>) -> Decision;
@@ -50,6 +68,8 @@ pub(in crate::batcher) enum Decision {
         batch: Vec<Pending>,
         /// One of the free slots; `None` if any will do.
         slot: Option<usize>,
+        /// How many of them nobody asked: rows of a batch in which a sequence has nothing to do.
+        null_rows: usize,
     },
     /// Nothing yet: ask again then.
     Delay { until: Instant, reason: &'static str },
@@ -57,6 +77,13 @@ pub(in crate::batcher) enum Decision {
     Reject(Vec<Rejected>),
     /// Nothing waits that these slots could run.
     Idle,
+}
+
+impl Decision {
+    /// Run these requests, wherever there is room.
+    pub(in crate::batcher) fn run(batch: Vec<Pending>) -> Decision {
+        Decision::Run { batch, slot: None, null_rows: 0 }
+    }
 }
 
 /// A request that does not run, and why.

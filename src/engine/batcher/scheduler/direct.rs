@@ -37,7 +37,7 @@ impl<Q: RequestQueue> Scheduler for Direct<Q> {
         let batch = self.queue.take(1);
         match batch.is_empty() {
             true => Decision::Idle,
-            false => Decision::Run { batch, slot: None },
+            false => Decision::run(batch),
         }
     }
 

@@ -1,11 +1,9 @@
 //! The dynamic batcher's scheduler: fills batches, but keeps nobody waiting longer than configured.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use super::{
+    batch_rule::{BatchChoice, BatchRule},
     decision::{Decision, Rejected, Scheduler},
     queue::{PlainQueue, RequestQueue},
 };
@@ -13,17 +11,12 @@ use crate::instance::FreeSlots;
 use troupe_base::{
     config::DynamicBatching,
     request::{CallChain, Pending},
-    tensor::Tensor,
 };
 
 /// Fills batches up to `max_rows`, but keeps nobody waiting longer than the configured delay.
 pub(super) struct Dynamic<Q = PlainQueue> {
     queue: Q,
-    max_rows: u32,
-    preferred: Vec<u32>,
-    max_delay: Duration,
-    /// Which inputs may have other shapes in each request.
-    ragged: Vec<bool>,
+    rule: BatchRule,
 }
 
 impl<Q> Dynamic<Q> {
@@ -33,24 +26,9 @@ impl<Q> Dynamic<Q> {
         max_rows: u32,
         ragged: Vec<bool>,
     ) -> Dynamic<Q> {
-        let preferred =
-            if config.preferred.is_empty() { vec![max_rows] } else { config.preferred.clone() };
-        let max_delay = config.max_queue_delay;
-        Dynamic { queue, max_rows, preferred, max_delay, ragged }
+        let rule = BatchRule::new(&config.preferred, config.max_queue_delay, max_rows, ragged);
+        Dynamic { queue, rule }
     }
-}
-
-/// The head of a queue that can run as one batch.
-struct Head {
-    /// All that fits, and the rows in it.
-    all: usize,
-    rows: u32,
-    /// Since when the first of them waits: not the next one where priorities order them.
-    oldest: Instant,
-    /// The longest part whose rows are a preferred size, 0 if there is none.
-    preferred: usize,
-    /// Something waits that does not fit.
-    is_closed: bool,
 }
 
 impl<Q: RequestQueue> Scheduler for Dynamic<Q> {
@@ -67,18 +45,13 @@ impl<Q: RequestQueue> Scheduler for Dynamic<Q> {
         if !rejected.is_empty() {
             return Decision::Reject(rejected);
         }
-        let Some(head) = self.head() else { return Decision::Idle };
-        let due = head.oldest + self.max_delay;
-        let is_overdue = !self.max_delay.is_zero() && due <= now;
-        let largest = self.preferred.iter().copied().max().unwrap_or(self.max_rows);
-        let count = if head.preferred != 0 && !is_overdue {
-            head.preferred
-        } else if head.is_closed || largest <= head.rows || self.max_delay.is_zero() || is_overdue {
-            head.all
-        } else {
-            return Decision::Delay { until: due, reason: "the batch is not full" };
-        };
-        Decision::Run { batch: self.queue.take(count), slot: None }
+        match self.rule.choose(self.queue.iter(), now) {
+            BatchChoice::Nothing => Decision::Idle,
+            BatchChoice::Delay { until } => {
+                Decision::Delay { until, reason: "the batch is not full" }
+            }
+            BatchChoice::Take(count) => Decision::run(self.queue.take(count)),
+        }
     }
 
     fn stopped(&mut self) -> Vec<Rejected> {
@@ -94,7 +67,7 @@ impl<Q: RequestQueue> Scheduler for Dynamic<Q> {
     }
 
     fn is_timed(&self) -> bool {
-        !self.max_delay.is_zero() || self.queue.is_timed()
+        self.rule.delays() || self.queue.is_timed()
     }
 
     fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
@@ -106,44 +79,10 @@ impl<Q: RequestQueue> Scheduler for Dynamic<Q> {
     }
 }
 
-impl<Q: RequestQueue> Dynamic<Q> {
-    /// `None` if nothing waits.
-    fn head(&self) -> Option<Head> {
-        let first = self.queue.iter().next()?;
-        let oldest = first.reply.since();
-        let mut head = Head { all: 0, rows: 0, oldest, preferred: 0, is_closed: false };
-        for pending in self.queue.iter() {
-            let rows = head.rows.saturating_add(pending.request.rows());
-            let fits = head.all == 0 || (rows <= self.max_rows && self.join(first, pending));
-            if !fits {
-                head.is_closed = true;
-                break;
-            }
-            head.all += 1;
-            head.rows = rows;
-            head.oldest = head.oldest.min(pending.reply.since());
-            if self.preferred.contains(&rows) {
-                head.preferred = head.all;
-            }
-        }
-        head.is_closed |= head.rows == self.max_rows;
-        Some(head)
-    }
-
-    /// The same inputs are there in both requests, with the same dimensions but for the batch;
-    /// ragged ones need only be there.
-    fn join(&self, first: &Pending, other: &Pending) -> bool {
-        let same = |((a, b), ragged): ((&Option<Tensor>, &Option<Tensor>), &bool)| match (a, b) {
-            (Some(a), Some(b)) => *ragged || a.shape().iter().skip(1).eq(b.shape().iter().skip(1)),
-            (None, None) => true,
-            _ => false,
-        };
-        first.request.inputs.iter().zip(&other.request.inputs).zip(&self.ragged).all(same)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{super::testing::waiting, *};
     use troupe_base::config::PriorityLevels;
 

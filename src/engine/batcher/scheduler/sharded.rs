@@ -163,7 +163,7 @@ impl Scheduler for Sharded {
         queues.len -= batch.len();
         match batch.is_empty() {
             true => Decision::Idle,
-            false => Decision::Run { batch, slot: None },
+            false => Decision::run(batch),
         }
     }
 

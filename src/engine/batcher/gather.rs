@@ -1,0 +1,93 @@
+//! Gathers the work for a slot from the scheduler, and answers what it rejects.
+
+use std::{sync::atomic::Ordering, time::Instant};
+
+use super::{
+    actor::Batcher,
+    scheduler::{Decision, Rejected},
+    shards::Shard,
+};
+use crate::instance::{FreeSlots, InstanceWork};
+
+/// Work for one slot, or why there is none yet.
+pub(super) struct Gathered {
+    pub(super) slot: usize,
+    pub(super) work: InstanceWork,
+    /// A batch waits for company until then.
+    pub(super) delayed_until: Option<Instant>,
+}
+
+impl Batcher {
+    /// Batches for one slot: the offered one unless the scheduler names another.
+    pub(super) fn gather(&mut self, offered: usize, now: Instant) -> Gathered {
+        let mut delayed_until = None;
+        let batchers = self.shard.as_ref().map_or(1, Shard::batchers);
+        let most = self.pool.handover_size(self.scheduler.len().div_ceil(batchers));
+        let mut slot = offered;
+        let mut batches = Vec::with_capacity(most);
+        while batches.len() < most {
+            let free = match batches.is_empty() {
+                true => self.pool.free_slots(offered),
+                false => FreeSlots::only(slot),
+            };
+            match self.scheduler.next(now, &free) {
+                Decision::Run { batch, slot: named, null_rows } => {
+                    slot = named.unwrap_or(slot);
+                    debug_assert!(free.contains(slot), "a scheduler names free slots only");
+                    let asked = (batch.len() - null_rows) as u64;
+                    self.stats.pending.fetch_sub(asked, Ordering::Relaxed);
+                    batches.push(batch);
+                }
+                Decision::Reject(rejected) => self.reject(rejected),
+                Decision::Delay { until, reason } => {
+                    if batches.is_empty() {
+                        tracing::trace!(model = %self.config.name, reason, "a batch is delayed");
+                        delayed_until = Some(until);
+                    }
+                    break;
+                }
+                Decision::Idle => break,
+            }
+        }
+        Gathered { slot, work: InstanceWork(batches), delayed_until }
+    }
+
+    /// Rejects what has waited too long, if the scheduler has a time for that; says when the next
+    /// will have.
+    pub(super) fn expire_due(&mut self) -> Option<Instant> {
+        let due = self.scheduler.next_due()?;
+        let now = Instant::now();
+        if due <= now {
+            let expired = self.scheduler.expire(now);
+            self.reject(expired);
+        }
+        self.scheduler.next_due()
+    }
+
+    pub(super) fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
+        for Rejected { pending, error } in rejected {
+            self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+            pending.reply.answer(Err(error));
+        }
+    }
+
+    /// What was handed to this slot is through, or was put back.
+    pub(super) fn released(&mut self, slot: usize) {
+        if self.generations.is_some() {
+            self.scheduler.released(slot, Instant::now());
+        }
+    }
+
+    /// Tells a stateful scheduler which instances are others now: their sequences are lost.
+    pub(super) fn find_losses(&mut self) {
+        let Some(known) = &mut self.generations else { return };
+        let mut lost = Vec::new();
+        for (slot, (known, now)) in known.iter_mut().zip(self.pool.generations()).enumerate() {
+            if *known != now {
+                *known = now;
+                lost.extend(self.scheduler.lost(slot));
+            }
+        }
+        self.reject(lost);
+    }
+}

@@ -1,0 +1,394 @@
+//! The sequence batcher's scheduler: requests of one sequence run in one slot of one instance, in
+//! their order.
+//!
+//! A sequence that begins takes the free slot with the lowest number, or waits in the backlog. Its id
+//! is forgotten with its last request, when that is queued; its slot is free once nothing of it waits
+//! or runs.
+
+mod backlog;
+mod controls;
+mod refusals;
+mod rows;
+mod slots;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::VecDeque, sync::Arc, time::Instant};
+
+use self::{
+    backlog::{Backlog, BacklogEntry},
+    controls::Controls,
+    rows::{RowChoice, RowRule},
+    slots::{SequenceSlots, SlotPlace},
+    table::{MAX_SEQUENCES, SequenceHome, SequenceTable},
+};
+use super::{
+    decision::{Decision, Rejected, Scheduler},
+    queue::{full, is_too_long},
+};
+use crate::instance::FreeSlots;
+use troupe_base::{
+    config::{ModelConfig, SequenceBatching, SequenceStrategy},
+    error::{Error, Result},
+    request::{CallChain, Pending, SEQUENCE_END},
+};
+
+/// The sequences of a model.
+pub(super) struct Sequences {
+    model: Arc<str>,
+    rule: RowRule,
+    controls: Controls,
+    /// The server keeps what sequences need, not the instances.
+    survives: bool,
+    table: SequenceTable,
+    slots: SequenceSlots,
+    backlog: Backlog,
+    /// Requests that wait in slots or in the backlog.
+    waiting: usize,
+    /// Found on the way; to be answered.
+    rejected: Vec<Rejected>,
+    /// The latest moment that it was told of.
+    now: Instant,
+}
+
+impl Sequences {
+    /// For a model with so many instances.
+    pub(super) fn new(
+        config: &ModelConfig,
+        batching: &SequenceBatching,
+        instances: usize,
+        now: Instant,
+    ) -> Result<Sequences> {
+        let batch = config.max_batch_size.max(1);
+        let rows = match &batching.strategy {
+            SequenceStrategy::Direct(_) => batch,
+            SequenceStrategy::Oldest(oldest) if oldest.max_candidates == 0 => batch,
+            SequenceStrategy::Oldest(oldest) => oldest.max_candidates,
+        };
+        // More than there can be sequences are of no use.
+        let rows = (rows as usize).min(MAX_SEQUENCES);
+        Ok(Sequences {
+            model: config.name.clone(),
+            rule: RowRule::new(config, &batching.strategy),
+            controls: Controls::new(config, &batching.controls)?,
+            survives: !batching.states.is_empty(),
+            table: SequenceTable::new(batching.max_idle),
+            slots: SequenceSlots::new(instances, rows, now),
+            backlog: Backlog::default(),
+            waiting: 0,
+            rejected: Vec::new(),
+            now,
+        })
+    }
+
+    /// Where a request goes; a sequence that begins gets a slot, or waits for one.
+    fn home(&mut self, pending: &Pending, now: Instant) -> Result<SequenceHome> {
+        let context = &pending.request.context;
+        refusals::check(&self.model, &pending.request)?;
+        self.controls.check(&self.model, context)?;
+        let id = &context.correlation;
+        let begins = refusals::begins(&pending.request);
+        if let Some(home) = self.table.home(id) {
+            if begins {
+                refusals::warn_of_conflict(&self.model, id);
+            }
+            return Ok(home);
+        }
+        if !begins {
+            return Err(refusals::not_started(&self.model, id));
+        }
+        if self.table.is_full() {
+            return Err(refusals::too_many(&self.model, MAX_SEQUENCES));
+        }
+        let home = match self.slots.take(Some(id.clone()), now) {
+            Some(place) => SequenceHome::Slot(place),
+            None => SequenceHome::Backlog(self.backlog.enter(id.clone())),
+        };
+        self.table.insert(id.clone(), home, now);
+        Ok(home)
+    }
+
+    /// Gives a slot that its sequence has left to the one that has waited longest.
+    fn settle(&mut self, place: SlotPlace, now: Instant) {
+        if !self.slots.slot(place).is_through() {
+            return;
+        }
+        while let Some((_, entry)) = self.backlog.pop() {
+            if entry.has_stopped() {
+                self.cancel(entry);
+                continue;
+            }
+            if let Some(id) = &entry.id {
+                self.table.moved(id, SequenceHome::Slot(place));
+            }
+            self.slots.occupy(place, entry.id, entry.waiting, now);
+            return;
+        }
+        self.slots.release(place);
+    }
+
+    /// A sequence of the backlog is given up with all its requests.
+    fn cancel(&mut self, entry: BacklogEntry) {
+        if let Some(id) = &entry.id {
+            self.table.forget(id);
+        }
+        self.reject_stopped(entry.waiting);
+    }
+
+    /// Those whose sequence has lost one of its requests.
+    fn reject_stopped(&mut self, waiting: VecDeque<Pending>) {
+        self.waiting -= waiting.len();
+        self.rejected.extend(waiting.into_iter().map(|pending| {
+            let error = pending.request.context.stopped().unwrap_or_else(Error::cancelled);
+            Rejected { pending, error }
+        }));
+    }
+
+    /// The id of the sequence in this slot means nothing any more.
+    fn forget(&mut self, place: SlotPlace) {
+        if let Some(id) = self.slots.slot_mut(place).id.take() {
+            self.table.forget(&id);
+        }
+    }
+
+    /// A request of the sequence in this slot was cancelled: nothing more of it runs.
+    fn end_cancelled(&mut self, place: SlotPlace, now: Instant) {
+        let waiting = self.slots.drain(place);
+        self.reject_stopped(waiting);
+        self.forget(place);
+        self.settle(place, now);
+    }
+
+    /// Forgets sequences that have been idle for too long, and gives up those that have waited too
+    /// long for a slot.
+    fn reap(&mut self, now: Instant) {
+        self.now = now;
+        while let Some((id, home)) = self.table.due(now) {
+            let SequenceHome::Slot(place) = home else {
+                self.table.look_later(&id, now, now);
+                continue;
+            };
+            let slot = self.slots.slot(place);
+            let active = if slot.is_active() { now } else { slot.last };
+            if self.table.look_later(&id, active, now) {
+                tracing::debug!(model = %self.model, ?id, "a sequence was idle for too long");
+                self.forget(place);
+                self.settle(place, now);
+            }
+        }
+        while let Some(number) = self.backlog.expired(now) {
+            let Some(entry) = self.backlog.remove(number) else { return };
+            if let Some(id) = &entry.id {
+                self.table.forget(id);
+            }
+            self.waiting -= entry.waiting.len();
+            let reject = |pending| Rejected { pending, error: refusals::expired() };
+            self.rejected.extend(entry.waiting.into_iter().map(reject));
+        }
+    }
+
+    /// Ends the sequences of an instance whose next request was cancelled.
+    fn end_cancelled_fronts(&mut self, instance: usize, now: Instant) {
+        let fronts = self.slots.instance(instance).fronts();
+        let stopped = fronts.filter(|(_, it)| it.request.context.is_stopped());
+        let stopped: Vec<usize> = stopped.map(|(row, _)| row).collect();
+        for row in stopped {
+            self.end_cancelled(SlotPlace { row, instance }, now);
+        }
+    }
+
+    /// Takes the requests of these rows out, to be executed.
+    fn begin(&mut self, instance: usize, rows: Vec<Option<usize>>, now: Instant) -> Decision {
+        let mut batch: Vec<Option<Pending>> = Vec::with_capacity(rows.len());
+        for row in rows {
+            batch.push(row.and_then(|row| self.slots.begin(SlotPlace { row, instance })));
+        }
+        let null_rows = batch.iter().filter(|it| it.is_none()).count();
+        self.waiting -= batch.len() - null_rows;
+        let mut nulls = VecDeque::new();
+        if null_rows != 0
+            && let Some(real) = batch.iter().flatten().next()
+        {
+            let null = |_| self.controls.null_request(&real.request, now);
+            nulls = (0..null_rows).map(null).collect();
+        }
+        let rows = batch.into_iter().filter_map(|row| match row {
+            Some(mut pending) => {
+                self.controls.add(&mut pending.request);
+                Some(pending)
+            }
+            None => nulls.pop_front(),
+        });
+        Decision::Run { batch: rows.collect(), slot: Some(instance), null_rows }
+    }
+
+    /// Is nothing known of any sequence?
+    #[cfg(test)]
+    fn is_unused(&self) -> bool {
+        self.slots.taken().is_empty() && self.table.next_look().is_none() && self.waiting == 0
+    }
+
+    fn take_rejected(&mut self) -> Vec<Rejected> {
+        std::mem::take(&mut self.rejected)
+    }
+}
+
+impl Scheduler for Sequences {
+    fn push(&mut self, mut pending: Pending, from: Instant) -> Result<(), Box<Rejected>> {
+        if is_too_long(self.waiting) {
+            return Err(full(pending));
+        }
+        let home = match self.home(&pending, from) {
+            Ok(home) => home,
+            Err(error) => {
+                pending.reply = pending.reply.uncounted();
+                return Err(Box::new(Rejected { pending, error }));
+            }
+        };
+        let ends = pending.request.context.flags & SEQUENCE_END != 0;
+        if ends {
+            self.table.forget(&pending.request.context.correlation);
+        }
+        self.waiting += 1;
+        match home {
+            SequenceHome::Slot(place) => {
+                let slot = self.slots.slot_mut(place);
+                slot.last = from;
+                if ends {
+                    slot.id = None;
+                }
+                self.slots.push_back(place, pending);
+            }
+            SequenceHome::Backlog(number) => {
+                if ends {
+                    self.backlog.forget_id(number);
+                }
+                self.backlog.push(number, pending, from);
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the others of its sequence.
+    fn put_back(&mut self, mut pending: Pending) {
+        self.controls.remove(&mut pending.request);
+        let Some(place) = self.slots.of_in_flight(&pending) else {
+            let error = Error::internal(format!("model '{}' has no such request", self.model));
+            return self.rejected.push(Rejected { pending, error });
+        };
+        if refusals::begins(&pending.request) {
+            self.slots.slot_mut(place).begins_anew();
+        } else if self.slots.slot(place).is_lost() {
+            let error = refusals::lost(&self.model, &pending.request.context);
+            return self.rejected.push(Rejected { pending, error });
+        }
+        self.waiting += 1;
+        self.slots.push_front(place, pending);
+    }
+
+    fn next(&mut self, now: Instant, free: &FreeSlots<'_>) -> Decision {
+        self.reap(now);
+        let mut best = None;
+        let mut delay: Option<Instant> = None;
+        for instance in 0..self.slots.instances() {
+            let of = self.slots.instance(instance);
+            if of.is_busy || of.with_waiting == 0 || !free.contains(instance) {
+                continue;
+            }
+            self.end_cancelled_fronts(instance, now);
+            let of = self.slots.instance(instance);
+            match self.rule.choose(of, now) {
+                RowChoice::Run(rows) => {
+                    let oldest = of.fronts().map(|(_, it)| it.reply.since()).min();
+                    if best.as_ref().is_none_or(|(other, _, _)| oldest < *other) {
+                        best = Some((oldest, instance, rows));
+                    }
+                }
+                RowChoice::Delay { until } => {
+                    delay = Some(delay.map_or(until, |at| at.min(until)));
+                }
+                RowChoice::Nothing => (),
+            }
+        }
+        if !self.rejected.is_empty() {
+            return Decision::Reject(self.take_rejected());
+        }
+        match (best, delay) {
+            (Some((_, instance, rows)), _) => self.begin(instance, rows, now),
+            (None, Some(until)) => Decision::Delay { until, reason: "too few sequences are ready" },
+            (None, None) => Decision::Idle,
+        }
+    }
+
+    fn released(&mut self, slot: usize, now: Instant) {
+        self.now = now;
+        for place in self.slots.ended(slot, now) {
+            self.settle(place, now);
+        }
+    }
+
+    fn lost(&mut self, slot: usize) -> Vec<Rejected> {
+        if self.survives {
+            return Vec::new();
+        }
+        let mut lost = Vec::new();
+        for place in self.slots.taken().into_iter().filter(|it| it.instance == slot) {
+            if !self.slots.slot(place).has_begun() {
+                continue;
+            }
+            let gone = self.slots.drain_until(place, |it| refusals::begins(&it.request));
+            self.waiting -= gone.len();
+            lost.extend(gone.into_iter().map(|pending| {
+                let error = refusals::lost(&self.model, &pending.request.context);
+                Rejected { pending, error }
+            }));
+            self.slots.slot_mut(place).lose();
+            if self.slots.slot(place).front().is_none() {
+                self.forget(place);
+                self.settle(place, self.now);
+            }
+        }
+        lost
+    }
+
+    fn stopped(&mut self) -> Vec<Rejected> {
+        for number in self.backlog.stopped() {
+            if let Some(entry) = self.backlog.remove(number) {
+                self.cancel(entry);
+            }
+        }
+        for place in self.slots.taken() {
+            let mut waiting = self.slots.slot(place).waiting().iter();
+            if waiting.any(|it| it.request.context.is_stopped()) {
+                self.end_cancelled(place, self.now);
+            }
+        }
+        self.take_rejected()
+    }
+
+    fn expire(&mut self, now: Instant) -> Vec<Rejected> {
+        self.reap(now);
+        self.take_rejected()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let waiting = self.rejected.first().map(|it| it.pending.reply.since());
+        [waiting, self.table.next_look(), self.backlog.next_expiry()].into_iter().flatten().min()
+    }
+
+    fn is_timed(&self) -> bool {
+        true
+    }
+
+    fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
+        let call = |pending: &Pending| {
+            Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
+        };
+        self.slots.waiting().chain(self.backlog.waiting()).filter_map(call).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.waiting
+    }
+}

@@ -1,0 +1,266 @@
+//! Sequence slots: each instance has some, and a sequence keeps one from its first request to its
+//! last.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+use troupe_base::request::{Context, Correlation, Pending};
+
+/// Which slot of which instance; the order in which free ones are given to sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SlotPlace {
+    /// Its number in the instance: the row of the batch, where rows belong to sequences.
+    pub(super) row: usize,
+    pub(super) instance: usize,
+}
+
+/// The slots of all instances of a model.
+pub(super) struct SequenceSlots {
+    instances: Vec<InstanceSlots>,
+    free: BTreeSet<SlotPlace>,
+}
+
+/// Those of one instance.
+pub(super) struct InstanceSlots {
+    pub(super) rows: Vec<Slot>,
+    /// How many of them have requests that wait.
+    pub(super) with_waiting: usize,
+    /// It executes.
+    pub(super) is_busy: bool,
+}
+
+/// A place for one sequence.
+pub(super) struct Slot {
+    /// The requests of the sequence that wait, in their order.
+    waiting: VecDeque<Pending>,
+    /// By which further requests of the sequence come; `None` once the id is forgotten.
+    pub(super) id: Option<Correlation>,
+    /// A sequence has it.
+    is_taken: bool,
+    /// The instance has been given a request of the sequence.
+    has_begun: bool,
+    /// The address of the context of the request that is executed: tells which one is put back.
+    in_flight: Option<usize>,
+    /// The instance that has the request in flight has forgotten those before it.
+    is_lost: bool,
+    /// When a request of it last came or was executed.
+    pub(super) last: Instant,
+}
+
+impl SequenceSlots {
+    /// So many free slots for each instance.
+    pub(super) fn new(instances: usize, rows: usize, now: Instant) -> SequenceSlots {
+        let slot = || Slot {
+            waiting: VecDeque::new(),
+            id: None,
+            is_taken: false,
+            has_begun: false,
+            in_flight: None,
+            is_lost: false,
+            last: now,
+        };
+        let instance = || InstanceSlots {
+            rows: (0..rows).map(|_| slot()).collect(),
+            with_waiting: 0,
+            is_busy: false,
+        };
+        let all = (0..instances).flat_map(|it| (0..rows).map(move |row| (row, it)));
+        let free = all.map(|(row, instance)| SlotPlace { row, instance }).collect();
+        SequenceSlots { instances: (0..instances).map(|_| instance()).collect(), free }
+    }
+
+    /// How many instances there are.
+    pub(super) fn instances(&self) -> usize {
+        self.instances.len()
+    }
+
+    pub(super) fn instance(&self, instance: usize) -> &InstanceSlots {
+        &self.instances[instance]
+    }
+
+    pub(super) fn slot(&self, place: SlotPlace) -> &Slot {
+        &self.instances[place.instance].rows[place.row]
+    }
+
+    pub(super) fn slot_mut(&mut self, place: SlotPlace) -> &mut Slot {
+        &mut self.instances[place.instance].rows[place.row]
+    }
+
+    /// Gives a sequence the free slot with the lowest number.
+    pub(super) fn take(&mut self, id: Option<Correlation>, now: Instant) -> Option<SlotPlace> {
+        let place = self.free.pop_first()?;
+        self.occupy(place, id, VecDeque::new(), now);
+        Some(place)
+    }
+
+    /// Gives a slot that nobody has to a sequence with these requests.
+    pub(super) fn occupy(
+        &mut self,
+        place: SlotPlace,
+        id: Option<Correlation>,
+        waiting: VecDeque<Pending>,
+        now: Instant,
+    ) {
+        self.instances[place.instance].with_waiting += usize::from(!waiting.is_empty());
+        let slot = self.slot_mut(place);
+        slot.waiting = waiting;
+        slot.id = id;
+        (slot.is_taken, slot.has_begun, slot.last) = (true, false, now);
+    }
+
+    /// Nobody has the slot any more.
+    pub(super) fn release(&mut self, place: SlotPlace) {
+        self.slot_mut(place).is_taken = false;
+        self.free.insert(place);
+    }
+
+    pub(super) fn push_back(&mut self, place: SlotPlace, pending: Pending) {
+        let instance = &mut self.instances[place.instance];
+        let slot = &mut instance.rows[place.row];
+        instance.with_waiting += usize::from(slot.waiting.is_empty());
+        slot.waiting.push_back(pending);
+    }
+
+    /// Queues a request that was in flight before the others of its sequence.
+    pub(super) fn push_front(&mut self, place: SlotPlace, pending: Pending) {
+        let instance = &mut self.instances[place.instance];
+        let slot = &mut instance.rows[place.row];
+        instance.with_waiting += usize::from(slot.waiting.is_empty());
+        slot.in_flight = None;
+        slot.waiting.push_front(pending);
+    }
+
+    /// Takes the next request of a slot out, to be executed.
+    pub(super) fn begin(&mut self, place: SlotPlace) -> Option<Pending> {
+        let instance = &mut self.instances[place.instance];
+        let slot = &mut instance.rows[place.row];
+        let pending = slot.waiting.pop_front()?;
+        instance.with_waiting -= usize::from(slot.waiting.is_empty());
+        instance.is_busy = true;
+        slot.has_begun = true;
+        slot.in_flight = Some(address(&pending.request.context));
+        Some(pending)
+    }
+
+    /// Takes out all requests that wait in a slot.
+    pub(super) fn drain(&mut self, place: SlotPlace) -> VecDeque<Pending> {
+        self.drain_until(place, |_| false)
+    }
+
+    /// Takes out those before the first one that `stays`.
+    pub(super) fn drain_until(
+        &mut self,
+        place: SlotPlace,
+        stays: impl FnMut(&Pending) -> bool,
+    ) -> VecDeque<Pending> {
+        let instance = &mut self.instances[place.instance];
+        let slot = &mut instance.rows[place.row];
+        let first = slot.waiting.iter().position(stays).unwrap_or(slot.waiting.len());
+        let rest = slot.waiting.split_off(first);
+        let drained = std::mem::replace(&mut slot.waiting, rest);
+        let is_empty_now = !drained.is_empty() && slot.waiting.is_empty();
+        instance.with_waiting -= usize::from(is_empty_now);
+        drained
+    }
+
+    /// The instance executes nothing any more: answers its slots that sequences have.
+    pub(super) fn ended(&mut self, instance: usize, now: Instant) -> Vec<SlotPlace> {
+        let of = &mut self.instances[instance];
+        of.is_busy = false;
+        let mut ended = Vec::new();
+        for (row, slot) in of.rows.iter_mut().enumerate() {
+            if slot.in_flight.take().is_some() {
+                slot.last = now;
+            }
+            slot.is_lost = false;
+            // Its request may have been put back.
+            if slot.is_taken {
+                ended.push(SlotPlace { row, instance });
+            }
+        }
+        ended
+    }
+
+    /// The slot whose request in flight this is.
+    pub(super) fn of_in_flight(&self, pending: &Pending) -> Option<SlotPlace> {
+        let wanted = Some(address(&pending.request.context));
+        let mut all = self.instances.iter().enumerate();
+        all.find_map(|(instance, of)| {
+            let row = of.rows.iter().position(|it| it.in_flight == wanted)?;
+            Some(SlotPlace { row, instance })
+        })
+    }
+
+    /// All that wait in slots.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Pending> {
+        self.instances.iter().flat_map(|it| &it.rows).flat_map(|it| &it.waiting)
+    }
+
+    /// The slots that sequences have.
+    pub(super) fn taken(&self) -> Vec<SlotPlace> {
+        let of = |(instance, it): (usize, &InstanceSlots)| {
+            let rows = it.rows.iter().enumerate().filter(|(_, slot)| slot.is_taken);
+            rows.map(|(row, _)| SlotPlace { row, instance }).collect::<Vec<_>>()
+        };
+        self.instances.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+impl InstanceSlots {
+    /// The next request of each row that has one.
+    pub(super) fn fronts(&self) -> impl Iterator<Item = (usize, &Pending)> {
+        let rows = self.rows.iter().enumerate();
+        rows.filter_map(|(row, slot)| Some((row, slot.front()?)))
+    }
+}
+
+impl Slot {
+    /// The next request of the sequence.
+    pub(super) fn front(&self) -> Option<&Pending> {
+        self.waiting.front()
+    }
+
+    /// The requests of the sequence that wait.
+    pub(super) fn waiting(&self) -> &VecDeque<Pending> {
+        &self.waiting
+    }
+
+    /// Has the sequence something to do?
+    pub(super) fn is_active(&self) -> bool {
+        !self.waiting.is_empty() || self.in_flight.is_some()
+    }
+
+    /// Has the sequence gone, and can another one have the slot?
+    pub(super) fn is_through(&self) -> bool {
+        self.is_taken && self.id.is_none() && !self.is_active()
+    }
+
+    /// Does the instance know more of the sequence than the requests that wait will tell it?
+    pub(super) fn has_begun(&self) -> bool {
+        self.is_taken && self.has_begun
+    }
+
+    /// What the instance was given of the sequence was put back.
+    pub(super) fn begins_anew(&mut self) {
+        self.has_begun = false;
+    }
+
+    /// What the instance was given of the sequence is lost.
+    pub(super) fn lose(&mut self) {
+        self.has_begun = false;
+        self.is_lost = self.in_flight.is_some();
+    }
+
+    /// Is what came before the request in flight lost?
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+}
+
+/// Nobody else has it as long as the request is in flight.
+fn address(context: &Arc<Context>) -> usize {
+    Arc::as_ptr(context).addr()
+}
