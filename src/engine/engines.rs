@@ -13,17 +13,21 @@ use std::{
 use actix_rt::ArbiterHandle;
 use parking_lot::Mutex;
 
-use super::thread_loads::{ThreadId, ThreadLoads, cpu_time};
+use super::{
+    rate_limiter::RateLimiter,
+    thread_loads::{ThreadId, ThreadLoads, cpu_time},
+};
 use troupe_base::request::deadlock::WaitGraph;
 
 /// What all batchers of one server share: the engine arbiters, given to those that have the least
-/// to do, and the graph in which deadlocks are found. Clones share them.
+/// to do, the graph in which deadlocks are found, and the rate limiter. Clones share them.
 #[derive(Clone)]
 pub struct Engines {
     arbiters: Arc<[ArbiterHandle]>,
     threads: Arc<[ThreadId]>,
     places: Arc<Mutex<Places>>,
     wait_graph: Arc<WaitGraph>,
+    rate_limiter: Option<Arc<RateLimiter>>,
 }
 
 /// Where things are.
@@ -66,7 +70,13 @@ impl Engines {
         let loads = ThreadLoads::new(arbiters.len(), Instant::now());
         let places = Places { loads, neighbourhoods: BTreeMap::new() };
         let (places, wait_graph) = (Arc::new(Mutex::new(places)), Arc::default());
-        Engines { arbiters: arbiters.into(), threads, places, wait_graph }
+        let arbiters = arbiters.into();
+        Engines { arbiters, threads, places, wait_graph, rate_limiter: None }
+    }
+
+    /// The same with a limit on what executes beside each other.
+    pub fn limited(self, rate_limiter: Arc<RateLimiter>) -> Engines {
+        Engines { rate_limiter: Some(rate_limiter), ..self }
     }
 
     /// The numbers of so many different threads, or of all: those with the least to do. For a
@@ -102,6 +112,11 @@ impl Engines {
     /// Who waits for whom among the models of this server.
     pub fn wait_graph(&self) -> &Arc<WaitGraph> {
         &self.wait_graph
+    }
+
+    /// Shares resources among all models; `None`: each executes as it can.
+    pub fn rate_limiter(&self) -> Option<&Arc<RateLimiter>> {
+        self.rate_limiter.as_ref()
     }
 
     /// All of them.

@@ -235,7 +235,6 @@ mod tests {
                     --sagemaker-port=8080 --http-port 9";
         assert_eq!(read(line).unwrap().serve.listeners.http_port, 9);
         for (line, expected) in [
-            ("--rate-limit=execution_count", "`--rate-limit` is not supported yet"),
             ("--model-namesp=true", "`--model-namespacing` is not supported yet"),
             ("--allow-sagemaker", "`--allow-sagemaker` is not supported yet"),
             ("--response-cache-byte-size=1", "`--response-cache-byte-size` is not supported yet"),

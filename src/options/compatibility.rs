@@ -54,8 +54,6 @@ pub const NOT_YET: &[&str] = &[
     "model-config-name",
     "model-load-gpu-limit",
     "model-namespacing",
-    "rate-limit",
-    "rate-limit-resource",
     "repository-poll-secs",
     "response-cache-byte-size",
     "sagemaker-port",
@@ -71,7 +69,6 @@ pub(crate) fn is_harmless(flag: &str, value: &str) -> bool {
     let value = value.to_ascii_lowercase();
     match flag {
         "allow-sagemaker" | "allow-vertex-ai" | "model-namespacing" => switch(&value) == Ok(false),
-        "rate-limit" => value == "off",
         "response-cache-byte-size" => value == "0",
         // There is no mode that polls.
         "repository-poll-secs" => value.parse::<u32>().is_ok(),

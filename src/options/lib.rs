@@ -15,6 +15,7 @@ mod memory;
 mod metrics;
 mod models;
 mod new;
+mod rate_limit;
 mod replay;
 mod restricted;
 mod shared_memory;
@@ -43,6 +44,7 @@ pub use self::{
     metrics::{MetricsArguments, MetricsSetting},
     models::{LogsArguments, ModelsArguments, ReloadArguments},
     new::{NewCommand, NewEnsembleArguments, NewModelArguments, NewTarget},
+    rate_limit::{RateLimit, RateLimitArguments, RateLimitResource},
     replay::{ReplayArguments, Requests},
     restricted::{Api, Restricted, RestrictedGroup, Secret},
     shared_memory::SharedMemoryArguments,
@@ -215,6 +217,9 @@ pub struct Serve {
     /// Where to listen, and how.
     #[command(flatten)]
     pub listeners: ListenerArguments,
+    /// What executes beside each other.
+    #[command(flatten)]
+    pub rate_limits: RateLimitArguments,
     /// What requests in flight may hold.
     #[command(flatten)]
     pub memory: MemoryArguments,

@@ -153,7 +153,10 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     let access = settings::access(options);
     let urls = Arc::default();
     let shared = settings::Shared { budget, segments, connections, urls, access };
-    let engines = Engines::new(listeners.open_http(options, &cell, &shared).await?);
+    let mut engines = Engines::new(listeners.open_http(options, &cell, &shared).await?);
+    if let Some(limiter) = settings::rate_limiter(options) {
+        engines = engines.limited(limiter);
+    }
     allocator::watch(engines.all(), &shared.budget);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
     let state = ServerState {

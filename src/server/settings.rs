@@ -10,6 +10,7 @@ use troupe_base::{
     config,
     tensor::SegmentPool,
 };
+use troupe_engine::rate_limiter::{RateLimiter, ResourceLimit};
 use troupe_gateway::{
     access::{Access, AllowedOrigins, PageToken, Restrictions},
     connections::{ConnectionLimits, Connections},
@@ -18,7 +19,7 @@ use troupe_gateway::{
     shared_memory::SharedMemory,
 };
 use troupe_observability::log::Log;
-use troupe_options::{GrpcArguments, Serve};
+use troupe_options::{GrpcArguments, RateLimit, RateLimitResource, Serve};
 use troupe_repository as repository;
 
 /// Where models are looked for, unless the command line says.
@@ -73,6 +74,18 @@ pub(super) fn of_models(options: &Serve) -> repository::Settings {
         config: config::ServerFeatures { gpus: gpus::usable },
         ..repository::Settings::default()
     }
+}
+
+/// What executions share, if they do.
+pub(super) fn rate_limiter(options: &Serve) -> Option<Arc<RateLimiter>> {
+    let limits = &options.rate_limits;
+    let limit = |it: &RateLimitResource| ResourceLimit {
+        name: (*it.name).into(),
+        count: it.count.into(),
+        device: it.device,
+    };
+    let resources = || limits.rate_limit_resource.iter().map(limit).collect();
+    (limits.rate_limit == RateLimit::ExecutionCount).then(|| RateLimiter::new(resources()))
 }
 
 /// The table of connections of all gateways.

@@ -3,7 +3,7 @@
 use super::{cpu_limit, settings::repositories};
 use troupe_base::table::table;
 use troupe_gateway::{metadata, settings::Settings};
-use troupe_options::{ControlMode, Serve};
+use troupe_options::{ControlMode, RateLimit, RateLimitResource, Serve};
 use troupe_repository::{self as repository, Summary};
 
 /// Logs the tables, once the first load is through.
@@ -34,6 +34,17 @@ fn option_rows(options: &Serve, settings: &Settings) -> Vec<Vec<String>> {
     rows.push(("model_control_mode".to_owned(), mode.to_owned()));
     for (index, model) in options.load_model.iter().enumerate() {
         rows.push((format!("startup_models_{index}"), model.clone()));
+    }
+    let rate_limit = match options.rate_limits.rate_limit {
+        RateLimit::Off => "OFF",
+        RateLimit::ExecutionCount => "EXEC_COUNT",
+    };
+    rows.push(("rate_limit".to_owned(), rate_limit.to_owned()));
+    for (index, resource) in options.rate_limits.rate_limit_resource.iter().enumerate() {
+        let RateLimitResource { name, count, device } = resource;
+        let device = device.map_or_else(|| "each".to_owned(), |it| it.to_string());
+        let value = format!("{name}: {count}, device {device}");
+        rows.push((format!("rate_limit_resource[{index}]"), value));
     }
     let number = |it: bool| u8::from(it).to_string();
     rows.push(("strict_model_config".to_owned(), number(!options.auto_complete())));

@@ -42,7 +42,7 @@ pub use self::{
     },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,
-        InstanceGroup, InstanceKind, ModelConfig, Output, StepConfig, VersionPolicy, Warmup,
-        WarmupData, WarmupInput,
+        InstanceGroup, InstanceKind, ModelConfig, Output, RateLimits, RateResource, StepConfig,
+        VersionPolicy, Warmup, WarmupData, WarmupInput,
     },
 };

@@ -120,6 +120,25 @@ pub struct InstanceGroup {
     pub gpus: Vec<i32>,
     /// Loaded, but given no requests.
     pub passive: bool,
+    /// Looked at where the server limits rates.
+    pub rate_limits: RateLimits,
+}
+
+/// `rate_limiter`: what each execution of an instance needs of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateLimits {
+    pub resources: Vec<RateResource>,
+    /// An instance with twice the number has half the turns; 0 counts as 1.
+    pub priority: u32,
+}
+
+/// So much of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateResource {
+    pub name: Arc<str>,
+    /// It is one of the server; else each device has its own.
+    pub global: bool,
+    pub count: u32,
 }
 
 /// Where an instance runs.

@@ -3,13 +3,14 @@
 use std::{
     rc::Rc,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 
 use super::{
-    deadlock::{self, ModelReport},
+    deadlock::ModelReport,
+    rate_claims::RateClaims,
     response_order::ResponseOrder,
     scheduler::{Rejected, Scheduler},
     shards::Shard,
@@ -19,9 +20,6 @@ use crate::instance::{
     Findable, InstanceGeneration, InstancePool, Requeue, SlotOwner, SlotReleased,
 };
 use troupe_base::{config::ModelConfig, model::Health, request::Pending, statistics::Statistics};
-
-/// How often the queue is swept.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// So many executions at most run right here before others of the thread have their turn: while
 /// they run, other threads may queue as many again.
@@ -33,6 +31,8 @@ pub(super) struct Batcher {
     pub(super) stats: Arc<Statistics>,
     pub(super) scheduler: Box<dyn Scheduler>,
     pub(super) pool: InstancePool,
+    /// Where executions need resources of the server.
+    pub(super) rate_claims: Option<RateClaims>,
     /// The batcher itself, as instances see it.
     pub(super) inbox: Arc<dyn SlotOwner>,
     /// Requests that are short run as they come, without a queue: no other one could join them in a
@@ -70,15 +70,9 @@ pub(super) struct Flush;
 #[rtype(result = "()")]
 struct Resume;
 
-/// Answers those in the queue whose callers have gone. A request of an ensemble keeps the models
-/// of its steps, so what waits for a model that never gets to it would keep that model for ever.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Sweep;
-
 impl Batcher {
     /// Hands batches to free slots until none waits that may run, or others have to have their turn.
-    fn dispatch(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn dispatch(&mut self, ctx: &mut Context<Self>) {
         let mut left = MAX_EXECUTIONS_IN_A_ROW;
         while !self.is_paused {
             let delayed_until = self.hand_over(&mut left);
@@ -113,12 +107,15 @@ impl Batcher {
     fn hand_over(&mut self, left: &mut u32) -> Option<Instant> {
         while *left != 0
             && self.scheduler.len() != 0
-            && let Some(offered) = self.pool.acquire(self.others_rest())
+            && let Some(offered) = self.acquire()
         {
             self.find_losses();
             let now = Instant::now();
             let gathered = self.gather(offered, now);
             if gathered.work.0.is_empty() {
+                if self.decline(offered) && gathered.delayed_until.is_none() {
+                    continue;
+                }
                 return gathered.delayed_until;
             }
             if let Some(shard) = &self.shard
@@ -127,27 +124,16 @@ impl Batcher {
                 // Before the work, which may run right here.
                 shard.call_other();
             }
+            self.begin_limited(gathered.slot);
             let ended = self.pool.start(gathered.slot, gathered.work, now, &self.inbox);
             if ended != 0 {
                 self.released(gathered.slot);
             }
+            self.end_limited(gathered.slot, ended != 0);
             *left = left.saturating_sub(ended);
         }
+        self.withdraw_claims();
         None
-    }
-
-    /// Sweeps the queue before long. Not a future of the actor: that would keep it, and its model,
-    /// after its last address.
-    fn sweep_later(&mut self, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.is_sweep_due, true) {
-            let this = ctx.address().downgrade();
-            actix_rt::spawn(async move {
-                tokio::time::sleep(SWEEP_INTERVAL).await;
-                if let Some(batcher) = this.upgrade() {
-                    batcher.do_send(Sweep);
-                }
-            });
-        }
     }
 
     /// Queues a request that waits from then on.
@@ -292,6 +278,8 @@ impl Handler<SlotReleased> for Batcher {
         let slot = released.slot();
         self.pool.release(released);
         self.released(slot);
+        self.end_limited(slot, true);
+        self.look_again();
         self.dispatch(ctx);
         self.rebalance_soon(ctx);
     }
@@ -303,6 +291,7 @@ impl Handler<Flush> for Batcher {
     fn handle(&mut self, _: Flush, ctx: &mut Self::Context) {
         self.is_flushing = false;
         self.wakes_at = None;
+        self.look_again();
         if let Some(shard) = &self.shard {
             shard.heard();
             self.sweep_later(ctx);
@@ -319,22 +308,6 @@ impl Handler<Resume> for Batcher {
         self.is_paused = false;
         self.dispatch(ctx);
         self.rebalance_soon(ctx);
-    }
-}
-
-impl Handler<Sweep> for Batcher {
-    type Result = ();
-
-    fn handle(&mut self, _: Sweep, ctx: &mut Self::Context) {
-        self.is_sweep_due = false;
-        let stopped = self.scheduler.stopped();
-        self.reject(stopped);
-        let shard = self.shard.as_ref().map_or(0, Shard::index);
-        deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler);
-        let may_queue = self.scheduler.len() != 0 || self.pool.is_busy();
-        if self.immediate.is_none() || may_queue {
-            self.sweep_later(ctx);
-        }
     }
 }
 

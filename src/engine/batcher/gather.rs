@@ -22,11 +22,17 @@ impl Batcher {
     pub(super) fn gather(&mut self, offered: usize, now: Instant) -> Gathered {
         let mut delayed_until = None;
         let batchers = self.shard.as_ref().map_or(1, Shard::batchers);
-        let most = self.pool.handover_size(self.scheduler.len().div_ceil(batchers));
+        let is_limited = self.rate_claims.is_some();
+        let most = match is_limited {
+            false => self.pool.handover_size(self.scheduler.len().div_ceil(batchers)),
+            // What is granted is granted for one execution.
+            true => 1,
+        };
         let mut slot = offered;
         let mut batches = Vec::with_capacity(most);
         while batches.len() < most {
             let free = match batches.is_empty() {
+                true if is_limited => self.pool.only_free(offered),
                 true => self.pool.free_slots(offered),
                 false => FreeSlots::only(slot),
             };

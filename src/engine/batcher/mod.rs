@@ -5,6 +5,8 @@ mod atomics;
 mod deadlock;
 mod gather;
 mod mailbox;
+mod rate_claims;
+mod rate_limits;
 mod readiness;
 mod rebalance;
 mod response_order;
@@ -12,6 +14,7 @@ mod rest_board;
 mod scheduler;
 mod shards;
 mod start;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod timer;

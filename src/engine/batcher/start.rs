@@ -10,6 +10,7 @@ use super::{
     actor::Batcher,
     deadlock::ModelReport,
     mailbox::{BatcherShard, InstanceMailbox, Mailbox},
+    rate_claims::RateClaims,
     readiness::Checkup,
     response_order::ResponseOrder,
     scheduler::{self, Scheduling},
@@ -19,10 +20,11 @@ use super::{
 use crate::{
     engines::{Engines, PerThread},
     instance::{Findable, InstanceOpener, InstancePool, OpenedModel, PoolUse, runs_inline},
+    rate_limiter::{RateLimiter, ResourceDemand, Seat},
 };
 use troupe_base::{
     backend::{Backend, InstanceName},
-    config::{InstanceKind, ModelConfig},
+    config::{InstanceKind, ModelConfig, RateLimits},
     error::{Error, Result},
     failure_log::FailureLog,
     model::Health,
@@ -54,6 +56,8 @@ struct SharedParts {
     stats: Arc<Statistics>,
     health: Arc<Health>,
     waits: Arc<ModelReport>,
+    /// Executions need resources of the server.
+    is_limited: bool,
     /// Of several batchers.
     shards: Option<Arc<Shards>>,
 }
@@ -70,23 +74,30 @@ struct StartedActors {
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let BatcherSetup { config, version, stats, health, backend, engines, ensemble } = setup;
-    let is_everywhere = is_everywhere(&config, &backend)?;
+    let limiter = engines.rate_limiter();
+    let is_limited = limiter.is_some() && has_limits(&config);
+    let is_everywhere = !is_limited && is_everywhere(&config, &backend)?;
     let threads = engines.all();
     let names = instance_names(&config, &health, if is_everywhere { threads.len() } else { 1 });
     if names.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
+    let seated = take_seats(names, limiter.filter(|_| is_limited))?;
     let failures = Arc::new(FailureLog::new(&config.name, version));
-    let open = |name| {
+    let open = |(name, seat)| {
         let (backend, config, stats) = (backend.clone(), config.clone(), stats.clone());
         let failures = failures.clone();
-        let opener = InstanceOpener { backend, name, config, stats, failures };
+        let opener = InstanceOpener { backend, name, config, stats, failures, seat };
         async move { opener.open().await.map(|opened| (opener, opened)) }
     };
-    let opened = try_join_all(names.into_iter().map(open)).await?;
+    let opened = try_join_all(seated.into_iter().map(open)).await?;
     // Before an instance can go down.
     opened.iter().for_each(|_| health.join());
-    let count = if is_sharded(&config, &opened) { threads.len().min(opened.len()) } else { 1 };
+    let count = if !is_limited && is_sharded(&config, &opened) {
+        threads.len().min(opened.len())
+    } else {
+        1
+    };
     let neighbours = ensemble.filter(|_| count == 1).map(|it| engines.beside(&it));
     let numbers = match &neighbours {
         Some(neighbours) => vec![neighbours.thread()],
@@ -97,6 +108,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         stats: stats.clone(),
         health,
         waits: Arc::new(ModelReport::new(engines.wait_graph().join(), count)),
+        is_limited,
         shards: (count != 1).then(|| Arc::new(Shards::new(count))),
     };
     let dealt = deal(opened, count).into_iter().enumerate();
@@ -154,10 +166,12 @@ fn start_here(
     index: usize,
     opened: Vec<(InstanceOpener, OpenedModel)>,
 ) -> Result<StartedActors> {
-    let SharedParts { config, stats, health, waits, shards } = shared;
+    let SharedParts { config, stats, health, waits, is_limited, shards } = shared;
     let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate, is_stateful } =
         scheduler::for_config(&config, opened.len(), Instant::now())?;
+    // What needs resources waits for them, wherever it runs.
+    let is_immediate = is_immediate && !is_limited;
     let pool_use = PoolUse { queues: is_immediate, is_shared: shards.is_some(), is_stateful };
     let pool = InstancePool::attach(opened, pool_use)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
@@ -177,6 +191,7 @@ fn start_here(
             is_flushing: false,
             is_paused: false,
             order: (preserves_order && pool.is_parallel()).then(ResponseOrder::default),
+            rate_claims: is_limited.then(|| RateClaims::new(Arc::new(this.clone()))),
             inbox: Arc::new(this),
             timer: timer.map(Rc::new),
             wakes_at: None,
@@ -199,8 +214,37 @@ fn start_here(
     Ok(StartedActors { shard, instances, has_check })
 }
 
+/// Does an instance need resources to execute?
+fn has_limits(config: &ModelConfig) -> bool {
+    let groups = config.instance_groups.iter().filter(|group| !group.passive);
+    groups.flat_map(|group| &group.rate_limits.resources).any(|resource| resource.count != 0)
+}
+
+/// Instances, each with its seat at the rate limiter if it needs one.
+fn take_seats(
+    names: Vec<(InstanceName, RateLimits)>,
+    limiter: Option<&Arc<RateLimiter>>,
+) -> Result<Vec<(InstanceName, Option<Arc<Seat>>)>> {
+    let Some(limiter) = limiter else {
+        return Ok(names.into_iter().map(|(name, _)| (name, None)).collect());
+    };
+    let demand =
+        |(name, limits): &(InstanceName, RateLimits)| ResourceDemand::new(limits, name.device);
+    let demands: Vec<_> = names.iter().map(demand).collect();
+    let seats = limiter.join(&demands.iter().flatten().cloned().collect::<Vec<_>>())?;
+    let mut seats = seats.into_iter();
+    let seat = |((name, _), demand): ((InstanceName, _), &Option<ResourceDemand>)| {
+        (name, demand.as_ref().and_then(|_| seats.next()))
+    };
+    Ok(names.into_iter().zip(&demands).map(seat).collect())
+}
+
 /// As many as the config says; where it does not, one for each of so many threads.
-fn instance_names(config: &ModelConfig, health: &Arc<Health>, threads: usize) -> Vec<InstanceName> {
+fn instance_names(
+    config: &ModelConfig,
+    health: &Arc<Health>,
+    threads: usize,
+) -> Vec<(InstanceName, RateLimits)> {
     let mut names = Vec::new();
     for group in config.instance_groups.iter().filter(|group| !group.passive) {
         let (kind, devices) = match group.kind {
@@ -214,14 +258,15 @@ fn instance_names(config: &ModelConfig, health: &Arc<Health>, threads: usize) ->
                 false => group.count,
             };
             for number in 0..count {
-                names.push(InstanceName {
+                let name = InstanceName {
                     name: format!("{}_{number}", group.name),
                     index: names.len(),
                     kind,
                     device,
                     is_auto: group.is_auto,
                     health: health.clone(),
-                });
+                };
+                names.push((name, group.rate_limits.clone()));
             }
         }
     }

@@ -12,6 +12,7 @@ use super::{
     remote::RemoteModel,
     threaded::{self, OpenedThread},
 };
+use crate::rate_limiter::Seat;
 use troupe_base::{
     backend::{Backend, InstanceName, OpenedRemote, Placement},
     config::ModelConfig,
@@ -36,6 +37,8 @@ pub struct InstanceOpener {
     pub stats: Arc<Statistics>,
     /// Of its model: executions of this process that fail; a worker's tell of themselves.
     pub failures: Arc<FailureLog>,
+    /// What it claims before it executes, where that is limited.
+    pub seat: Option<Arc<Seat>>,
 }
 
 /// A model that is open, but not yet attached to its batcher's thread.

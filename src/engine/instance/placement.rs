@@ -75,6 +75,14 @@ impl PlacementPolicy {
         self.slots.iter().map(|slot| slot.capacity.saturating_sub(slot.in_work)).sum()
     }
 
+    /// The slots without any work: the one that was released last is first.
+    pub(super) fn resting(&self) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        let mut resting: Vec<_> = slots.filter(|(_, slot)| slot.in_work == 0).collect();
+        resting.sort_by_key(|(_, slot)| Reverse(slot.released));
+        resting.into_iter().map(|(index, _)| index).collect()
+    }
+
     /// Could an execution begin in this slot at once?
     pub(super) fn is_idle(&self, slot: usize) -> bool {
         self.slots.get(slot).is_some_and(|slot| slot.in_work < slot.capacity)
@@ -130,16 +138,22 @@ pub struct FreeSlots<'a> {
     offered: usize,
     /// `None` if there is no choice left.
     all: Option<&'a PlacementPolicy>,
+    /// No other one may have it, though the batch would begin at once.
+    is_alone: bool,
 }
 
 impl<'a> FreeSlots<'a> {
     pub(super) fn any(offered: usize, all: &'a PlacementPolicy) -> FreeSlots<'a> {
-        FreeSlots { offered, all: Some(all) }
+        FreeSlots { offered, all: Some(all), is_alone: false }
+    }
+
+    pub(super) fn alone(offered: usize, all: &'a PlacementPolicy) -> FreeSlots<'a> {
+        FreeSlots { offered, all: Some(all), is_alone: true }
     }
 
     /// Only this one.
     pub fn only(slot: usize) -> FreeSlots<'static> {
-        FreeSlots { offered: slot, all: None }
+        FreeSlots { offered: slot, all: None, is_alone: true }
     }
 
     /// Would the next batch begin at once where it is offered? `None` if it follows another one
@@ -150,7 +164,8 @@ impl<'a> FreeSlots<'a> {
 
     /// May the next batch be for this slot?
     pub fn contains(&self, slot: usize) -> bool {
-        slot == self.offered || self.all.is_some_and(|all| all.has_room(slot))
+        let has_room = || self.all.is_some_and(|all| all.has_room(slot));
+        slot == self.offered || !self.is_alone && has_room()
     }
 }
 

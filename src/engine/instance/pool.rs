@@ -17,6 +17,7 @@ use super::{
     state::{Handover, InstanceGeneration},
     work::InstanceWork,
 };
+use crate::rate_limiter::Seat;
 use troupe_base::{
     error::{Error, Result},
     request::{CallChain, deadlock::BlockedInstance},
@@ -158,6 +159,26 @@ impl InstancePool {
     /// The slots that work can be given to while `offered` is acquired.
     pub fn free_slots(&self, offered: usize) -> FreeSlots<'_> {
         FreeSlots::any(offered, &self.placement)
+    }
+
+    /// The same where only `offered` may have it.
+    pub fn only_free(&self, offered: usize) -> FreeSlots<'_> {
+        FreeSlots::alone(offered, &self.placement)
+    }
+
+    /// The slots without any work, in the order in which they should be given some.
+    pub fn resting(&self) -> Vec<usize> {
+        self.placement.resting()
+    }
+
+    /// What the instance in a slot needs to execute; `None`: nothing that is limited.
+    pub fn seat(&self, slot: usize) -> Option<Arc<Seat>> {
+        self.instances.get(slot)?.instance().borrow().opener.seat.clone()
+    }
+
+    /// Has the instance in a slot an engine?
+    pub fn is_up(&self, slot: usize) -> bool {
+        self.instances.get(slot).is_some_and(|it| it.instance().borrow().is_up())
     }
 
     /// How many executions the next slot is to be given at once, if so many requests wait.

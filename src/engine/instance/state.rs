@@ -132,6 +132,11 @@ impl Instance {
         }
     }
 
+    /// Has it an engine?
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, InstanceState::Up(_))
+    }
+
     /// Is it up, and are there requests that it executes before a call of it returns?
     pub(super) fn may_run_now(&self) -> bool {
         matches!(&self.state, InstanceState::Up(engine) if engine.may_run_now())

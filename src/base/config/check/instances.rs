@@ -5,9 +5,12 @@ use crate::config::{
     backend_traits::BackendTraits,
     features::{MINIMUM_CAPABILITY, ServerFeatures},
     normalise::OpenInGroup,
-    types::{InstanceGroup, InstanceKind},
+    types::{InstanceGroup, InstanceKind, RateLimits, RateResource},
 };
-use troupe_proto::inference::{ModelConfig, ModelInstanceGroup, model_instance_group::Kind};
+use troupe_proto::inference::{
+    ModelConfig, ModelInstanceGroup, ModelRateLimiter, model_instance_group::Kind,
+    model_rate_limiter::Resource,
+};
 
 /// Instances of a model at most: each is a process, a thread or a copy of the weights.
 const MAX_INSTANCES: u64 = 1024;
@@ -48,9 +51,22 @@ pub(super) fn groups(
             is_auto: open.kind,
             gpus: group.gpus.clone(),
             passive: group.passive,
+            rate_limits: group.rate_limiter.as_ref().map(rate_limits).unwrap_or_default(),
         });
     }
     groups
+}
+
+fn rate_limits(proto: &ModelRateLimiter) -> RateLimits {
+    let resource = |it: &Resource| RateResource {
+        name: (*it.name).into(),
+        global: it.global,
+        count: it.count,
+    };
+    RateLimits {
+        resources: proto.resources.iter().map(resource).collect(),
+        priority: proto.priority,
+    }
 }
 
 fn problems(

@@ -27,7 +27,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut ConfigReport<'_>) {
     }
     for (index, group) in config.instance_group.iter().enumerate() {
         let asked = [
-            ("rate_limiter", asks(group.rate_limiter.as_ref())),
             ("profile", !group.profile.is_empty()),
             ("secondary_devices", !group.secondary_devices.is_empty()),
             ("host_policy", !group.host_policy.is_empty()),

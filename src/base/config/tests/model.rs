@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::{
     Batching, DynamicBatching, InstanceGroup, InstanceKind, ModelConfig, PriorityLevels,
-    VersionPolicy,
+    RateLimits, RateResource, VersionPolicy,
 };
 use super::{ServerFeatures, check, good, read_text};
 use crate::tensor::DataType;
@@ -35,6 +35,7 @@ fn a_minimal_model_gets_every_default() {
         is_auto: true,
         gpus: vec![],
         passive: false,
+        rate_limits: RateLimits::default(),
     };
     assert_eq!(config.instance_groups, [group]);
     assert!(config.ensemble.is_none() && !config.decoupled);
@@ -321,6 +322,23 @@ fn native_models_run_on_the_cpu_and_ask_for_no_gpu() {
 }
 
 #[test]
+fn rate_limits_are_read_group_by_group() {
+    let resources = "resources [ { name: 'R' count: 2 }, { name: 'G' global: true count: 1 } ]";
+    let text = format!(
+        "instance_group [ {{ rate_limiter {{ {resources} priority: 3 }} }}, {{ count: 2 }} ]"
+    );
+    let config = good(&python(&text));
+    let resource = |name: &str, global, count| RateResource { name: name.into(), global, count };
+    let resources = vec![resource("R", false, 2), resource("G", true, 1)];
+    let groups = config.instance_groups.iter().map(|group| group.rate_limits.clone());
+    let expected = [RateLimits { resources, priority: 3 }, RateLimits::default()];
+    assert_eq!(groups.collect::<Vec<_>>(), expected);
+    let shown = crate::config::json::print(&config.proto);
+    let expected = r#""rate_limiter":{"resources":[{"name":"R","global":false,"count":2},{"name":"G","global":true,"count":1}],"priority":3}"#;
+    assert!(shown.contains(expected), "{shown}");
+}
+
+#[test]
 fn what_is_not_built_yet_is_refused_by_name() {
     for (field, name) in [
         ("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence"),
@@ -333,7 +351,6 @@ fn what_is_not_built_yet_is_refused_by_name() {
             "optimization { execution_accelerators { gpu_execution_accelerator { name: 'tensorrt' } } }",
             "optimization.execution_accelerators",
         ),
-        ("instance_group { rate_limiter { priority: 1 } }", "instance_group.rate_limiter"),
         ("instance_group { profile: '1' }", "instance_group.profile"),
         (
             "instance_group { secondary_devices { device_id: 1 } }",
