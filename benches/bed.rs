@@ -45,6 +45,7 @@ impl Bed {
         let native = backends.find("native").expect("native ops are built in");
         let backend = native.prepare(&Settings::default(), &files, parts.config.clone());
         let setup = batcher::BatcherSetup {
+            states: None,
             config: parts.config.clone(),
             version: 1,
             stats: parts.stats.clone(),

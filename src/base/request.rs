@@ -3,8 +3,10 @@
 mod batch_fit;
 mod call_chain;
 mod cancel_on_drop;
+mod credit;
 pub mod deadlock;
 mod reply;
+mod states;
 
 use std::{
     borrow::Cow,
@@ -21,7 +23,9 @@ use smallvec::SmallVec;
 pub use batch_fit::{BatchFit, batch_fit};
 pub use call_chain::CallChain;
 pub use cancel_on_drop::CancelOnDrop;
-pub use reply::{Answer, Credit, Part, Reply, Response};
+pub use credit::Credit;
+pub use reply::{Answer, Part, Reply, Response};
+pub use states::{MAX_INITIAL_BYTES, SequenceStates, StateKeeper, StateSet, zero_bytes};
 
 use crate::{
     budget::Charge,

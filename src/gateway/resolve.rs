@@ -9,14 +9,9 @@ use troupe_base::{
     config::ModelConfig,
     error::{Error, Result},
     model::{pick_outputs, place_inputs},
-    request::{Context, Correlation, Parameter, Parameters, Request},
+    request::{Context, Correlation, Parameter, Parameters, Request, SEQUENCE_END, SEQUENCE_START},
     tensor::{Tensor, charge_inputs},
 };
-
-/// Bit 0 of `Context::flags`.
-pub const SEQUENCE_START: u32 = 1;
-/// Bit 1 of `Context::flags`.
-pub const SEQUENCE_END: u32 = 2;
 
 /// What a client asks, in its names.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use super::{
     Overrides, Settings,
     disk::{
         definition::{self, Content, Definition, RequiredModel, config_file},
-        labels, misnamed, pipeline,
+        initial_state, labels, misnamed, pipeline,
         scan::{self, Folders},
         warmup,
     },
@@ -172,7 +172,8 @@ impl CheckedModel {
             return problems.push(config.source_map.problem("backend", text.to_string()));
         };
         let Some(files) = self.files().filter(|_| !self.is_broken) else { return };
-        match kind.check(&settings.backend, &files, config.clone()) {
+        let seen = config.for_executor().map_or_else(|| config.clone(), Arc::new);
+        match kind.check(&settings.backend, &files, seen) {
             Ok(found) => {
                 problems.extend(found.problems);
                 self.warnings = found.warnings;
@@ -280,12 +281,14 @@ impl CheckedModel {
         Some(told(self.problem("", text)))
     }
 
-    /// Its samples are made as they would be to load it.
+    /// Its samples, and what its sequences begin with, are made as they would be to load it.
     fn check_warmup(&self, problems: &mut Vec<Problem>) {
-        if let Some(config) = self.written()
-            && let Err(found) = warmup::samples(config, &self.definition.model_dir)
-        {
-            problems.extend(found);
+        if let Some(config) = self.written() {
+            let model_dir = &self.definition.model_dir;
+            let executor = config.for_executor();
+            let config = executor.as_ref().unwrap_or(config);
+            problems.extend(initial_state::read(config, model_dir).err().unwrap_or_default());
+            problems.extend(warmup::samples(config, model_dir).err().unwrap_or_default());
         }
     }
 

@@ -9,7 +9,9 @@ use troupe_base::{
     config::{AutoComplete, CompletionSource},
     error::{Error, Result},
 };
-use troupe_proto::inference::{ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
+use troupe_proto::inference::{
+    ModelConfig, ModelInput, ModelOutput, ModelTensorReshape, model_config::SchedulingChoice,
+};
 
 /// Rows of a batch for a model that takes any number, when nobody says how many.
 const DEFAULT_MAX_BATCH_SIZE: i32 = 4;
@@ -44,18 +46,35 @@ pub(super) fn found(
         let (name, data_type, dims, reshape) = form(it, "output")?;
         Ok(ModelOutput { name, data_type, dims, reshape, ..Default::default() })
     };
+    let made = made_by_sequences(config);
     // Outputs nobody asks for may be of any kind.
-    let is_asked = |it: &&DeclaredTensor| {
-        config.output.is_empty() || config.output.iter().any(|written| written.name == it.name)
+    let is_asked = |it: &&DeclaredTensor| match config.output.is_empty() {
+        true => !made.contains(&&*it.name),
+        false => config.output.iter().any(|written| written.name == it.name),
     };
     Ok(AutoComplete {
         source: CompletionSource::ModelFile,
-        inputs: graph.inputs.iter().map(input).collect::<Result<_>>()?,
+        inputs: graph
+            .inputs
+            .iter()
+            .filter(|it| !made.contains(&&*it.name))
+            .map(input)
+            .collect::<Result<_>>()?,
         outputs: graph.outputs.iter().filter(is_asked).map(output).collect::<Result<_>>()?,
         max_batch_size: Some(max_batch_size),
         dynamic_batching: 1 < max_batch_size && !is_whole(config),
         decoupled: None,
     })
+}
+
+/// The control inputs and the states of sequences, which no client sends or sees.
+fn made_by_sequences(config: &ModelConfig) -> Vec<&str> {
+    let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else {
+        return Vec::new();
+    };
+    let controls = batching.control_input.iter().map(|it| &*it.name);
+    let states = batching.state.iter().flat_map(|it| [&*it.input_name, &*it.output_name]);
+    controls.chain(states).collect()
 }
 
 /// Both sides are there; Triton leaves the batching of such a model alone.

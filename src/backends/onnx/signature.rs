@@ -106,7 +106,16 @@ fn written_inputs(config: &ModelConfig) -> Vec<ConfigTensor> {
             optional: false,
         })
     });
-    inputs.chain(computed).collect()
+    let of_sequences = config.inputs.iter().skip(config.proto.input.len());
+    let of_sequences =
+        of_sequences.map(|it| of_sequence("input", it.name.clone(), it.dtype, &it.dims));
+    inputs.chain(of_sequences).chain(computed).collect()
+}
+
+/// A tensor that `sequence_batching` adds to the model's own.
+fn of_sequence(kind: &'static str, name: Arc<str>, dtype: DataType, dims: &[i64]) -> ConfigTensor {
+    let (path, shape) = ("sequence_batching".to_owned(), Shape::Dims(dims.to_vec()));
+    ConfigTensor { path, kind, name, dtype, shape, optional: false }
 }
 
 fn written_outputs(config: &ModelConfig) -> Vec<ConfigTensor> {
@@ -129,7 +138,10 @@ fn written_outputs(config: &ModelConfig) -> Vec<ConfigTensor> {
         },
         optional: false,
     };
-    declared.map(output).collect()
+    let of_sequences = config.outputs.iter().skip(config.proto.output.len());
+    let of_sequences =
+        of_sequences.map(|it| of_sequence("output", it.name.clone(), it.dtype, &it.dims));
+    declared.map(output).chain(of_sequences).collect()
 }
 
 /// The dims the model sees.

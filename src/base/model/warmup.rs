@@ -12,7 +12,7 @@ use super::{check, reshape};
 use crate::{
     config::{ModelConfig, Problem, Warmup, WarmupData, WarmupInput},
     error::{Error, Result},
-    request::{CancelOnDrop, Context, Pending, Reply, Request},
+    request::{CancelOnDrop, Context, Pending, Reply, Request, zero_bytes},
     tensor::{DataType, Shape, Tensor, element_count, shape_text},
 };
 
@@ -79,6 +79,7 @@ pub fn samples(
         if !is_complete {
             continue;
         }
+        made_by_sequences(config, &mut inputs);
         match requests(config, warmup, inputs) {
             Ok(requests) => {
                 samples.push(WarmupSample { name: name.clone(), count: warmup.count, requests });
@@ -97,11 +98,7 @@ fn tensor(
 ) -> Result<(usize, Tensor), String> {
     let WarmupInput { name, dtype, dims, data } = input;
     let place = config.input_index(name).ok_or_else(|| {
-        format!(
-            "unexpected inference input '{name}' for model '{}'; control inputs of sequence models \
-             are not supported yet",
-            config.name
-        )
+        format!("unexpected inference input '{name}' for model '{}'", config.name)
     })?;
     let elements = element_count(dims).map_err(|error| format!("input '{name}': {error}"))?;
     let size = elements.checked_mul(dtype.size().unwrap_or(4)).filter(|it| *it <= MAX_SAMPLE_BYTES);
@@ -126,6 +123,21 @@ fn tensor(
         _ => format!("input '{name}': {error}"),
     })?;
     Ok((place, tensor))
+}
+
+/// Zeros for control inputs and states that the sample leaves out.
+fn made_by_sequences(config: &ModelConfig, inputs: &mut [Option<Tensor>]) {
+    if config.sequences().is_none() {
+        return;
+    }
+    let pairs = config.inputs.iter().zip(inputs).skip(config.proto.input.len());
+    for (input, tensor) in pairs.filter(|(_, tensor)| tensor.is_none()) {
+        let batch = (0 < config.max_batch_size).then_some(1);
+        let dims = input.dims.iter().map(|it| (*it).max(1));
+        let shape: Shape = batch.into_iter().chain(dims).collect();
+        let zeros = zero_bytes(input.dtype, &shape);
+        *tensor = zeros.and_then(|it| Tensor::new(input.dtype, shape, it)).ok();
+    }
 }
 
 /// What forms one execution, as `Model::infer` would hand it on.

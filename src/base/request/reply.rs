@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::Parameters;
+use super::{Parameters, credit::Credit, states::StateKeeper};
 use crate::{
     budget::{Charge, Reserved},
     error::{Error, Result},
@@ -60,30 +60,6 @@ impl Response {
 impl From<Result<Response>> for Part {
     fn from(result: Result<Response>) -> Part {
         Part { result, credit: None }
-    }
-}
-
-/// Tells the maker of a part, when it is dropped, that nobody holds that part any more.
-pub struct Credit(Option<Box<dyn FnOnce() + Send + Sync>>);
-
-impl Credit {
-    /// `give_back` is called once, on any thread, and must not block.
-    pub fn new(give_back: impl FnOnce() + Send + Sync + 'static) -> Arc<Credit> {
-        Arc::new(Credit(Some(Box::new(give_back))))
-    }
-}
-
-impl Drop for Credit {
-    fn drop(&mut self) {
-        if let Some(give_back) = self.0.take() {
-            give_back();
-        }
-    }
-}
-
-impl std::fmt::Debug for Credit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credit")
     }
 }
 
@@ -158,6 +134,8 @@ pub struct Reply {
     since: Instant,
     /// The instance that answers, if it does so on its own.
     instance: Option<Arc<str>>,
+    /// What takes the states of a sequence out of what is answered.
+    states: Option<Box<StateKeeper>>,
     /// Who is charged for what is answered.
     charge: Charge,
     /// What the request's inputs take of the model's share.
@@ -179,6 +157,7 @@ impl Reply {
             open_span: None,
             since,
             instance: None,
+            states: None,
             charge: Charge::default(),
             _inputs: None,
         }
@@ -225,6 +204,17 @@ impl Reply {
         self
     }
 
+    /// Keeps the states of the request's sequence, before anybody sees what is answered.
+    pub fn keeping(mut self, states: StateKeeper) -> Reply {
+        self.states = Some(Box::new(states));
+        self
+    }
+
+    /// What keeps the states of the request's sequence, if it has some.
+    pub fn state_keeper(&self) -> Option<&StateKeeper> {
+        self.states.as_deref()
+    }
+
     /// Notes the answer in the record of the request.
     pub fn traced(mut self, open_span: OpenSpan) -> Reply {
         self.open_span = Some(Box::new(open_span));
@@ -254,6 +244,7 @@ impl Reply {
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, part: impl Into<Part>) {
         let Part { mut result, credit } = part.into();
+        self.keep_states(&mut result);
         self.name(&mut result);
         self.count_bytes(&mut result);
         let now = Instant::now();
@@ -305,6 +296,7 @@ impl Reply {
 
     fn send(&mut self, mut result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
+        self.keep_states(&mut result);
         self.name(&mut result);
         self.count_bytes(&mut result);
         if let (Some(open_span), Ok(response)) = (&self.open_span, &result) {
@@ -326,6 +318,15 @@ impl Reply {
         if self.charge.counts_anything()
             && let Ok(response) = result
             && let Err(error) = charge_answer(&mut response.outputs, &self.charge)
+        {
+            *result = Err(error);
+        }
+    }
+
+    fn keep_states(&self, result: &mut Result<Response>) {
+        if let Some(keeper) = &self.states
+            && let Ok(response) = result
+            && let Err(error) = keeper.keep(&mut response.outputs)
         {
             *result = Err(error);
         }

@@ -19,7 +19,9 @@ use super::{
 };
 use crate::{
     engines::{Engines, PerThread},
-    instance::{Findable, InstanceOpener, InstancePool, OpenedModel, PoolUse, runs_inline},
+    instance::{
+        Findable, InstanceOpener, InstancePool, OpenedModel, PoolUse, StateFeed, runs_inline,
+    },
     rate_limiter::{RateLimiter, ResourceDemand, Seat},
 };
 use troupe_base::{
@@ -28,6 +30,7 @@ use troupe_base::{
     error::{Error, Result},
     failure_log::FailureLog,
     model::Health,
+    request::StateSet,
     statistics::Statistics,
 };
 
@@ -43,6 +46,8 @@ pub struct BatcherSetup {
     pub health: Arc<Health>,
     /// Opens the instances.
     pub backend: Backend,
+    /// What the model keeps for its sequences.
+    pub states: Option<Arc<StateSet>>,
     /// Where light actors live.
     pub engines: Engines,
     /// The only ensemble that runs the model, or the one around it.
@@ -58,6 +63,7 @@ struct SharedParts {
     waits: Arc<ModelReport>,
     /// Executions need resources of the server.
     is_limited: bool,
+    states: Option<StateFeed>,
     /// Of several batchers.
     shards: Option<Arc<Shards>>,
 }
@@ -73,7 +79,7 @@ struct StartedActors {
 
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
-    let BatcherSetup { config, version, stats, health, backend, engines, ensemble } = setup;
+    let BatcherSetup { config, version, stats, health, backend, states, engines, ensemble } = setup;
     let limiter = engines.rate_limiter();
     let is_limited = limiter.is_some() && has_limits(&config);
     let is_everywhere = !is_limited && is_everywhere(&config, &backend)?;
@@ -109,6 +115,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         health,
         waits: Arc::new(ModelReport::new(engines.wait_graph().join(), count)),
         is_limited,
+        states: states.map(|set| StateFeed::new(set, matches!(backend, Backend::Local(_)))),
         shards: (count != 1).then(|| Arc::new(Shards::new(count))),
     };
     let dealt = deal(opened, count).into_iter().enumerate();
@@ -166,14 +173,14 @@ fn start_here(
     index: usize,
     opened: Vec<(InstanceOpener, OpenedModel)>,
 ) -> Result<StartedActors> {
-    let SharedParts { config, stats, health, waits, is_limited, shards } = shared;
+    let SharedParts { config, stats, health, waits, states, is_limited, shards } = shared;
     let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate, is_stateful } =
-        scheduler::for_config(&config, opened.len(), Instant::now())?;
+        scheduler::for_config(&config, states.as_ref(), opened.len(), Instant::now())?;
     // What needs resources waits for them, wherever it runs.
     let is_immediate = is_immediate && !is_limited;
     let pool_use = PoolUse { queues: is_immediate, is_shared: shards.is_some(), is_stateful };
-    let pool = InstancePool::attach(opened, pool_use)?;
+    let pool = InstancePool::attach(opened, pool_use, states)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
     let instances = names.into_iter().zip(pool.addresses());

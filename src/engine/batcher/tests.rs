@@ -114,6 +114,7 @@ impl Bed {
         let echoes = Arc::new(Echoes { placement, opened, instances, failures });
         let health = Arc::<Health>::default();
         let setup = BatcherSetup {
+            states: None,
             config: Arc::new(config),
             version: 1,
             stats: Arc::new(Statistics::default()),

@@ -72,6 +72,7 @@ impl Fixture {
         let (stats, health) = (Arc::<Statistics>::default(), Arc::<Health>::default());
         let backend = native::prepare(config.clone()).unwrap();
         let setup = batcher::BatcherSetup {
+            states: None,
             config: config.clone(),
             version: 1,
             stats: stats.clone(),
@@ -105,8 +106,8 @@ impl Fixture {
         );
         let config = config(&text);
         let ensemble = config.ensemble.as_ref().unwrap();
-        let of = |step: &troupe_base::config::StepConfig| self.models[&step.model].clone();
-        let steps: Vec<Arc<Model>> = ensemble.steps.iter().map(of).collect();
+        let models = ensemble.steps.iter().map(|it| self.models[&it.model].clone());
+        let steps: Vec<_> = models.collect();
         let stats = Arc::<Statistics>::default();
         let config = completed(&config, steps.iter().map(|it| &*it.config));
         let setup = EnsembleSetup {
@@ -129,12 +130,11 @@ impl Fixture {
         let tensor = |(values, config): (&&[i32], &troupe_base::config::Input)| {
             let width = config.dims.first().copied().unwrap_or(1);
             let rows = values.len() as i64 / width.max(1);
-            let shape = match (batches, width) {
-                (true, width) => [rows, width].into_iter().collect(),
-                (false, _) => [values.len() as i64].into_iter().collect(),
-            };
+            let len = values.len() as i64;
+            let shape = if batches { vec![rows, width] } else { vec![len] };
             let data: Vec<u8> = values.iter().flat_map(|it| it.to_le_bytes()).collect();
-            (!values.is_empty()).then(|| Tensor::new(DataType::Int32, shape, data.into()).unwrap())
+            (!values.is_empty())
+                .then(|| Tensor::new(DataType::Int32, shape.into(), data.into()).unwrap())
         };
         let inputs = inputs.iter().zip(&model.config.inputs).map(tensor).collect();
         let context = Arc::new(Context::default());

@@ -15,6 +15,7 @@ mod pool;
 mod remote;
 mod slot;
 mod state;
+mod state_feed;
 mod threaded;
 mod work;
 
@@ -26,5 +27,6 @@ pub use self::{
     pool::{InstancePool, PoolUse},
     slot::{Requeue, SlotOwner, SlotReleased},
     state::InstanceGeneration,
+    state_feed::StateFeed,
     work::InstanceWork,
 };

@@ -15,6 +15,7 @@ use super::{
     placement::{FreeSlots, PlacementPolicy, SlotSize},
     slot::{OfferedSlot, SlotOwner, SlotReleased},
     state::{Handover, InstanceGeneration},
+    state_feed::StateFeed,
     work::InstanceWork,
 };
 use crate::rate_limiter::Seat;
@@ -51,6 +52,8 @@ pub struct InstancePool {
     is_shared: bool,
     /// Nothing moves to another instance.
     is_stateful: bool,
+    /// Of a model that keeps something for its sequences.
+    states: Option<StateFeed>,
 }
 
 /// What a pool's instances are used for.
@@ -71,6 +74,7 @@ impl InstancePool {
     pub fn attach(
         opened: Vec<(InstanceOpener, OpenedModel)>,
         PoolUse { queues, is_shared, is_stateful }: PoolUse,
+        states: Option<StateFeed>,
     ) -> Result<InstancePool> {
         let attach =
             |(opener, opened): (InstanceOpener, OpenedModel)| InstanceActor::attach(opener, opened);
@@ -90,6 +94,7 @@ impl InstancePool {
             is_ahead: false,
             is_shared,
             is_stateful,
+            states,
             instances,
         })
     }
@@ -228,6 +233,10 @@ impl InstancePool {
         begun: Instant,
         owner: &Arc<dyn SlotOwner>,
     ) -> u32 {
+        let work = match &self.states {
+            Some(states) => states.feed(work),
+            None => work,
+        };
         let executions = work.executions();
         let is_one = executions == 1 && self.placement.is_idle(slot);
         self.is_ahead |= self.has_queue && !self.is_concurrent && !is_one;

@@ -1,6 +1,10 @@
 //! Opens one version of a model: completes its config, checks it, starts and warms up what answers.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
@@ -20,7 +24,7 @@ use troupe_base::{
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
-    request::{Reply, Request},
+    request::{Reply, Request, StateSet},
     statistics::Statistics,
 };
 use troupe_engine::{batcher, engines::Engines, ensemble};
@@ -78,13 +82,14 @@ impl OpenModel for ModelOpener {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let PreparedVersion { config, executor_config, labels, backend, samples } = prepared
-                .map_err(
-                |_| Error::internal(format!("the backend of '{name}' panicked while it loaded")),
-            )??;
+            let PreparedVersion { config, executor, labels, backend, samples } = prepared
+                .map_err(|_| {
+                    Error::internal(format!("the backend of '{name}' panicked while it loaded"))
+                })??;
             let parts = counted(parts(config, version), &metrics);
             let answers = batcher::start(batcher::BatcherSetup {
-                config: executor_config,
+                config: executor.config,
+                states: executor.states,
                 version,
                 stats: parts.stats.clone(),
                 health: parts.health.clone(),
@@ -171,11 +176,17 @@ async fn typed_pipeline(
 /// A version that only has to be opened and warmed up.
 struct PreparedVersion {
     config: Arc<ModelConfig>,
-    /// As executors see it.
-    executor_config: Arc<ModelConfig>,
+    executor: ExecutorParts,
     labels: OutputLabels,
     backend: Backend,
     samples: Vec<WarmupSample>,
+}
+
+/// What executors see of a model, where that is more than clients do.
+struct ExecutorParts {
+    config: Arc<ModelConfig>,
+    /// What the server keeps for its sequences.
+    states: Option<Arc<StateSet>>,
 }
 
 /// A model that counts from zero.
@@ -199,8 +210,8 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     let files = files_of(definition, version);
     let labels = labels::read(&definition.model_dir, &config)?;
     let config = Arc::new(config);
-    let executor_config = config.for_executor().map_or_else(|| config.clone(), Arc::new);
-    let samples = disk::warmup::samples(&executor_config, &definition.model_dir);
+    let executor = executor_parts(settings, &config, &definition.model_dir)?;
+    let samples = disk::warmup::samples(&executor.config, &definition.model_dir);
     let samples = samples.map_err(invalid)?;
     let misnamed = [
         disk::definition::misnamed_config(settings, &definition.model_dir),
@@ -209,14 +220,26 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
     misnamed.iter().flatten().for_each(|warning| tracing::warn!("{warning}"));
     let warnings = nothing_to_ask(&config).into_iter().chain(scheduling_warnings(&config));
     warnings.for_each(|warning| tracing::warn!("{warning}"));
-    let backend = kind.prepare(&settings.backend, &files, executor_config.clone())?;
+    let backend = kind.prepare(&settings.backend, &files, executor.config.clone())?;
     if config.decoupled && matches!(backend, Backend::Local(_)) {
         return Err(Error::unsupported(format!(
             "model '{}' is decoupled, which only Python models can be: backend '{}' answers once",
             config.name, config.backend
         )));
     }
-    Ok(PreparedVersion { config, executor_config, labels, backend, samples })
+    Ok(PreparedVersion { config, executor, labels, backend, samples })
+}
+
+/// Reads what sequences begin with. Blocks.
+fn executor_parts(
+    settings: &Settings,
+    config: &Arc<ModelConfig>,
+    model_dir: &Path,
+) -> Result<ExecutorParts> {
+    let config = config.for_executor().map_or_else(|| config.clone(), Arc::new);
+    let initial = disk::initial_state::read(&config, model_dir).map_err(invalid)?;
+    let states = StateSet::new(&config, initial, &settings.backend.budget)?;
+    Ok(ExecutorParts { config, states })
 }
 
 /// The config of a model that is no ensemble, completed by its backend, which may run its code.

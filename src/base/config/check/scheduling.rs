@@ -133,10 +133,6 @@ pub fn warnings(config: &types::ModelConfig) -> Vec<Problem> {
 /// Refuses what the schedulers cannot do yet.
 pub(super) fn refused(config: &ModelConfig, report: &mut ConfigReport<'_>) {
     if let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice {
-        let asked = [
-            ("state", !batching.state.is_empty()),
-            ("iterative_sequence", batching.iterative_sequence),
-        ];
-        report.refuse("sequence_batching.", &asked);
+        report.refuse("sequence_batching.", &[("iterative_sequence", batching.iterative_sequence)]);
     }
 }

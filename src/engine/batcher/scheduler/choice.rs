@@ -10,6 +10,7 @@ use super::{
     queue::{PlainQueue, RequestQueue},
     sequence::Sequences,
 };
+use crate::instance::StateFeed;
 use troupe_base::{
     config::{Batching, DynamicBatching, ModelConfig, PriorityLevels},
     error::Result,
@@ -34,9 +35,10 @@ pub(in crate::batcher) fn is_immediate(config: &ModelConfig) -> bool {
     matches!(config.batching, Batching::Direct)
 }
 
-/// The scheduler for a model with so many instances.
+/// The scheduler for a model with so many instances, and with what it keeps for its sequences.
 pub(in crate::batcher) fn for_config(
     config: &ModelConfig,
+    states: Option<&StateFeed>,
     instances: usize,
     now: Instant,
 ) -> Result<Scheduling> {
@@ -62,7 +64,10 @@ pub(in crate::batcher) fn for_config(
         // An instance executes one batch after the other, in the order in which requests were taken:
         // so are their answers, with `preserve_ordering` or without it.
         Batching::Sequence(batching) => Scheduling {
-            scheduler: Box::new(Sequences::new(config, batching, instances, now)?),
+            scheduler: Box::new(
+                Sequences::new(config, batching, instances, now)?
+                    .keeping(states.map(|it| it.set().clone())),
+            ),
             is_stateful: true,
             ..scheduling
         },

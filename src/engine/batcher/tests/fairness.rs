@@ -76,6 +76,7 @@ fn what_is_queued_again_and_again_lets_others_of_the_thread_have_their_turn() {
         let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
         let chain = Arc::<Chain>::default();
         let setup = BatcherSetup {
+            states: None,
             config: Arc::new(config),
             version: 1,
             stats: Arc::new(Statistics::default()),

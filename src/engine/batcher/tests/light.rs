@@ -67,6 +67,7 @@ async fn open_of(
     let config = read_text(&text, "f").unwrap().finish(&features).unwrap();
     let where_it_runs = WhereItRuns { placement, is_predictable, engine: thread::current().id() };
     let setup = BatcherSetup {
+        states: None,
         config: Arc::new(config),
         version: 1,
         stats: Arc::new(Statistics::default()),

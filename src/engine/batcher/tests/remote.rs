@@ -161,6 +161,7 @@ impl Bed {
             is_behind: AtomicBool::new(false),
         });
         let setup = BatcherSetup {
+            states: None,
             config: Arc::new(config),
             version: 1,
             stats: Arc::new(Statistics::default()),

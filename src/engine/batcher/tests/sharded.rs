@@ -101,6 +101,7 @@ impl Bed {
         let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
         let (gates, stats) = (Arc::<Gates>::default(), Arc::<Statistics>::default());
         let setup = BatcherSetup {
+            states: None,
             config: Arc::new(config),
             version: 1,
             stats: stats.clone(),

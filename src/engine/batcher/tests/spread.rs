@@ -59,6 +59,7 @@ async fn open_in(
     );
     let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
     let setup = BatcherSetup {
+        states: None,
         config: Arc::new(config),
         version: 1,
         stats: Arc::new(Statistics::default()),

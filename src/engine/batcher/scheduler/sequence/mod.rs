@@ -31,7 +31,7 @@ use crate::instance::FreeSlots;
 use troupe_base::{
     config::{ModelConfig, SequenceBatching, SequenceStrategy},
     error::{Error, Result},
-    request::{CallChain, Pending, SEQUENCE_END},
+    request::{CallChain, Pending, SEQUENCE_END, StateSet},
 };
 
 /// The sequences of a model.
@@ -39,8 +39,6 @@ pub(super) struct Sequences {
     model: Arc<str>,
     rule: RowRule,
     controls: Controls,
-    /// The server keeps what sequences need, not the instances.
-    survives: bool,
     table: SequenceTable,
     slots: SequenceSlots,
     backlog: Backlog,
@@ -72,7 +70,6 @@ impl Sequences {
             model: config.name.clone(),
             rule: RowRule::new(config, &batching.strategy),
             controls: Controls::new(config, &batching.controls)?,
-            survives: !batching.states.is_empty(),
             table: SequenceTable::new(batching.max_idle),
             slots: SequenceSlots::new(instances, rows, now),
             backlog: Backlog::default(),
@@ -80,6 +77,12 @@ impl Sequences {
             rejected: Vec::new(),
             now,
         })
+    }
+
+    /// The same for a model whose sequences have states that the server keeps.
+    pub(super) fn keeping(mut self, states: Option<Arc<StateSet>>) -> Sequences {
+        self.slots.kept = states;
+        self
     }
 
     /// Where a request goes; a sequence that begins gets a slot, or waits for one.
@@ -329,7 +332,7 @@ impl Scheduler for Sequences {
     }
 
     fn lost(&mut self, slot: usize) -> Vec<Rejected> {
-        if self.survives {
+        if self.slots.kept.is_some() {
             return Vec::new();
         }
         let mut lost = Vec::new();

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use troupe_base::request::{Context, Correlation, Pending};
+use troupe_base::request::{Context, Correlation, Pending, SequenceStates, StateSet};
 
 /// Which slot of which instance; the order in which free ones are given to sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,8 @@ pub(super) struct SlotPlace {
 pub(super) struct SequenceSlots {
     instances: Vec<InstanceSlots>,
     free: BTreeSet<SlotPlace>,
+    /// What the server keeps for sequences; `None`: the instances do.
+    pub(super) kept: Option<Arc<StateSet>>,
 }
 
 /// Those of one instance.
@@ -46,6 +48,8 @@ pub(super) struct Slot {
     in_flight: Option<usize>,
     /// The instance that has the request in flight has forgotten those before it.
     is_lost: bool,
+    /// What the server keeps for the sequence, once a request of it was executed.
+    pub(super) states: Option<Arc<SequenceStates>>,
     /// When a request of it last came or was executed.
     pub(super) last: Instant,
 }
@@ -60,6 +64,7 @@ impl SequenceSlots {
             has_begun: false,
             in_flight: None,
             is_lost: false,
+            states: None,
             last: now,
         };
         let instance = || InstanceSlots {
@@ -69,7 +74,7 @@ impl SequenceSlots {
         };
         let all = (0..instances).flat_map(|it| (0..rows).map(move |row| (row, it)));
         let free = all.map(|(row, instance)| SlotPlace { row, instance }).collect();
-        SequenceSlots { instances: (0..instances).map(|_| instance()).collect(), free }
+        SequenceSlots { instances: (0..instances).map(|_| instance()).collect(), free, kept: None }
     }
 
     /// How many instances there are.
@@ -108,12 +113,14 @@ impl SequenceSlots {
         let slot = self.slot_mut(place);
         slot.waiting = waiting;
         slot.id = id;
+        slot.states = None;
         (slot.is_taken, slot.has_begun, slot.last) = (true, false, now);
     }
 
     /// Nobody has the slot any more.
     pub(super) fn release(&mut self, place: SlotPlace) {
-        self.slot_mut(place).is_taken = false;
+        let slot = self.slot_mut(place);
+        (slot.is_taken, slot.states) = (false, None);
         self.free.insert(place);
     }
 
@@ -133,15 +140,23 @@ impl SequenceSlots {
         slot.waiting.push_front(pending);
     }
 
-    /// Takes the next request of a slot out, to be executed.
+    /// Takes the next request of a slot out, to be executed. Its answer goes by the states of its
+    /// sequence.
     pub(super) fn begin(&mut self, place: SlotPlace) -> Option<Pending> {
         let instance = &mut self.instances[place.instance];
         let slot = &mut instance.rows[place.row];
-        let pending = slot.waiting.pop_front()?;
+        let mut pending = slot.waiting.pop_front()?;
         instance.with_waiting -= usize::from(slot.waiting.is_empty());
         instance.is_busy = true;
         slot.has_begun = true;
         slot.in_flight = Some(address(&pending.request.context));
+        if let Some(kept) = &self.kept
+            && pending.reply.state_keeper().is_none()
+        {
+            let states = slot.states.get_or_insert_with(|| kept.begin());
+            let keeper = states.keeper(&mut pending.request);
+            pending.reply = pending.reply.keeping(keeper);
+        }
         Some(pending)
     }
 
