@@ -87,6 +87,14 @@ impl Engines {
         places.loads.choose(count)
     }
 
+    /// The number of the thread that is given one more connection, of which each has so many: that
+    /// with the least to do.
+    pub fn pick_for_connection(&self, connections: &[usize]) -> usize {
+        let mut places = self.places.lock();
+        self.look(&mut places.loads);
+        places.loads.choose_for(connections)
+    }
+
     /// The thread of those that this ensemble runs, and nobody else.
     pub fn beside(&self, ensemble: &Arc<str>) -> Arc<Neighbourhood> {
         let mut places = self.places.lock();

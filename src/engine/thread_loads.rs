@@ -68,6 +68,18 @@ impl ThreadLoads {
         order
     }
 
+    /// One thread is given one more of what each holds so much: the one with the least to do; of
+    /// equals, the one that holds the least.
+    pub(crate) fn choose_for(&mut self, held: &[usize]) -> usize {
+        let load = |it: &usize| {
+            let ThreadLoad { tenths, recent, all, .. } = self.threads[*it];
+            (tenths + recent, held[*it], all)
+        };
+        let chosen = (0..held.len().min(self.threads.len())).min_by_key(load).unwrap_or(0);
+        self.give(chosen);
+        chosen
+    }
+
     /// This thread is given something.
     pub(crate) fn give(&mut self, thread: usize) {
         self.threads[thread].recent += 1;
@@ -129,6 +141,22 @@ mod tests {
     #[test]
     fn of_threads_that_are_as_busy_the_one_with_less_gets_it() {
         check(2, &["+", "1 1", "+", "1 1", "+", "1 1", "+"], "0101");
+    }
+
+    #[test]
+    fn a_connection_goes_where_there_is_the_least_to_do_then_where_the_fewest_are() {
+        let start = Instant::now();
+        let mut loads = ThreadLoads::new(3, start);
+        let spread: Vec<usize> = (0..6).map(|_| loads.choose_for(&[0, 0, 0])).collect();
+        assert_eq!(spread, [0, 1, 2, 0, 1, 2]);
+        let busy = |tenths: [u64; 3]| tenths.map(|it| Duration::from_millis(100 * it)).into_iter();
+        loads.look(busy([0, 0, 0]), start + Duration::from_secs(1));
+        // Two of the second thread have gone.
+        assert_eq!(loads.choose_for(&[2, 0, 2]), 1);
+        loads.look(busy([0, 3, 0]), start + Duration::from_secs(2));
+        assert_eq!(loads.choose_for(&[2, 0, 3]), 0);
+        // A thread that has none yet is no reason to fail.
+        assert_eq!(loads.choose_for(&[]), 0);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{io, sync::Arc, time::Duration};
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
 use actix_web::{
     App, HttpResponse,
-    dev::{ServerHandle, Service},
+    dev::Service,
     http::header,
     web::{self, Data},
 };
@@ -22,11 +22,11 @@ use self::render::render;
 use crate::{
     ServerState,
     connections::{
-        ConnectionLimits, Connections, HttpListen, HttpServing, head_as_get, mark_busy, serve,
-        stay_busy,
+        ConnectionLimits, Connections, HttpListen, HttpServing, ServingThreads, head_as_get,
+        mark_busy, serve, stay_busy,
     },
     dashboard,
-    socket::{Binding, ListenAddress, SocketFile},
+    socket::{Binding, ListenAddress},
 };
 use troupe_base::metrics::Metrics;
 
@@ -34,10 +34,7 @@ use troupe_base::metrics::Metrics;
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The actor that owns the listener of the metrics and its connections.
-pub struct MetricsGateway {
-    server: ServerHandle,
-    files: Vec<SocketFile>,
-}
+pub struct MetricsGateway(HttpServing);
 
 impl MetricsGateway {
     /// Listens on every address and answers where; to be called on a thread of the actix system.
@@ -45,6 +42,7 @@ impl MetricsGateway {
         state: &ServerState,
         metrics: &Metrics,
         bindings: &[Binding],
+        threads: &ServingThreads,
     ) -> io::Result<(Addr<MetricsGateway>, Vec<ListenAddress>)> {
         let source = Data::new((state.clone(), metrics.clone()));
         let pages = state.clone();
@@ -53,12 +51,12 @@ impl MetricsGateway {
         let connections = Connections::new(ConnectionLimits::of_metrics(), &settings.budget);
         let listen = HttpListen {
             bindings,
-            workers: 1,
+            threads,
             exit_timeout: EXIT_TIMEOUT,
             connections: &connections,
             stalled: settings.stalled,
         };
-        let HttpServing { server, addresses, files } = serve(&listen, move || {
+        let serving = serve(&listen, move || {
             let methods = web::resource("/metrics").get(answer);
             App::new()
                 .wrap_fn(|request, service| {
@@ -70,9 +68,8 @@ impl MetricsGateway {
                 .configure(|app| health::configure(app, &pages, &was_ready))
                 .configure(|app| dashboard::configure(app, &pages))
         })?;
-        let gateway = MetricsGateway { server: server.handle(), files };
-        actix_rt::spawn(server);
-        Ok((Actor::start(gateway), addresses))
+        let addresses = serving.addresses.clone();
+        Ok((Actor::start(MetricsGateway(serving)), addresses))
     }
 }
 
@@ -89,9 +86,7 @@ impl Handler<StopMetrics> for MetricsGateway {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: StopMetrics, _: &mut Self::Context) -> Self::Result {
-        // The files go now: the process may end before this actor is dropped.
-        self.files.clear();
-        Box::pin(self.server.stop(true))
+        Box::pin(self.0.stop())
     }
 }
 

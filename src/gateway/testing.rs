@@ -2,12 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use actix_rt::Arbiter;
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
 use super::{
     ServerState,
-    connections::{ConnectionLimits, Connections},
+    connections::{ConnectionLimits, Connections, ServingThreads},
     settings::Settings,
 };
 use troupe_base::{
@@ -17,6 +18,7 @@ use troupe_base::{
     request::{Reply, Request},
     tensor::SegmentPool,
 };
+use troupe_engine::engines::Engines;
 use troupe_observability::log::Log;
 use troupe_repository::{Catalog, Control, Overrides, Repository};
 
@@ -72,4 +74,10 @@ pub(super) fn state(server_id: &str, catalog: Catalog, control: Arc<dyn Control>
         lifecycle: Arc::default(),
         tracer: Arc::default(),
     }
+}
+
+/// This thread alone serves and accepts.
+pub(crate) fn this_thread() -> ServingThreads {
+    let acceptor = Arbiter::current();
+    ServingThreads { engines: Engines::new(vec![acceptor.clone()]), acceptor }
 }

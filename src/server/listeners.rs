@@ -7,20 +7,19 @@ use std::{
 };
 
 use actix::Addr;
-use actix_rt::{Arbiter, ArbiterHandle};
 use tokio::time::timeout;
 
 use super::{
-    cpu_limit,
     settings::{self, Shared},
+    threads,
 };
 use troupe_base::{
     error::{Error, Result},
     metrics::Metrics,
 };
-use troupe_engine::engines::Engines;
 use troupe_gateway::{
     ServerState,
+    connections::ServingThreads,
     grpc::{self, GrpcGateway},
     http::{self, HttpGateway},
     metrics::{self, MetricsGateway},
@@ -55,18 +54,16 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Answers the engine's threads: the workers of the HTTP gateway, without it arbiters of their
-    /// own.
-    pub(super) async fn open_http(
+    pub(super) fn open_http(
         &mut self,
         options: &Serve,
         cell: &http::StateCell,
         shared: &Shared,
-    ) -> Result<Vec<ArbiterHandle>> {
+        threads: &ServingThreads,
+    ) -> Result<()> {
         let listeners = &options.listeners;
-        let workers = cpu_limit::engine_threads(options);
         if !listeners.allow_http {
-            return Ok((0..workers).map(|_| Arbiter::new().handle()).collect());
+            return Ok(());
         }
         let at = address(&listeners.http_address, listeners.http_port)?;
         let binding = self.binding(&at, listeners.reuse_http_port, options.tls.http())?;
@@ -74,34 +71,32 @@ impl Listeners {
         let exit_timeout = Duration::from_secs(options.exit_timeout_secs);
         let listen = http::Listen {
             bindings: vec![binding],
-            workers,
+            threads: threads.clone(),
             exit_timeout,
             connections: shared.connections.clone(),
             access: shared.access[0].clone(),
             stalled: settings::stalled(options),
         };
-        let started = http::start(cell.clone(), listen).await;
-        let started = started.map_err(|error| cannot_listen("HTTP", &at, &error))?;
-        let url = service_url(&started.addresses, is_encrypted);
+        let opened = http::start(cell.clone(), &listen);
+        let opened = opened.map_err(|error| cannot_listen("HTTP", &at, &error))?;
+        let url = service_url(&opened.1, is_encrypted);
         // Nobody else sets it.
         let _ = url.map(|it| shared.urls.http.set(it));
-        self.http = Some((started.gateway, started.addresses));
-        Ok(started.workers)
+        self.http = Some(opened);
+        Ok(())
     }
 
     pub(super) fn open_grpc(
         &mut self,
         options: &Serve,
         state: &ServerState,
-        engines: &Engines,
+        threads: &ServingThreads,
     ) -> Result<()> {
         let listeners = &options.listeners;
         if listeners.allow_grpc {
             let at = address(&listeners.grpc_address, listeners.grpc_port)?;
             let binding = self.binding(&at, listeners.reuse_grpc_port, options.tls.grpc())?;
-            // Accepts on a thread of its own: no request delays a connection.
-            let acceptor = Arbiter::new().handle();
-            let opened = GrpcGateway::start(state, &[binding], engines.all(), &acceptor);
+            let opened = GrpcGateway::start(state, &[binding], threads);
             self.grpc = Some(opened.map_err(|error| cannot_listen("gRPC", &at, &error))?);
         }
         Ok(())
@@ -118,7 +113,7 @@ impl Listeners {
             let at = address(listeners.metrics_address(), listeners.metrics_port)?;
             let binding = self.binding(&at, false, options.tls.metrics())?;
             let is_encrypted = binding.tls.is_some();
-            let opened = MetricsGateway::start(state, metrics, &[binding]);
+            let opened = MetricsGateway::start(state, metrics, &[binding], &threads::of_metrics());
             let opened = opened.map_err(|error| cannot_listen("metrics", &at, &error))?;
             let url = service_url(&opened.1, is_encrypted);
             // Nobody else sets it.
@@ -182,7 +177,7 @@ impl Listeners {
             let _ = timeout(grace, grpc.send(grpc::StopGrpc)).await;
         }
         if let Some((http, _)) = self.http {
-            let _ = timeout(grace, http.send(http::StopHttp { graceful: true })).await;
+            let _ = timeout(grace, http.send(http::StopHttp)).await;
         }
     }
 }

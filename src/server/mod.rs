@@ -7,8 +7,8 @@
 //! Threads: each server has an actix `System` of its own on a thread of its own, because a system
 //! belongs to one thread and ends all its arbiters together; so servers share none, and the
 //! embedder's runtime, whatever it is, is left alone. The engine's threads, on which batchers,
-//! ensembles and light instances live, are the workers of the HTTP listener: a request that was
-//! read on a thread is run there without a hop. Without an HTTP listener they are plain arbiters.
+//! ensembles and light instances live, serve the connections of HTTP and gRPC too: a request that was
+//! read on a thread is run there without a hop.
 //!
 //! What two servers in one process share, since it belongs to the process: the subscriber of
 //! `tracing` (the first log that was started), ONNX Runtime's library and environment, the numbers
@@ -28,5 +28,6 @@ mod memory_limit;
 mod serving;
 mod settings;
 mod summary;
+mod threads;
 
 pub use self::{ending::Ending, handle::Server, listeners::Addresses};

@@ -13,12 +13,13 @@ use tokio::{
 };
 
 use super::{
-    allocator,
+    allocator, cpu_limit,
     drain::drain,
     ending::Ending,
     listeners::{Addresses, Listeners},
     machine, memory_limit, settings,
     summary::log_summary,
+    threads,
 };
 use troupe_backends::{Backends, python};
 use troupe_base::{
@@ -26,7 +27,6 @@ use troupe_base::{
     metrics::Metrics,
     tensor::SegmentPool,
 };
-use troupe_engine::engines::Engines;
 use troupe_gateway::{ServerState, http, lifecycle::Lifecycle};
 use troupe_observability::{log::Log, telemetry::Tracer};
 use troupe_options::Serve;
@@ -153,10 +153,10 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     let access = settings::access(options);
     let urls = Arc::default();
     let shared = settings::Shared { budget, segments, connections, urls, access };
-    let mut engines = Engines::new(listeners.open_http(options, &cell, &shared).await?);
-    if let Some(limiter) = settings::rate_limiter(options) {
-        engines = engines.limited(limiter);
-    }
+    let count = cpu_limit::engine_threads(options);
+    let threads = threads::of_engine(count, settings::rate_limiter(options));
+    listeners.open_http(options, &cell, &shared, &threads)?;
+    let engines = &threads.engines;
     allocator::watch(engines.all(), &shared.budget);
     let started = repository::start(settings_of_models, engines.clone(), metrics.clone());
     let state = ServerState {
@@ -171,7 +171,7 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     }
     // It was made above, and nobody else sets it.
     let _ = cell.set(state.clone());
-    let others = listeners.open_grpc(options, &state, &engines);
+    let others = listeners.open_grpc(options, &state, &threads);
     if let Err(error) = others.and_then(|()| listeners.open_metrics(options, &state, &metrics)) {
         state.repository.control.end();
         return Err(error);

@@ -1,6 +1,11 @@
 //! What many instances and many models take of the server: descriptors.
 
-use std::{collections::BTreeSet, fs, mem, os::unix::fs::MetadataExt};
+use std::{
+    collections::BTreeSet,
+    fs, mem,
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -55,10 +60,12 @@ fn an_instance_of_an_onnx_model_holds_four_descriptors() {
     });
 }
 
-/// Tensors of 64 MiB, in and out: their memory is used again, and goes back once nobody asks.
+/// Tensors of 40 MiB, in and out: their memory is used again, and goes back once nobody asks.
 #[test]
 fn large_tensors_use_the_same_segments_again() {
-    const COUNT: usize = 16 << 20;
+    const COUNT: usize = 10 << 20;
+    // Nobody asks for 5 s also where a machine is that slow.
+    const PROMPT: Duration = Duration::from_secs(3);
     let adds = same(FLOATS).source.unwrap().replace(".as_numpy())", ".as_numpy() + 1)");
     assert!(adds.contains("+ 1"), "{adds}");
     let server = Server::start(Repository::of([("m", python(FLOATS, &adds))]));
@@ -70,13 +77,16 @@ fn large_tensors_use_the_same_segments_again() {
         "parameters": { "binary_data_output": true },
     });
     let tensor = vec![0_u8; 4 * COUNT];
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut made) = (BTreeSet::new(), 0);
     for _ in 0..20 {
+        let begin = Instant::now();
         let answer = server.http.infer_binary("m", &request, &[&tensor]);
         assert!(answer.status == 200 && 4 * COUNT < answer.body.len());
-        seen.extend(segments(server.pid));
+        let new: Vec<u64> = segments(server.pid).difference(&seen).copied().collect();
+        made += if begin.elapsed() < PROMPT { new.len() } else { 0 };
+        seen.extend(new);
     }
-    assert!((2..=4).contains(&seen.len()), "{} segments for 20 requests", seen.len());
+    assert!(made <= 4 && 2 <= seen.len(), "{made} of {} segments for 20 requests", seen.len());
     until("the memory to go back", || segments(server.pid).is_empty());
 }
 

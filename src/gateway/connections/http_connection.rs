@@ -19,10 +19,10 @@ use tokio::{
 };
 
 use super::{
-    table::{Connection, ConnectionGuard},
+    accept::OpenConnection,
+    table::Connection,
     write_watch::{WriteWatch, timed_out},
 };
-use crate::transport::Transport;
 use troupe_base::budget::{Kept, Kind};
 
 /// Between two looks at a connection that nothing is answered on.
@@ -32,13 +32,6 @@ const LOOK_PAUSE: Duration = Duration::from_secs(2);
 const MIN_COUNTED_BYTES: usize = 64 << 10;
 
 static HEAD_END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\r\n\r\n"));
-
-/// A connection that was admitted.
-pub(super) struct OpenConnection {
-    // Before the transport: it goes first.
-    pub(super) guard: ConnectionGuard,
-    pub(super) transport: Transport,
-}
 
 /// Where a connection is left when it is taken back.
 pub(super) type ReturnSlot = Rc<Cell<Option<OpenConnection>>>;

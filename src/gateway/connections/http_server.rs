@@ -2,8 +2,10 @@
 //! these are busy.
 
 use std::{
+    convert::Infallible,
     future::Future,
     io,
+    net::SocketAddr,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -12,34 +14,29 @@ use std::{
 };
 
 use actix_http::{HttpServiceBuilder, KeepAlive, Request, error::DispatchError};
-use actix_server::GracefulShutdownSignal;
-use actix_service::{
-    IntoServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config,
-};
+use actix_service::{IntoServiceFactory, ServiceFactoryExt as _, map_config};
 use actix_web::{
     Error,
     body::{BodySize, MessageBody},
     dev::{
-        AppConfig, Extensions, Payload, Server, Service, ServiceFactory, ServiceRequest,
-        ServiceResponse,
+        AppConfig, Extensions, Payload, Service, ServiceFactory, ServiceRequest, ServiceResponse,
     },
     http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING},
 };
 use bytes::Bytes;
-use rustls::ServerConfig;
 use tokio::{
-    net::{TcpStream, UnixStream},
+    sync::{mpsc, watch},
     time::timeout,
 };
 
 use super::{
-    http_connection::{HttpConnection, OpenConnection, ReturnSlot, ServedConnection},
+    accept::{Accepted, Listener, OpenConnection, ServingThreads, Target},
+    http_connection::{HttpConnection, ReturnSlot, ServedConnection},
     table::{Busy, Connections},
 };
 use crate::{
-    socket::{Binding, ListenAddress, ListeningSocket, SocketFile},
+    socket::{Binding, ListenAddress, SocketFile},
     tls,
-    transport::Transport,
 };
 
 /// What a client may take until the head of its first request has come.
@@ -56,8 +53,8 @@ pub struct HttpListen<'a> {
     /// Where, and encrypted with what. Port 0 picks a free one.
     pub bindings: &'a [Binding],
     /// Threads that serve connections.
-    pub workers: usize,
-    /// How long a graceful stop waits for connections.
+    pub threads: &'a ServingThreads,
+    /// How long a stop waits for answers under way.
     pub exit_timeout: Duration,
     /// The connections of all gateways.
     pub connections: &'a Arc<Connections>,
@@ -66,48 +63,67 @@ pub struct HttpListen<'a> {
     pub stalled: Duration,
 }
 
-/// A server to be run, and what it listens on.
+/// A server that listens until it is stopped, or dropped.
 pub struct HttpServing {
-    /// To be run; it has a handle.
-    pub server: Server,
     /// With the ports that were picked.
     pub addresses: Vec<ListenAddress>,
-    /// To be kept while it listens.
-    pub(crate) files: Vec<SocketFile>,
+    files: Vec<SocketFile>,
+    stopping: watch::Sender<bool>,
+    /// Closed when the last connection is; `None` after the stop.
+    open: Option<mpsc::Receiver<Infallible>>,
+    exit_timeout: Duration,
 }
 
-/// Listens, and serves what `app` makes: it is called on each worker, once per address.
+impl HttpServing {
+    /// Stops accepting; done when the answers under way are out, or `exit_timeout` is over.
+    pub fn stop(&mut self) -> impl Future<Output = ()> + 'static {
+        // The files go now: the process may end before this is dropped.
+        self.files.clear();
+        self.stopping.send_replace(true);
+        let (open, exit_timeout) = (self.open.take(), self.exit_timeout);
+        async move {
+            if let Some(mut open) = open {
+                let _ = timeout(exit_timeout, open.recv()).await;
+            }
+        }
+    }
+}
+
+/// Listens, and serves what `app` makes: it is called on each thread, once per address.
 pub fn serve<F, I, S, B>(listen: &HttpListen<'_>, app: F) -> io::Result<HttpServing>
 where
     F: Fn() -> I + Clone + Send + 'static,
-    I: IntoServiceFactory<S, Request>,
+    I: IntoServiceFactory<S, Request> + 'static,
     S: AppFactory<B>,
     B: MessageBody + 'static,
 {
-    let mut builder = Server::build()
-        .workers(listen.workers.max(1))
-        .shutdown_timeout(listen.exit_timeout.as_secs())
-        .disable_signals();
+    let (stopping, stop) = watch::channel(false);
+    let (is_open, open) = mpsc::channel(1);
+    let ServingThreads { engines, acceptor } = listen.threads;
     let (mut addresses, mut files) = (Vec::new(), Vec::new());
     for binding in listen.bindings {
-        let bound = binding.bind(listen.stalled)?;
-        let server = SocketServer {
-            connections: listen.connections.clone(),
-            tls: bound.tls.map(|it| Arc::new(it.server_config(&[HTTP_1_1]))),
-            stalled: listen.stalled,
-            stopping: builder.graceful_shutdown_signal(),
-        };
-        let (name, app) = (bound.address.to_string(), app.clone());
-        addresses.push(bound.address);
-        files.extend(bound.file);
-        builder = match bound.socket {
-            ListeningSocket::Tcp(socket) => builder
-                .listen(name, socket, move || factory::<TcpStream, _, _, _>(&server, app()))?,
-            ListeningSocket::Unix(socket) => builder
-                .listen_uds(name, socket, move || factory::<UnixStream, _, _, _>(&server, app()))?,
-        };
+        let mut bound = binding.bind(listen.stalled)?;
+        addresses.push(bound.address.clone());
+        files.extend(bound.file.take());
+        let is_encrypted = bound.tls.is_some();
+        let server = SocketServer { is_encrypted, stalled: listen.stalled, stop: stop.clone() };
+        let mut targets = Vec::new();
+        for thread in engines.all() {
+            let (sender, accepted) = mpsc::unbounded_channel();
+            targets.push(Target::new(move |connection| {
+                let _ = sender.send(connection);
+            }));
+            let (server, app, is_open) = (server.clone(), app.clone(), is_open.clone());
+            thread.spawn_fn(move || {
+                actix_rt::spawn(server.serve_all(app(), accepted, is_open));
+            });
+        }
+        let connections = listen.connections.clone();
+        let listener = Listener::new(bound, HTTP_1_1);
+        acceptor.spawn(listener.accept(engines.clone(), targets, connections, stop.clone()));
     }
-    Ok(HttpServing { server: builder.run(), addresses, files })
+    let (open, exit_timeout) = (Some(open), listen.exit_timeout);
+    Ok(HttpServing { addresses, files, stopping, open, exit_timeout })
 }
 
 /// What an application of actix-web makes services of.
@@ -137,33 +153,34 @@ impl<B, S> AppFactory<B> for S where
 {
 }
 
-/// Opens and serves the connections of one socket.
+/// Serves the connections of one socket.
 #[derive(Clone)]
 struct SocketServer {
-    connections: Arc<Connections>,
-    tls: Option<Arc<ServerConfig>>,
+    is_encrypted: bool,
     stalled: Duration,
-    stopping: GracefulShutdownSignal,
+    stop: watch::Receiver<bool>,
 }
 
-/// Makes the service of one worker for the connections of one socket.
-fn factory<T, I, S, B>(
-    server: &SocketServer,
+/// The service of one thread for the connections of one socket.
+fn factory<I, S, B>(
     app: I,
-) -> impl ServiceFactory<T, Config = (), Response = (), Error = (), InitError = ()> + use<T, I, S, B>
+    stop: watch::Receiver<bool>,
+) -> impl ServiceFactory<
+    (HttpConnection, Option<SocketAddr>),
+    Config = (),
+    Response = (),
+    Error = DispatchError,
+    InitError = (),
+    Service: 'static,
+>
 where
-    T: Into<Transport> + 'static,
     I: IntoServiceFactory<S, Request>,
     S: AppFactory<B>,
     B: MessageBody + 'static,
 {
-    let (server, stopping) = (server.clone(), server.stopping.clone());
     let app = app.into_factory().map_err(|error: Error| error.error_response());
-    let http = HttpServiceBuilder::default()
-        .graceful_shutdown_signal(move || {
-            let stopping = stopping.clone();
-            async move { stopping.notified().await }
-        })
+    HttpServiceBuilder::default()
+        .graceful_shutdown_signal(move || stopped(stop.clone()))
         // An idle connection is taken back before.
         .keep_alive(KeepAlive::Os)
         .client_request_timeout(FIRST_HEAD_TIMEOUT)
@@ -173,47 +190,62 @@ where
         .on_connect_ext(|io: &HttpConnection, data: &mut Extensions| {
             data.insert(io.served().clone());
         })
-        .h1(map_config(app, |()| AppConfig::default()));
-    fn_factory(move || {
-        let (http, server) = (http.new_service(()), server.clone());
-        async move {
-            let http = Rc::new(http.await?);
-            Ok(fn_service(move |socket: T| server.clone().serve(socket.into(), http.clone())))
-        }
-    })
+        .h1(map_config(app, |()| AppConfig::default()))
+}
+
+/// Waits until the server stops, or was dropped.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|is_stopping| *is_stopping).await;
 }
 
 impl SocketServer {
+    /// Serves what this thread is sent, until nothing more comes; each connection keeps `is_open`.
+    async fn serve_all<I, S, B>(
+        self,
+        app: I,
+        mut accepted: mpsc::UnboundedReceiver<Accepted>,
+        is_open: mpsc::Sender<Infallible>,
+    ) where
+        I: IntoServiceFactory<S, Request> + 'static,
+        S: AppFactory<B>,
+        B: MessageBody + 'static,
+    {
+        let Ok(http) = factory(app, self.stop.clone()).new_service(()).await else {
+            return tracing::error!("the HTTP gateway cannot serve: an application is refused");
+        };
+        let http = Rc::new(http);
+        while let Some(connection) = accepted.recv().await {
+            let (server, http, is_open) = (self.clone(), http.clone(), is_open.clone());
+            actix_rt::spawn(async move {
+                // What it fails with is about this connection, which ends with it.
+                if let Ok(open) = connection.open() {
+                    server.serve(open, http).await;
+                }
+                drop(is_open);
+            });
+        }
+    }
+
     /// Serves a connection from its first byte to its last. While it is idle it has no dispatcher,
     /// whose buffers are most of what a connection weighs.
-    async fn serve<S>(self, transport: Transport, http: Rc<S>) -> Result<(), ()>
+    async fn serve<S>(self, mut open: OpenConnection, http: Rc<S>)
     where
-        S: Service<
-                (HttpConnection, Option<std::net::SocketAddr>),
-                Response = (),
-                Error = DispatchError,
-            >,
+        S: Service<(HttpConnection, Option<SocketAddr>), Response = (), Error = DispatchError>,
     {
-        // One that is not admitted is closed by being dropped.
-        let admitted = transport.socket().and_then(|it| self.connections.admit(it));
-        let Some(guard) = admitted else { return Ok(()) };
-        let transport = transport.encrypted(self.tls.as_ref());
-        let mut open = OpenConnection { guard, transport };
         let opened = timeout(tls::HANDSHAKE_TIMEOUT, open.transport.handshake());
-        let (Ok(Ok(())), peer) = (opened.await, open.transport.peer()) else { return Ok(()) };
+        let (Ok(Ok(())), peer) = (opened.await, open.transport.peer()) else { return };
         // Of a client by TLS, a request may have come with the handshake.
         let mut is_readable =
-            self.tls.is_some() || self.is_readable(&open, FIRST_HEAD_TIMEOUT).await;
+            self.is_encrypted || self.is_readable(&open, FIRST_HEAD_TIMEOUT).await;
         while is_readable {
             let home = ReturnSlot::default();
             let lent = HttpConnection::new(open, home.clone(), self.stalled);
             // Its errors are about this connection, which ends with them.
             let _ = Box::pin(http.call((lent, peer))).await;
-            let Some(idle) = home.take() else { return Ok(()) };
+            let Some(idle) = home.take() else { return };
             open = idle;
             is_readable = self.is_readable(&open, KEEP_ALIVE).await;
         }
-        Ok(())
     }
 
     /// Waits for bytes; `false`: none came, or the server stops.
@@ -221,7 +253,7 @@ impl SocketServer {
         tokio::select! {
             biased;
             readable = timeout(patience, open.transport.readable()) => matches!(readable, Ok(Ok(()))),
-            () = self.stopping.notified() => false,
+            () = stopped(self.stop.clone()) => false,
         }
     }
 }

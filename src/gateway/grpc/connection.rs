@@ -18,7 +18,7 @@ use tonic::transport::server::Connected;
 
 use super::answering::MAX_PIECE_BYTES;
 use crate::{
-    connections::{Connection, ConnectionGuard, WriteWatch, timed_out},
+    connections::{Connection, ConnectionGuard, OpenConnection, WriteWatch, timed_out},
     pace::{is_slow_for, look_pause},
     transport::Transport,
 };
@@ -60,20 +60,20 @@ pub(super) struct ConnectionTimes {
 
 impl GrpcConnection {
     pub(super) fn new(
-        stream: Transport,
-        guard: ConnectionGuard,
-        counted: (Arc<()>, Option<Reserved>),
+        opened: OpenConnection,
+        window: Option<Reserved>,
         times: ConnectionTimes,
     ) -> GrpcConnection {
+        let OpenConnection { guard, transport, of_thread } = opened;
         GrpcConnection {
-            stream,
+            stream: transport,
             preface: Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT)))),
             writing: WriteWatch::new(guard.connection().clone(), times.stalled),
             guard,
             look: None,
             looked_at: Instant::now(),
             end: times.end.map(|end| Box::pin(sleep(end))),
-            _counted: counted,
+            _counted: (of_thread, window),
         }
     }
 

@@ -36,15 +36,19 @@ use tonic::transport::Server;
 use self::{
     connection::ConnectionTimes,
     dispatch::Dispatcher,
-    listen::{Accepted, Listener, Target, incoming},
+    listen::{WithWindow, incoming, target},
     service::Inference,
     windows::{WideWindows, Windows},
 };
 use crate::{
     ServerState,
+    connections::{Listener, ServingThreads},
     settings::GrpcTuning,
     socket::{Binding, ListenAddress, SocketFile},
 };
+
+/// What clients ask for in the handshake of TLS.
+const HTTP_2: &[u8] = b"h2";
 
 /// Calls of one connection at a time; gRPC clients put all of theirs on one.
 const MAX_CALLS_PER_CONNECTION: u32 = 1 << 10;
@@ -60,13 +64,12 @@ pub struct GrpcGateway {
 }
 
 impl GrpcGateway {
-    /// Listens on every address, accepts on `acceptor` and serves on every arbiter; answers where.
-    /// Port 0 takes a free one.
+    /// Listens on every address and serves on these threads; answers where. Port 0 takes a free
+    /// one.
     pub fn start(
         state: &ServerState,
         bindings: &[Binding],
-        arbiters: &[ArbiterHandle],
-        acceptor: &ArbiterHandle,
+        threads: &ServingThreads,
     ) -> io::Result<(Addr<GrpcGateway>, Vec<ListenAddress>)> {
         let (stopping, stop) = watch::channel(false);
         let (mut servers, mut files, mut listening) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,17 +80,18 @@ impl GrpcGateway {
         for mut socket in bound {
             listening.push(socket.address.clone());
             files.extend(socket.file.take());
-            let listener = Listener::new(socket);
+            let listener = Listener::new(socket, HTTP_2);
             let mut targets = Vec::new();
-            for arbiter in arbiters {
-                let (target, received) = Target::new();
+            for arbiter in threads.engines.all() {
+                let (target, received) = target(&wide);
                 targets.push(target);
                 for (windows, received) in received {
                     servers.push(serve(arbiter, (windows, received), state, stop.clone()));
                 }
             }
             let connections = state.settings.connections.clone();
-            acceptor.spawn(listener.accept(targets, connections, wide.clone(), stop.clone()));
+            let engines = threads.engines.clone();
+            threads.acceptor.spawn(listener.accept(engines, targets, connections, stop.clone()));
         }
         let gateway = GrpcGateway { stopping, servers, files };
         Ok((Actor::start(gateway), listening))
@@ -124,7 +128,7 @@ impl Handler<StopGrpc> for GrpcGateway {
 /// Answers when the last connection is closed.
 fn serve(
     arbiter: &ArbiterHandle,
-    received: (Windows, mpsc::UnboundedReceiver<Accepted>),
+    received: (Windows, mpsc::UnboundedReceiver<WithWindow>),
     state: &ServerState,
     mut stop: watch::Receiver<bool>,
 ) -> oneshot::Receiver<()> {

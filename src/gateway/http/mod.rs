@@ -1,5 +1,4 @@
-//! The HTTP gateway: an actor that owns the listener and its workers, which are also the engine's
-//! threads.
+//! The HTTP gateway: an actor that owns the listener, whose connections the engine's threads serve.
 
 mod body;
 mod coarse_time;
@@ -40,19 +39,17 @@ mod tests;
 mod trace;
 mod unknown_path;
 
-use std::{collections::HashMap, io, sync::Arc, thread::ThreadId, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use actix::{Actor, Addr, Context, Handler, Message, ResponseFuture};
-use actix_rt::{Arbiter, ArbiterHandle};
-use actix_web::{App, dev::ServerHandle, web};
-use tokio::sync::mpsc;
+use actix_web::{App, web};
 
 pub(crate) use self::routes::of_page;
 pub use self::server_state::StateCell;
 use crate::{
     access::{Access, with_cors},
-    connections::{self, Connections, HttpListen, HttpServing},
-    socket::{Binding, ListenAddress, SocketFile},
+    connections::{self, Connections, HttpListen, HttpServing, ServingThreads},
+    socket::{Binding, ListenAddress},
 };
 
 /// Where to listen, and with how many threads.
@@ -61,8 +58,8 @@ pub struct Listen {
     /// Where, and encrypted with what. Port 0 picks a free one.
     pub bindings: Vec<Binding>,
     /// Threads that serve connections, and run the engine.
-    pub workers: usize,
-    /// How long `StopHttp { graceful: true }` waits for connections.
+    pub threads: ServingThreads,
+    /// How long `StopHttp` waits for answers under way.
     pub exit_timeout: Duration,
     /// The connections of all gateways.
     pub connections: Arc<Connections>,
@@ -72,29 +69,13 @@ pub struct Listen {
     pub stalled: Duration,
 }
 
-/// Owns the running server; it keeps listening until told to stop.
-pub struct HttpGateway {
-    server: ServerHandle,
-    files: Vec<SocketFile>,
-}
+/// Owns the listener; it listens until it is told to stop.
+pub struct HttpGateway(HttpServing);
 
-/// A gateway that listens.
-pub struct Started {
-    /// To stop it.
-    pub gateway: Addr<HttpGateway>,
-    /// What it is bound to.
-    pub addresses: Vec<ListenAddress>,
-    /// One per worker: their threads are the engine's. They end with the gateway.
-    pub workers: Vec<ArbiterHandle>,
-}
-
-/// Stops listening; gracefully: after the answers under way are written. Ends the workers' threads.
+/// Stops accepting; answered once the answers under way are written.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct StopHttp {
-    /// Wait for answers under way.
-    pub graceful: bool,
-}
+pub struct StopHttp;
 
 impl Actor for HttpGateway {
     type Context = Context<Self>;
@@ -103,59 +84,27 @@ impl Actor for HttpGateway {
 impl Handler<StopHttp> for HttpGateway {
     type Result = ResponseFuture<()>;
 
-    fn handle(&mut self, stop: StopHttp, _: &mut Self::Context) -> Self::Result {
-        // The files go now: the process may end before this actor is dropped.
-        self.files.clear();
-        Box::pin(self.server.stop(stop.graceful))
+    fn handle(&mut self, _: StopHttp, _: &mut Self::Context) -> Self::Result {
+        Box::pin(self.0.stop())
     }
 }
 
-/// Listens at once; answers for models as soon as `cell` holds a server state. Must run in an actix
-/// system.
-pub async fn start(cell: StateCell, listen: Listen) -> io::Result<Started> {
-    let (sender, mut started) = mpsc::unbounded_channel();
-    let HttpServing { server, addresses, files } = build(cell, &listen, sender)?;
-    let gateway = HttpGateway { server: server.handle(), files }.start();
-    let mut running = actix_rt::spawn(server);
-    let mut workers: HashMap<ThreadId, ArbiterHandle> = HashMap::new();
-    while workers.len() < listen.workers.max(1) {
-        tokio::select! {
-            Some(WorkerStarted { thread, arbiter }) = started.recv() => {
-                workers.insert(thread, arbiter);
-            }
-            ended = &mut running => {
-                ended.map_err(io::Error::other)??;
-                return Err(io::Error::other("the HTTP server ended while it started"));
-            }
-        }
-    }
-    Ok(Started { gateway, addresses, workers: workers.into_values().collect() })
-}
-
-/// A thread that serves connections says so once for each address.
-struct WorkerStarted {
-    thread: ThreadId,
-    arbiter: ArbiterHandle,
-}
-
-fn build(
+/// Listens at once, and answers where; answers for models as soon as `cell` holds a server state.
+/// Must run in an actix system.
+pub fn start(
     cell: StateCell,
     listen: &Listen,
-    started: mpsc::UnboundedSender<WorkerStarted>,
-) -> io::Result<HttpServing> {
+) -> io::Result<(Addr<HttpGateway>, Vec<ListenAddress>)> {
     let access = listen.access.clone();
     let http = HttpListen {
         bindings: &listen.bindings,
-        workers: listen.workers,
+        threads: &listen.threads,
         exit_timeout: listen.exit_timeout,
         connections: &listen.connections,
         stalled: listen.stalled,
     };
     let origins = access.origins.clone();
-    connections::serve(&http, move || {
-        // Called on each worker's own thread, once per address.
-        let (thread, arbiter) = (std::thread::current().id(), Arbiter::current());
-        let _ = started.send(WorkerStarted { thread, arbiter });
+    let serving = connections::serve(&http, move || {
         App::new()
             .app_data(web::Data::from(cell.clone()))
             .wrap_fn({
@@ -168,5 +117,7 @@ fn build(
             })
             .configure(|app| routes::configure(app, &access))
             .default_service(web::to(unknown_path::not_found))
-    })
+    })?;
+    let addresses = serving.addresses.clone();
+    Ok((HttpGateway(serving).start(), addresses))
 }

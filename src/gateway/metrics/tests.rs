@@ -272,8 +272,9 @@ async fn ask(address: std::net::SocketAddr, what: &str) -> String {
 async fn the_endpoint_answers_get_and_nothing_else() {
     let state = testing::state("here", catalog(&model()), Arc::new(Nobody));
     let any_port: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let one = testing::this_thread();
     let (gateway, addresses) =
-        MetricsGateway::start(&state, &Metrics::new(), &[any_port.into()]).unwrap();
+        MetricsGateway::start(&state, &Metrics::new(), &[any_port.into()], &one).unwrap();
     let address = addresses[0].tcp().unwrap();
     let answer = ask(address, "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");

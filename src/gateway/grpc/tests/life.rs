@@ -2,21 +2,19 @@
 
 use tonic::{Code, codec::CompressionEncoding};
 
+use actix_rt::Arbiter;
+
 use super::*;
+use crate::connections::ServingThreads;
+use troupe_engine::engines::Engines;
 use troupe_proto::inference::{ServerLiveRequest, ServerReadyRequest};
 
 #[actix_web::test]
 async fn a_taken_port_is_an_error() {
     let server = Server::start().await;
     let taken = server.addresses[0].tcp().unwrap();
-    let error = GrpcGateway::start(
-        &server.state,
-        &[taken.into()],
-        &[Arbiter::current()],
-        &Arbiter::current(),
-    )
-    .err()
-    .unwrap();
+    let error = GrpcGateway::start(&server.state, &[taken.into()], &testing::this_thread());
+    let error = error.err().unwrap();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 
@@ -24,11 +22,11 @@ async fn a_taken_port_is_an_error() {
 async fn several_threads_serve_one_port() {
     let server = Server::start().await;
     let arbiters = [Arbiter::new(), Arbiter::new()];
-    let handles = arbiters.each_ref().map(|it| it.handle());
+    let engines = Engines::new(arbiters.each_ref().map(|it| it.handle()).to_vec());
+    let threads = ServingThreads { engines, acceptor: Arbiter::current() };
     let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (gateway, addresses) =
-        GrpcGateway::start(&server.state, &[any_port.into()], &handles, &Arbiter::current())
-            .unwrap();
+        GrpcGateway::start(&server.state, &[any_port.into()], &threads).unwrap();
     let address = format!("http://{}", addresses[0]);
     for _ in 0..8 {
         let mut client = Client::connect(address.clone()).await.unwrap();
@@ -69,8 +67,7 @@ async fn a_server_that_loads_is_not_ready() {
     let state = ServerState { lifecycle: Arc::new(Lifecycle::default()), ..server.state.clone() };
     let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (_gateway, addresses) =
-        GrpcGateway::start(&state, &[any_port.into()], &[Arbiter::current()], &Arbiter::current())
-            .unwrap();
+        GrpcGateway::start(&state, &[any_port.into()], &testing::this_thread()).unwrap();
     let address = format!("http://{}", addresses[0]);
     server.client = Client::connect(address).await.unwrap();
     let status = server.client.model_infer(one("hold", "")).await.unwrap_err();
@@ -86,8 +83,7 @@ async fn compressed_requests_are_inflated_up_to_the_limit() {
     let state = ServerState { settings, ..server.state.clone() };
     let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (_gateway, addresses) =
-        GrpcGateway::start(&state, &[any_port.into()], &[Arbiter::current()], &Arbiter::current())
-            .unwrap();
+        GrpcGateway::start(&state, &[any_port.into()], &testing::this_thread()).unwrap();
     let address = format!("http://{}", addresses[0]);
     for encoding in [CompressionEncoding::Gzip, CompressionEncoding::Deflate] {
         let client = Client::connect(address.clone()).await.unwrap();

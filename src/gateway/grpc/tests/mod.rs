@@ -11,7 +11,6 @@ use std::{
     sync::Arc,
 };
 
-use actix_rt::Arbiter;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -112,13 +111,8 @@ impl Server {
         let state = testing::state("here", catalog(hold), loads.clone());
         state.lifecycle.started(true);
         let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let (gateway, addresses) = GrpcGateway::start(
-            &state,
-            &[any_port.into()],
-            &[Arbiter::current()],
-            &Arbiter::current(),
-        )
-        .unwrap();
+        let (gateway, addresses) =
+            GrpcGateway::start(&state, &[any_port.into()], &testing::this_thread()).unwrap();
         let address = format!("http://{}", addresses[0]);
         let client = Client::connect(address).await.unwrap();
         Server { state, gateway, addresses, client, held, loads }

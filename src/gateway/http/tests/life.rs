@@ -5,9 +5,8 @@ use super::*;
 #[actix_rt::test]
 async fn it_listens_before_there_are_models() {
     let cell: StateCell = Arc::default();
-    let started = start(cell, listen(3)).await.unwrap();
-    assert_eq!(started.workers.len(), 3);
-    let address = started.addresses[0].tcp().unwrap();
+    let (gateway, addresses) = start(cell, &listen(3)).unwrap();
+    let address = addresses[0].tcp().unwrap();
     for (path, status, body) in [
         ("/v2/health/live", 200, ""),
         ("/v2/health/ready", 400, ""),
@@ -19,20 +18,8 @@ async fn it_listens_before_there_are_models() {
     }
     let answer = exchange(address, &message("POST", "/v2/models/m/infer", &[], b"{}")).await;
     assert_eq!(answer.error(), (503, "Server not ready".to_owned()));
-    started.gateway.send(StopHttp { graceful: true }).await.unwrap();
-}
-
-#[actix_rt::test]
-async fn the_workers_are_arbiters_that_others_can_use() {
-    let bench = Bench::start().await;
-    for worker in &bench.started.workers {
-        let (ran, done) = tokio::sync::oneshot::channel();
-        worker.spawn(async move {
-            let _ = ran.send(());
-        });
-        done.await.unwrap();
-    }
-    bench.stop().await;
+    gateway.send(StopHttp).await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
 }
 
 fn silent_request() -> Vec<u8> {
@@ -79,7 +66,7 @@ async fn an_exiting_server_finishes_what_it_accepted() {
     let outputs = request.inputs.clone();
     reply.answer(Ok(Response { outputs, ..Default::default() }));
     bench.state.lifecycle.wait_idle().await;
-    bench.started.gateway.send(StopHttp { graceful: true }).await.unwrap();
+    bench.gateway.send(StopHttp).await.unwrap();
     assert_eq!(waiting.await.unwrap().status, 200);
 }
 
@@ -100,10 +87,10 @@ async fn readiness_is_strict_or_not() {
         state.settings.strict_readiness = is_strict;
         let cell = Arc::new(OnceLock::new());
         let _ = cell.set(state);
-        let other = start(cell, listen(1)).await.unwrap();
+        let (gateway, addresses) = start(cell, &listen(1)).unwrap();
         let ready = message("GET", "/v2/health/ready", &[], b"");
-        assert_eq!(exchange(other.addresses[0].tcp().unwrap(), &ready).await.status, status);
-        other.gateway.send(StopHttp { graceful: true }).await.unwrap();
+        assert_eq!(exchange(addresses[0].tcp().unwrap(), &ready).await.status, status);
+        gateway.send(StopHttp).await.unwrap();
         bench.stop().await;
     }
 }

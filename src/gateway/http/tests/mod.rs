@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use actix_rt::Arbiter;
 use futures_util::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{
@@ -32,6 +33,7 @@ use troupe_base::{
     request::{Reply, Request, Response},
     tensor::SegmentPool,
 };
+use troupe_engine::engines::Engines;
 use troupe_repository::{Catalog, Control, ModelEntry, Overrides, VersionEntry, VersionState};
 
 const LIMIT: usize = 1 << 20;
@@ -79,7 +81,7 @@ struct Bench {
     state: ServerState,
     notebook: Arc<Notebook>,
     asked: mpsc::UnboundedReceiver<(Request, Reply)>,
-    started: Started,
+    gateway: Addr<HttpGateway>,
 }
 
 fn tensors(kind: &str, tensors: &[(&str, &str, &str)]) -> String {
@@ -171,8 +173,8 @@ impl Bench {
         state.lifecycle.started(true);
         let cell = Arc::new(OnceLock::new());
         let _ = cell.set(state.clone());
-        let started = start(cell, listen(2)).await.unwrap();
-        Bench { address: started.addresses[0].tcp().unwrap(), state, notebook, asked, started }
+        let (gateway, addresses) = start(cell, &listen(2)).unwrap();
+        Bench { address: addresses[0].tcp().unwrap(), state, notebook, asked, gateway }
     }
 
     async fn send(&self, bytes: &[u8]) -> Answered {
@@ -196,15 +198,16 @@ impl Bench {
     }
 
     async fn stop(self) {
-        self.started.gateway.send(StopHttp { graceful: true }).await.unwrap();
+        self.gateway.send(StopHttp).await.unwrap();
     }
 }
 
-fn listen(workers: usize) -> Listen {
+fn listen(threads: usize) -> Listen {
+    let engines = Engines::new((0..threads).map(|_| Arbiter::new().handle()).collect());
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     Listen {
         bindings: vec![address.into()],
-        workers,
+        threads: ServingThreads { engines, acceptor: Arbiter::current() },
         exit_timeout: Duration::from_secs(5),
         connections: testing::settings("").connections,
         access: Arc::default(),
