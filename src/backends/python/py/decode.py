@@ -10,6 +10,7 @@ PLACE = struct.Struct("<QQQQ")
 REQUEST_HEAD = struct.Struct("<IHHII")
 INPUT_HEAD = struct.Struct("<HBBI")
 WANTED, EXTRA = 1, 2
+new = object.__new__
 # How many heads are kept.
 CACHE_LIMIT = 1024
 
@@ -55,6 +56,9 @@ class Decoder:
         self.outputs = outputs
         self.segments = segments
         self.heads = {}
+        # How the last request began, with both sizes and its head; what the head says; and the size
+        # of what follows. No request begins like this one.
+        self.last = (b"\xff" * 8, None, 0)
 
     def requests(self, raw, data, at, group):
         """The requests of one group, the segments they lie in, and where the next one starts.
@@ -65,20 +69,27 @@ class Decoder:
         at += 8
         requests = []
         used = NOTHING
-        heads = self.heads
         kind = self.kind
-        pair = PAIR.unpack_from
+        prefix, head, size = self.last
         for index in range(count):
-            head_size, data_size = pair(raw, at)
-            at += 8
-            start = at + head_size
-            key = bytes(raw[at:start])
-            head = heads.get(key)
-            if head is None:
-                head = self.learn(key)
+            if raw.startswith(prefix, at):
+                # Most requests begin like the one before: then nothing is unpacked.
+                start = at + len(prefix)
+            else:
+                start = at + 8 + PAIR.unpack_from(raw, at)[0]
+                prefix, head, size = self.last = self.find(bytes(raw[at:start]))
+            at = start + size
             specs, _, _, is_plain, extra_at, _ = head
+            inputs = []
             if is_plain:
-                inputs = [Input(spec, data, start + spec[4]) for spec in specs]
+                for spec in specs:
+                    # As `Input(spec, data, start + spec[4])`, without the call of `__init__`.
+                    tensor = new(Input)
+                    tensor._spec = spec
+                    tensor._data = data
+                    tensor._at = start + spec[4]
+                    tensor._array = None
+                    inputs.append(tensor)
             else:
                 if used is NOTHING:
                     used = Used()
@@ -88,8 +99,15 @@ class Decoder:
                 (length,) = NUMBER.unpack_from(raw, start + extra_at)
                 extra = bytes(raw[start + extra_at + 8 : start + extra_at + 8 + length])
             requests.append(kind(inputs, head, extra, group, index))
-            at = start + data_size
         return requests, used, at
+
+    def find(self, prefix):
+        """What `last` is to be after a request that begins like this."""
+        key = prefix[8:]
+        head = self.heads.get(key)
+        if head is None:
+            head = self.learn(key)
+        return prefix, head, PAIR.unpack_from(prefix, 0)[1]
 
     def input(self, spec, data, start, used):
         """An input of a request that has some in segments."""

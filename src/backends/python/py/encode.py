@@ -72,21 +72,11 @@ class Encoder:
         shapes = self.shapes
         self.used = used
         for request, response in zip(requests, responses):
-            if response is None:
-                parts.append(unanswered(request))
-                continue
-            if request._release == RESCHEDULE:
-                raise PlainError(
-                    "Expected a None object in the execute function return list for reschduled "
-                    f"request, found type '{type(response)}'."
-                )
-            if type(response) is not InferenceResponse and not isinstance(
-                response, InferenceResponse
-            ):
-                raise PlainError(
-                    "Expected an 'InferenceResponse' object in the execute function return list, "
-                    f"found type '{type(response)}'."
-                )
+            if type(response) is not InferenceResponse or request._release == RESCHEDULE:
+                if response is None:
+                    parts.append(unanswered(request))
+                    continue
+                check_response(request, response)
             wanted = request._head[1]
             place = len(parts)
             parts.append(b"")
@@ -267,6 +257,19 @@ class PartEncoder(Encoder):
             finally:
                 # Empty unless something was raised: then they are not sent.
                 self.undo(0)
+
+
+def check_response(request, response):
+    if request._release == RESCHEDULE:
+        raise PlainError(
+            "Expected a None object in the execute function return list for reschduled "
+            f"request, found type '{type(response)}'."
+        )
+    if not isinstance(response, InferenceResponse):
+        raise PlainError(
+            "Expected an 'InferenceResponse' object in the execute function return list, "
+            f"found type '{type(response)}'."
+        )
 
 
 def unanswered(request):

@@ -254,7 +254,7 @@ class InferenceResponse:
 
     def __init__(self, output_tensors=(), error=None, parameters=None):
         for tensor in output_tensors:
-            if not isinstance(tensor, Tensor):
+            if type(tensor) is not Tensor and not isinstance(tensor, Tensor):
                 if tensor is None:
                     raise TritonModelException(
                         "Output tensor for inference response should not be empty."

@@ -1,5 +1,6 @@
 """Tensors as models see them."""
 import numpy as np
+from numpy import ndarray
 from troupe_strings import object_array, unpack_strings
 from troupe_types import BF16, BYTES, NAMES, TritonModelException, code_of
 
@@ -19,7 +20,7 @@ class Tensor:
             if name == "":
                 raise TritonModelException("Tensor name cannot be an empty string.")
             raise TypeError(f"Tensor name must be a string, got {type(name).__name__}")
-        if not isinstance(numpy_array, np.ndarray):
+        if type(numpy_array) is not ndarray and not isinstance(numpy_array, ndarray):
             # Scalars and lists, as the C++ constructor would convert them.
             if numpy_array is None:
                 raise TritonModelException("Tensor data must be a numpy array, got None.")
@@ -121,13 +122,15 @@ class Input(Tensor):
         return array
 
     def as_numpy(self):
+        _, code, dtype, shape, _, _, in_segment = self._spec
+        if code == BF16:
+            raise TritonModelException(BF16_TEXT)
         array = self._array
         if array is None:
-            if self._spec[1] == BF16:
-                raise TritonModelException(BF16_TEXT)
-            array = self._raw()
-        elif self._spec[1] == BF16:
-            raise TritonModelException(BF16_TEXT)
+            if in_segment or code == BYTES:
+                array = self._raw()
+            else:
+                array = self._array = ndarray(shape, dtype, self._data, self._at)
         return array
 
     def _type(self):

@@ -35,6 +35,47 @@ async fn groups_are_executed_in_order_and_answered_one_by_one() {
     assert_eq!(values, [both(1.), [both(2.), both(3.)].concat(), vec![]]);
 }
 
+/// Workers keep in mind how the last request began, to take the next one apart in less time.
+#[actix_rt::test]
+async fn requests_that_begin_alike_and_others_are_told_apart() {
+    let source = "
+        class TritonPythonModel:
+            def execute(self, requests):
+                answers = []
+                for request in requests:
+                    array = request.inputs()[0].as_numpy()
+                    told = [len(request.request_id()), request.inputs()[0].shape()[0]]
+                    sizes = pb_utils.Tensor('OUT1', np.array(told, np.float32))
+                    outs = [pb_utils.Tensor('OUT0', array + 1), sizes]
+                    answers.append(pb_utils.InferenceResponse(output_tensors=outs))
+                return answers
+        ";
+    let source = format!("import numpy as np\n{}", dedent(source));
+    let any: (DataType, &[i64]) = (FP32, &[-1]);
+    let mut remote = model(&source, &[any], &[any, (FP32, &[2])]).open();
+    // How many elements, and how long the id is.
+    let asked = [(1, 0), (1, 0), (2, 0), (1, 0), (1, 3), (1, 9), (1, 3), (0, 0), (0, 1), (300, 0)];
+    let made = |(count, id): (usize, usize)| {
+        let id = "x".repeat(id);
+        let context = Context { id, ..Context::default() };
+        Request {
+            context: context.into(),
+            ..request(vec![fp32(&[count as i64], &vec![count as f32; count])])
+        }
+    };
+    let each = asked.iter().map(|it| vec![made(*it)]);
+    let groups: Vec<Vec<Request>> =
+        each.chain([asked.into_iter().rev().map(made).collect()]).collect();
+    let answers = run(&mut *remote, groups).await.into_iter().flat_map(Result::unwrap);
+    let expected = asked.iter().chain(asked.iter().rev());
+    for (answer, &(count, id)) in answers.zip(expected) {
+        let outputs = answer.unwrap().outputs;
+        let values = outputs.iter().flatten().map(floats).collect::<Vec<_>>();
+        let told = vec![id as f32, count as f32];
+        assert_eq!(values, [vec![count as f32 + 1.; count], told], "{count} {id}");
+    }
+}
+
 #[actix_rt::test]
 async fn every_type_makes_the_round_trip() {
     use DataType::*;
