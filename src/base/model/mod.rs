@@ -48,6 +48,25 @@ pub trait Infer: Send + Sync {
         self.inner()?.readiness()
     }
 
+    /// How many sequences it has to go on with.
+    fn sequences(&self) -> usize {
+        self.inner().map_or(0, Infer::sequences)
+    }
+
+    /// It takes the place of this model: requests of sequences that have begun there go there.
+    fn succeed(&self, predecessor: &Arc<Model>) {
+        if let Some(inner) = self.inner() {
+            inner.succeed(predecessor);
+        }
+    }
+
+    /// So many reloads have replaced it.
+    fn succeeded(&self, age: usize) {
+        if let Some(inner) = self.inner() {
+            inner.succeeded(age);
+        }
+    }
+
     /// What happens inside an ensemble right now; `None` for other models.
     fn live(&self) -> Option<&Arc<EnsembleActivity>> {
         self.inner()?.live()
@@ -243,6 +262,31 @@ impl Model {
     /// Where an ensemble's tensors can be captured.
     pub fn taps(&self) -> Option<&Taps> {
         self.answers.taps()
+    }
+
+    /// How many sequences it has to go on with.
+    pub fn sequences(&self) -> usize {
+        self.answers.sequences()
+    }
+
+    /// It takes the place of this model: requests of sequences that have begun there go there, if
+    /// both have the same inputs and outputs.
+    pub fn succeed(&self, predecessor: &Arc<Model>) {
+        let (new, old) = (&self.config, &predecessor.config);
+        let both = new.sequences().is_some() && old.sequences().is_some();
+        if both && (&new.inputs, &new.outputs) == (&old.inputs, &old.outputs) {
+            self.answers.succeed(predecessor);
+        }
+    }
+
+    /// So many reloads have replaced it.
+    pub fn succeeded(&self, age: usize) {
+        self.answers.succeeded(age);
+    }
+
+    /// Runs a request that its successor has checked.
+    pub fn go_on(&self, request: Request, reply: Reply) {
+        self.answers.infer(request, reply);
     }
 
     /// Checks the request against the config, then runs it.

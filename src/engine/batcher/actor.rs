@@ -14,11 +14,10 @@ use super::{
     response_order::ResponseOrder,
     scheduler::{Rejected, Scheduler},
     shards::Shard,
+    stateful_parts::StatefulParts,
     timer::Timer,
 };
-use crate::instance::{
-    Findable, InstanceGeneration, InstancePool, Requeue, SlotOwner, SlotReleased,
-};
+use crate::instance::{Findable, InstancePool, Requeue, SlotOwner, SlotReleased};
 use troupe_base::{config::ModelConfig, model::Health, request::Pending, statistics::Statistics};
 
 /// So many executions at most run right here before others of the thread have their turn: while
@@ -56,8 +55,8 @@ pub(super) struct Batcher {
     pub(super) is_rebalancing: bool,
     /// A `Sweep` is on its way.
     pub(super) is_sweep_due: bool,
-    /// Where the scheduler is stateful, which instance of all that it had each slot had last.
-    pub(super) generations: Option<Vec<InstanceGeneration>>,
+    /// Where the scheduler is stateful.
+    pub(super) stateful: Option<Box<StatefulParts>>,
 }
 
 /// Asks the scheduler what can run now.
@@ -81,6 +80,7 @@ impl Batcher {
             if let Some(first) = delayed_until.into_iter().chain(due).min() {
                 self.wake_at(first);
             }
+            self.count_sequences();
             let has_more = self.shard.as_ref().is_some_and(|shard| shard.rest(&self.pool));
             if left == 0 && self.scheduler.len() != 0 {
                 return self.pause(ctx);
@@ -140,7 +140,9 @@ impl Batcher {
     fn push(&mut self, pending: Pending, from: Instant, ctx: &mut Context<Self>) {
         self.sweep_later(ctx);
         self.find_losses();
+        let Some(pending) = self.forward(pending) else { return };
         let pushed = self.scheduler.push(pending, from);
+        self.count_sequences();
         self.pushed(pushed, ctx);
     }
 

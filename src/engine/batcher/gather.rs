@@ -76,24 +76,4 @@ impl Batcher {
             pending.reply.answer(Err(error));
         }
     }
-
-    /// What was handed to this slot is through, or was put back.
-    pub(super) fn released(&mut self, slot: usize) {
-        if self.generations.is_some() {
-            self.scheduler.released(slot, Instant::now());
-        }
-    }
-
-    /// Tells a stateful scheduler which instances are others now: their sequences are lost.
-    pub(super) fn find_losses(&mut self) {
-        let Some(known) = &mut self.generations else { return };
-        let mut lost = Vec::new();
-        for (slot, (known, now)) in known.iter_mut().zip(self.pool.generations()).enumerate() {
-            if *known != now {
-                *known = now;
-                lost.extend(self.scheduler.lost(slot));
-            }
-        }
-        self.reject(lost);
-    }
 }

@@ -9,6 +9,8 @@ use super::{
     actor::Batcher,
     readiness::{self, Checkup},
     shards::Shards,
+    stateful::{Succeed, Succeeded},
+    stateful_parts::SequenceCount,
 };
 use crate::{
     engines::{Neighbourhood, PerThread},
@@ -17,7 +19,7 @@ use crate::{
 use troupe_base::{
     error::Result,
     model::{
-        Infer, Readiness,
+        Infer, Model, Readiness,
         warmup::{self, WarmupSample},
     },
     request::{Pending, Reply, Request},
@@ -30,6 +32,8 @@ pub struct Mailbox {
     pub(super) batchers: PerThread<BatcherShard>,
     pub(super) instances: Vec<InstanceMailbox>,
     pub(super) stats: Arc<Statistics>,
+    /// For models with sequences.
+    pub(super) sequences: Arc<SequenceCount>,
     /// For models that have a say in whether they are ready.
     pub(super) checkup: Option<Arc<Checkup>>,
     /// Held, so that others come to the same thread.
@@ -84,6 +88,18 @@ impl Infer for Mailbox {
         }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         batcher.do_send(pending);
+    }
+
+    fn sequences(&self) -> usize {
+        self.sequences.all()
+    }
+
+    fn succeed(&self, predecessor: &Arc<Model>) {
+        self.batchers.here().batcher.do_send(Succeed(predecessor.clone()));
+    }
+
+    fn succeeded(&self, age: usize) {
+        self.batchers.here().batcher.do_send(Succeeded { age });
     }
 
     fn readiness(&self) -> Option<Readiness> {

@@ -14,6 +14,8 @@ mod rest_board;
 mod scheduler;
 mod shards;
 mod start;
+mod stateful;
+mod stateful_parts;
 mod sweep;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use super::{
     response_order::ResponseOrder,
     scheduler::{self, Scheduling},
     shards::{Shard, Shards},
+    stateful_parts::{SequenceCount, StatefulParts},
     timer::Timer,
 };
 use crate::{
@@ -66,6 +67,7 @@ struct SharedParts {
     states: Option<StateFeed>,
     /// Of several batchers.
     shards: Option<Arc<Shards>>,
+    sequences: Arc<SequenceCount>,
 }
 
 /// Actors that were started on an engine's thread.
@@ -109,7 +111,9 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         Some(neighbours) => vec![neighbours.thread()],
         None => engines.pick(count),
     };
+    let sequences = Arc::<SequenceCount>::default();
     let shared = SharedParts {
+        sequences: sequences.clone(),
         config: config.clone(),
         stats: stats.clone(),
         health,
@@ -141,7 +145,15 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let checkup = has_check.then(Arc::<Checkup>::default);
     let model = config.name.clone();
     let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(batchers));
-    Ok(Arc::new(Mailbox { model, batchers, instances, stats, checkup, _neighbours: neighbours }))
+    Ok(Arc::new(Mailbox {
+        model,
+        batchers,
+        instances,
+        stats,
+        sequences,
+        checkup,
+        _neighbours: neighbours,
+    }))
 }
 
 /// A model whose executions end before whoever asks could have asked another thread needs no queue
@@ -173,7 +185,8 @@ fn start_here(
     index: usize,
     opened: Vec<(InstanceOpener, OpenedModel)>,
 ) -> Result<StartedActors> {
-    let SharedParts { config, stats, health, waits, states, is_limited, shards } = shared;
+    let SharedParts { config, stats, health, waits, states, is_limited, shards, sequences } =
+        shared;
     let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate, is_stateful } =
         scheduler::for_config(&config, states.as_ref(), opened.len(), Instant::now())?;
@@ -208,7 +221,7 @@ fn start_here(
                 Some(shard) => shard.scheduler(),
                 None => scheduler,
             },
-            generations: is_stateful.then(|| pool.generations().collect()),
+            stateful: is_stateful.then(|| StatefulParts::new(&pool, sequences).into()),
             pool,
             waits,
             shard,

@@ -39,6 +39,7 @@ impl Handler<Sweep> for Batcher {
         let stopped = self.scheduler.stopped();
         self.reject(stopped);
         self.withdraw_claims();
+        self.forget_predecessor();
         let shard = self.shard.as_ref().map_or(0, Shard::index);
         deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler);
         let may_queue = self.scheduler.len() != 0 || self.pool.is_busy();

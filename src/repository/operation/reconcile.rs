@@ -242,9 +242,27 @@ async fn apply(
 fn succeed(context: &LoadContext, record: &mut ModelRecord, opened: OpenedDefinition) -> Vec<i64> {
     let OpenedDefinition { definition, versions, .. } = opened;
     let numbers = versions.iter().map(|(number, _)| *number).collect();
+    hand_sequences_over(record, &definition, &versions);
     record.replace(&definition, versions);
     context.publisher.show(&definition.name, record.entry());
     numbers
+}
+
+/// Sequences that have begun go on where they are: whoever is asked for them from now on is told. Those
+/// of a version that goes are known to the highest one that comes.
+fn hand_sequences_over(
+    record: &ModelRecord,
+    definition: &Definition,
+    opened: &[(i64, Arc<Model>)],
+) {
+    for (number, loaded) in &record.loaded {
+        let same = opened.iter().find(|(it, _)| it == number);
+        let goes = !definition.versions.contains_key(number);
+        let highest = || opened.iter().filter(|_| goes).max_by_key(|(it, _)| *it);
+        if let Some((_, heir)) = same.or_else(highest) {
+            heir.succeed(&loaded.model);
+        }
+    }
 }
 
 /// What serves goes on serving, unless it is an ensemble that lost a model.

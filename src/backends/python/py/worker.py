@@ -37,6 +37,19 @@ HOLD_BYTES = 1 << 20
 IS_READY, IS_NOT_READY, CHECK_FAILED = 0, 1, 2
 
 
+def tensor_names(config):
+    """The inputs and outputs by number, with those that sequences add as `executor_config.rs` does."""
+    inputs = [tensor["name"] for tensor in config.get("input", ())]
+    outputs = [tensor["name"] for tensor in config.get("output", ())]
+    sequences = config.get("sequence_batching") or {}
+    inputs += [control["name"] for control in sequences.get("control_input", ())]
+    for state in sequences.get("state", ()):
+        inputs.append(state["input_name"])
+        if state["output_name"] not in outputs:
+            outputs.append(state["output_name"])
+    return inputs, outputs
+
+
 class Worker:
     """One model instance and its sockets."""
 
@@ -117,8 +130,7 @@ class Worker:
             # What was executed in time is answered before something else takes too long.
             self.hold_ns = -1
         config = json.loads(args["model_config"])
-        inputs = [tensor["name"] for tensor in config.get("input", ())]
-        self.outputs = [tensor["name"] for tensor in config.get("output", ())]
+        inputs, self.outputs = tensor_names(config)
         policy = config.get("model_transaction_policy") or {}
         self.is_decoupled = bool(policy.get("decoupled"))
         kind = DecoupledRequest if self.is_decoupled else Request

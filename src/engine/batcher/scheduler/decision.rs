@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use crate::instance::FreeSlots;
 use troupe_base::{
     error::Error,
-    request::{CallChain, Pending},
+    request::{CallChain, Correlation, Pending},
 };
 
 /// Keeps the requests that wait for a model, and decides what runs next.
@@ -34,6 +34,17 @@ pub(in crate::batcher) trait Scheduler: Send {
     fn lost(&mut self, slot: usize) -> Vec<Rejected> {
         let _ = slot;
         Vec::new()
+    }
+
+    /// Is this the id of a sequence that goes on here?
+    fn knows(&self, id: &Correlation) -> bool {
+        let _ = id;
+        false
+    }
+
+    /// How many sequences have something to go on with.
+    fn sequences(&self) -> usize {
+        0
     }
 
     /// What to do now that one of these slots can be given a batch. Called again until it has

@@ -27,6 +27,11 @@ pub(super) struct BacklogEntry {
 }
 
 impl Backlog {
+    /// How many sequences wait.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// A sequence waits; answers its number.
     pub(super) fn enter(&mut self, id: Correlation) -> u64 {
         let number = self.next;

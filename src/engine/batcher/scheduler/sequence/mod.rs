@@ -7,6 +7,7 @@
 
 mod backlog;
 mod controls;
+mod endings;
 mod refusals;
 mod rows;
 mod slots;
@@ -17,7 +18,7 @@ mod tests;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use self::{
-    backlog::{Backlog, BacklogEntry},
+    backlog::Backlog,
     controls::Controls,
     rows::{RowChoice, RowRule},
     slots::{SequenceSlots, SlotPlace},
@@ -31,7 +32,7 @@ use crate::instance::FreeSlots;
 use troupe_base::{
     config::{ModelConfig, SequenceBatching, SequenceStrategy},
     error::{Error, Result},
-    request::{CallChain, Pending, SEQUENCE_END, StateSet},
+    request::{CallChain, Correlation, Pending, SEQUENCE_END, StateSet},
 };
 
 /// The sequences of a model.
@@ -112,95 +113,6 @@ impl Sequences {
         Ok(home)
     }
 
-    /// Gives a slot that its sequence has left to the one that has waited longest.
-    fn settle(&mut self, place: SlotPlace, now: Instant) {
-        if !self.slots.slot(place).is_through() {
-            return;
-        }
-        while let Some((_, entry)) = self.backlog.pop() {
-            if entry.has_stopped() {
-                self.cancel(entry);
-                continue;
-            }
-            if let Some(id) = &entry.id {
-                self.table.moved(id, SequenceHome::Slot(place));
-            }
-            self.slots.occupy(place, entry.id, entry.waiting, now);
-            return;
-        }
-        self.slots.release(place);
-    }
-
-    /// A sequence of the backlog is given up with all its requests.
-    fn cancel(&mut self, entry: BacklogEntry) {
-        if let Some(id) = &entry.id {
-            self.table.forget(id);
-        }
-        self.reject_stopped(entry.waiting);
-    }
-
-    /// Those whose sequence has lost one of its requests.
-    fn reject_stopped(&mut self, waiting: VecDeque<Pending>) {
-        self.waiting -= waiting.len();
-        self.rejected.extend(waiting.into_iter().map(|pending| {
-            let error = pending.request.context.stopped().unwrap_or_else(Error::cancelled);
-            Rejected { pending, error }
-        }));
-    }
-
-    /// The id of the sequence in this slot means nothing any more.
-    fn forget(&mut self, place: SlotPlace) {
-        if let Some(id) = self.slots.slot_mut(place).id.take() {
-            self.table.forget(&id);
-        }
-    }
-
-    /// A request of the sequence in this slot was cancelled: nothing more of it runs.
-    fn end_cancelled(&mut self, place: SlotPlace, now: Instant) {
-        let waiting = self.slots.drain(place);
-        self.reject_stopped(waiting);
-        self.forget(place);
-        self.settle(place, now);
-    }
-
-    /// Forgets sequences that have been idle for too long, and gives up those that have waited too
-    /// long for a slot.
-    fn reap(&mut self, now: Instant) {
-        self.now = now;
-        while let Some((id, home)) = self.table.due(now) {
-            let SequenceHome::Slot(place) = home else {
-                self.table.look_later(&id, now, now);
-                continue;
-            };
-            let slot = self.slots.slot(place);
-            let active = if slot.is_active() { now } else { slot.last };
-            if self.table.look_later(&id, active, now) {
-                tracing::debug!(model = %self.model, ?id, "a sequence was idle for too long");
-                self.forget(place);
-                self.settle(place, now);
-            }
-        }
-        while let Some(number) = self.backlog.expired(now) {
-            let Some(entry) = self.backlog.remove(number) else { return };
-            if let Some(id) = &entry.id {
-                self.table.forget(id);
-            }
-            self.waiting -= entry.waiting.len();
-            let reject = |pending| Rejected { pending, error: refusals::expired() };
-            self.rejected.extend(entry.waiting.into_iter().map(reject));
-        }
-    }
-
-    /// Ends the sequences of an instance whose next request was cancelled.
-    fn end_cancelled_fronts(&mut self, instance: usize, now: Instant) {
-        let fronts = self.slots.instance(instance).fronts();
-        let stopped = fronts.filter(|(_, it)| it.request.context.is_stopped());
-        let stopped: Vec<usize> = stopped.map(|(row, _)| row).collect();
-        for row in stopped {
-            self.end_cancelled(SlotPlace { row, instance }, now);
-        }
-    }
-
     /// Takes the requests of these rows out, to be executed.
     fn begin(&mut self, instance: usize, rows: Vec<Option<usize>>, now: Instant) -> Decision {
         let mut batch: Vec<Option<Pending>> = Vec::with_capacity(rows.len());
@@ -224,12 +136,6 @@ impl Sequences {
             None => nulls.pop_front(),
         });
         Decision::Run { batch: rows.collect(), slot: Some(instance), null_rows }
-    }
-
-    /// Is nothing known of any sequence?
-    #[cfg(test)]
-    fn is_unused(&self) -> bool {
-        self.slots.taken().is_empty() && self.table.next_look().is_none() && self.waiting == 0
     }
 
     fn take_rejected(&mut self) -> Vec<Rejected> {
@@ -332,27 +238,15 @@ impl Scheduler for Sequences {
     }
 
     fn lost(&mut self, slot: usize) -> Vec<Rejected> {
-        if self.slots.kept.is_some() {
-            return Vec::new();
-        }
-        let mut lost = Vec::new();
-        for place in self.slots.taken().into_iter().filter(|it| it.instance == slot) {
-            if !self.slots.slot(place).has_begun() {
-                continue;
-            }
-            let gone = self.slots.drain_until(place, |it| refusals::begins(&it.request));
-            self.waiting -= gone.len();
-            lost.extend(gone.into_iter().map(|pending| {
-                let error = refusals::lost(&self.model, &pending.request.context);
-                Rejected { pending, error }
-            }));
-            self.slots.slot_mut(place).lose();
-            if self.slots.slot(place).front().is_none() {
-                self.forget(place);
-                self.settle(place, self.now);
-            }
-        }
-        lost
+        self.end_lost(slot)
+    }
+
+    fn knows(&self, id: &Correlation) -> bool {
+        self.table.home(id).is_some()
+    }
+
+    fn sequences(&self) -> usize {
+        self.slots.count_taken() + self.backlog.len()
     }
 
     fn stopped(&mut self) -> Vec<Rejected> {

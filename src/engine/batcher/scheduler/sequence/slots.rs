@@ -214,6 +214,12 @@ impl SequenceSlots {
         self.instances.iter().flat_map(|it| &it.rows).flat_map(|it| &it.waiting)
     }
 
+    /// How many slots sequences have.
+    pub(super) fn count_taken(&self) -> usize {
+        let all: usize = self.instances.iter().map(|it| it.rows.len()).sum();
+        all - self.free.len()
+    }
+
     /// The slots that sequences have.
     pub(super) fn taken(&self) -> Vec<SlotPlace> {
         let of = |(instance, it): (usize, &InstanceSlots)| {

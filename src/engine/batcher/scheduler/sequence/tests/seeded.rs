@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    super::super::decision::Scheduler,
+    super::{super::decision::Scheduler, Sequences},
     play::{Play, Stage},
 };
 
@@ -83,6 +83,13 @@ fn play(seed: u64) {
     }
     // Everybody has ended, or was idle for long: all slots are free again.
     assert!(stage.scheduler.is_unused(), "{seed}: {strategy}");
+}
+
+impl Sequences {
+    /// Is nothing known of any sequence?
+    fn is_unused(&self) -> bool {
+        self.slots.taken().is_empty() && self.table.next_look().is_none() && self.waiting == 0
+    }
 }
 
 #[test]

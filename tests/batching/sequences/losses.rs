@@ -1,0 +1,49 @@
+//! Instances that end, and models that are reloaded, while they hold sequences.
+
+use super::models::{ask, direct, direct_with, oldest, sum};
+use crate::support::{Repository, Server};
+
+const NO_START: &str = "must specify the START flag on the first request of the sequence";
+
+#[test]
+fn sequences_of_a_process_that_ends_are_forgotten_and_leave_their_slots() {
+    let more = "max_sequence_idle_microseconds: 60000000";
+    let server = Server::start(Repository::of([("m", direct_with(2, more))]));
+    assert_eq!(sum(&server, "m", 1, ("+", 1)), 1.);
+    assert_eq!(sum(&server, "m", 2, ("+", 2)), 2.);
+    ask(&server, "m", 1, ("", 1000)).refuses(503, "it was ended by signal 9");
+    ask(&server, "m", 1, ("", 1)).refuses(400, NO_START);
+    ask(&server, "m", 2, ("", 1)).refuses(400, NO_START);
+    // Both slots are free: nobody waits for a minute.
+    for id in [3, 4] {
+        assert_eq!(sum(&server, "m", id, ("+", 7)), 7.);
+    }
+    assert_eq!(sum(&server, "m", 3, ("!", 1)), 8.);
+    assert_eq!(sum(&server, "m", 4, ("!", 1)), 8.);
+}
+
+#[test]
+fn a_sequence_goes_on_where_it_has_begun_when_its_model_is_reloaded() {
+    let server = Server::explicit(Repository::of([("m", direct(4)), ("o", oldest(4, "UINT64"))]));
+    for (model, id_is_added) in [("m", 0.), ("o", 5.)] {
+        server.load(model).ok();
+        assert_eq!(sum(&server, model, 5, ("+", 1)), 1.);
+        for more in 0..2 {
+            // Another config is another model.
+            let changed = if model == "m" { direct(4) } else { oldest(4, "UINT64") };
+            let changed = changed.parameter("reload", &more.to_string());
+            let path = format!("{model}/config.pbtxt");
+            server.repository.write_file(&path, &changed.config);
+            server.load(model).ok();
+            // One that begins now meets the new one, whose rows are all free.
+            assert_eq!(sum(&server, model, 9, ("+!", 3)), 3. + if model == "m" { 0. } else { 9. });
+            assert_eq!(sum(&server, model, 5, ("", 1)), 2. + f64::from(more));
+            ask(&server, model, 8, ("", 1)).refuses(400, NO_START);
+        }
+        assert_eq!(sum(&server, model, 5, ("!", 1)), 4. + id_is_added);
+        ask(&server, model, 5, ("", 1)).refuses(400, NO_START);
+        let text = format!("all sequences of '{model}' that began before its reload have ended");
+        server.logged(&text);
+    }
+    server.is_well();
+}
