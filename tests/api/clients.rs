@@ -7,7 +7,10 @@ use std::{
 };
 
 use crate::{
-    api::generate::{PARROT, PROMPT},
+    api::{
+        generate::{PARROT, PROMPT},
+        sequence_models::sequence_models,
+    },
     decoupled::models::{ENDS_WITH_LAST, FLOATS, REPEATS, STUMBLES, decoupled},
     python::plain::plain_models,
     support::{
@@ -70,6 +73,9 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
     repository.write_file("pets/pets.txt", "cat\nCOFFEE MUG\ndog\n");
     for name in ["http_only", "grpc_only", "http_comes", "grpc_comes"] {
         repository.write(name, &id());
+    }
+    for (name, model) in sequence_models() {
+        repository.write(name, &model);
     }
     for (name, model) in plain_models() {
         repository.write(&format!("plain_{name}"), &model);
@@ -146,6 +152,11 @@ fn the_grpc_client_with_callbacks_asyncio_and_streams() {
 #[test]
 fn the_grpc_client_and_decoupled_models() {
     unittest("test_decoupled");
+}
+
+#[test]
+fn both_clients_and_sequences() {
+    unittest("test_sequence");
 }
 
 #[test]

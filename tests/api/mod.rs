@@ -13,3 +13,4 @@ pub(crate) mod http;
 pub(crate) mod http_tensors;
 mod mistakes;
 mod reference;
+mod sequence_models;

@@ -1,8 +1,10 @@
 //! The sequence batcher: requests of one sequence meet one instance, in their order.
 
+mod cancelled;
 mod direct;
 mod ensembles;
 mod losses;
+mod mixed;
 mod models;
 mod refusals;
 mod streams;

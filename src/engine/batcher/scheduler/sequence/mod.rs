@@ -202,7 +202,7 @@ impl Scheduler for Sequences {
         let mut delay: Option<Instant> = None;
         for instance in 0..self.slots.instances() {
             let of = self.slots.instance(instance);
-            if of.is_busy || of.with_waiting == 0 || !free.contains(instance) {
+            if of.is_busy || !of.has_waiting() || !free.contains(instance) {
                 continue;
             }
             self.end_cancelled_fronts(instance, now);

@@ -27,9 +27,11 @@ pub(super) struct SequenceSlots {
 
 /// Those of one instance.
 pub(super) struct InstanceSlots {
-    pub(super) rows: Vec<Slot>,
-    /// How many of them have requests that wait.
-    pub(super) with_waiting: usize,
+    rows: Vec<Slot>,
+    /// Those that have requests that wait.
+    with_waiting: BTreeSet<usize>,
+    /// Those that have one in flight, or had when it was put back.
+    begun: Vec<usize>,
     /// It executes.
     pub(super) is_busy: bool,
 }
@@ -69,7 +71,8 @@ impl SequenceSlots {
         };
         let instance = || InstanceSlots {
             rows: (0..rows).map(|_| slot()).collect(),
-            with_waiting: 0,
+            with_waiting: BTreeSet::new(),
+            begun: Vec::new(),
             is_busy: false,
         };
         let all = (0..instances).flat_map(|it| (0..rows).map(move |row| (row, it)));
@@ -109,7 +112,9 @@ impl SequenceSlots {
         waiting: VecDeque<Pending>,
         now: Instant,
     ) {
-        self.instances[place.instance].with_waiting += usize::from(!waiting.is_empty());
+        if !waiting.is_empty() {
+            self.instances[place.instance].with_waiting.insert(place.row);
+        }
         let slot = self.slot_mut(place);
         slot.waiting = waiting;
         slot.id = id;
@@ -127,7 +132,7 @@ impl SequenceSlots {
     pub(super) fn push_back(&mut self, place: SlotPlace, pending: Pending) {
         let instance = &mut self.instances[place.instance];
         let slot = &mut instance.rows[place.row];
-        instance.with_waiting += usize::from(slot.waiting.is_empty());
+        instance.with_waiting.insert(place.row);
         slot.waiting.push_back(pending);
     }
 
@@ -135,7 +140,7 @@ impl SequenceSlots {
     pub(super) fn push_front(&mut self, place: SlotPlace, pending: Pending) {
         let instance = &mut self.instances[place.instance];
         let slot = &mut instance.rows[place.row];
-        instance.with_waiting += usize::from(slot.waiting.is_empty());
+        instance.with_waiting.insert(place.row);
         slot.in_flight = None;
         slot.waiting.push_front(pending);
     }
@@ -146,7 +151,10 @@ impl SequenceSlots {
         let instance = &mut self.instances[place.instance];
         let slot = &mut instance.rows[place.row];
         let mut pending = slot.waiting.pop_front()?;
-        instance.with_waiting -= usize::from(slot.waiting.is_empty());
+        if slot.waiting.is_empty() {
+            instance.with_waiting.remove(&place.row);
+        }
+        instance.begun.push(place.row);
         instance.is_busy = true;
         slot.has_begun = true;
         slot.in_flight = Some(address(&pending.request.context));
@@ -176,27 +184,26 @@ impl SequenceSlots {
         let first = slot.waiting.iter().position(stays).unwrap_or(slot.waiting.len());
         let rest = slot.waiting.split_off(first);
         let drained = std::mem::replace(&mut slot.waiting, rest);
-        let is_empty_now = !drained.is_empty() && slot.waiting.is_empty();
-        instance.with_waiting -= usize::from(is_empty_now);
+        if slot.waiting.is_empty() {
+            instance.with_waiting.remove(&place.row);
+        }
         drained
     }
 
-    /// The instance executes nothing any more: answers its slots that sequences have.
+    /// The instance executes nothing any more: answers the slots that had something in it.
     pub(super) fn ended(&mut self, instance: usize, now: Instant) -> Vec<SlotPlace> {
         let of = &mut self.instances[instance];
         of.is_busy = false;
-        let mut ended = Vec::new();
-        for (row, slot) in of.rows.iter_mut().enumerate() {
+        let begun = of.begun.drain(..).map(|row| SlotPlace { row, instance });
+        let begun: Vec<SlotPlace> = begun.collect();
+        for place in &begun {
+            let slot = self.slot_mut(*place);
             if slot.in_flight.take().is_some() {
                 slot.last = now;
             }
             slot.is_lost = false;
-            // Its request may have been put back.
-            if slot.is_taken {
-                ended.push(SlotPlace { row, instance });
-            }
         }
-        ended
+        begun
     }
 
     /// The slot whose request in flight this is.
@@ -231,10 +238,14 @@ impl SequenceSlots {
 }
 
 impl InstanceSlots {
-    /// The next request of each row that has one.
+    /// The next request of each row that has one, in the order of the rows.
     pub(super) fn fronts(&self) -> impl Iterator<Item = (usize, &Pending)> {
-        let rows = self.rows.iter().enumerate();
-        rows.filter_map(|(row, slot)| Some((row, slot.front()?)))
+        self.with_waiting.iter().filter_map(|row| Some((*row, self.rows[*row].front()?)))
+    }
+
+    /// Does a request wait?
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.with_waiting.is_empty()
     }
 }
 
