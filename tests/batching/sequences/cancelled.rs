@@ -10,10 +10,10 @@ fn who_goes_away_leaves_the_slot_and_the_backlog() {
     let more = "max_sequence_idle_microseconds: 60000000";
     let mut model = direct_with(1, more);
     // It waits for the gate with what is 100 or more.
+    let reads = "number = get('INPUT').as_numpy().item()";
     let source = model.source.take().unwrap();
-    let waits = "                if 100 <= number < 1000:\n                    pass_gate()\n";
-    let waits = format!("{waits}                if number >= 1000:");
-    model.source = Some(source.replace("                if number >= 1000:", &waits));
+    let waits = format!("{reads}; 100 <= number and pass_gate()");
+    model.source = Some(source.replace(reads, &waits));
     let server = Server::start(repository.with("m", gate.passed_by(model)));
     let pending = || server.metric("nv_inference_pending_request_count", &["model=\"m\""]).unwrap();
     let first = server.http.start("m", &request(1, "+", 100));

@@ -86,7 +86,9 @@ fn client(server: &Server, number: usize, is_over: &AtomicBool, lost: &AtomicUsi
 fn clients_that_go_workers_that_end_and_reloads_leave_right_sums_and_free_slots() {
     let repository = Repository::of(MODELS.map(|it| (it, model(it, 0))));
     let server = Server::explicit(repository);
-    MODELS.iter().for_each(|it| drop(server.load(it).ok()));
+    for name in MODELS {
+        server.load(name).ok();
+    }
     let seconds = std::env::var("SEQUENCE_SECONDS").ok().and_then(|it| it.parse().ok());
     let end = Instant::now() + Duration::from_secs(seconds.unwrap_or(SECONDS));
     let (is_over, lost) = (AtomicBool::new(false), AtomicUsize::new(0));
