@@ -104,7 +104,7 @@ fn clients_that_go_workers_that_end_and_reloads_leave_right_sums_and_free_slots(
             let path = format!("{name}/config.pbtxt");
             server.repository.write_file(&path, &model(name, load).config);
             server.load(name).ok();
-            thread::sleep(Duration::from_millis(300));
+            thread::park_timeout(Duration::from_millis(300));
         }
         is_over.store(true, SeqCst);
         clients.into_iter().map(|it| it.join().expect("its own assertion failed")).sum()
