@@ -10,6 +10,7 @@ PART_HEAD = struct.Struct("<Ic3xIIIIQ")
 PART = b"P"
 FINAL, HAS_RESPONSE = 1, 2
 COMPLETE_FINAL = 1
+RESCHEDULE = 2
 # Bytes a request may have on their way to its client; then `send` waits.
 WINDOW = 1 << 20
 # A coroutine waits at its next `await` instead; one that has none by then waits in `send`.
@@ -149,7 +150,10 @@ class InferenceResponseSender:
     def __del__(self):
         if self._is_closed:
             return
-        if self._worker.is_decoupled or self._request._is_later:
+        if self._request._release == RESCHEDULE:
+            # Executed once more, with another sender.
+            self._worker.frames.accounts.pop(self._key, None)
+        elif self._worker.is_decoupled or self._request._is_later:
             abandon(self._worker.frames, self._key)
         else:
             # `execute` may still return a response.

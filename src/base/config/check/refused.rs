@@ -1,9 +1,6 @@
 //! Refuses what a configuration may ask for but the server cannot do yet.
 
-use super::{
-    report::{ConfigReport, asks},
-    scheduling,
-};
+use super::report::{ConfigReport, asks};
 use crate::config::{backend, backend_traits::BackendTraits};
 use troupe_proto::inference::{ModelConfig, ModelOptimizationPolicy};
 
@@ -18,7 +15,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut ConfigReport<'_>) {
         ("response_cache", asks(config.response_cache.as_ref())),
     ];
     report.refuse("", &asked);
-    scheduling::refused(config, report);
     if is_ensemble {
         return;
     }

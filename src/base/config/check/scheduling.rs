@@ -129,10 +129,3 @@ pub fn warnings(config: &types::ModelConfig) -> Vec<Problem> {
     }
     warnings
 }
-
-/// Refuses what the schedulers cannot do yet.
-pub(super) fn refused(config: &ModelConfig, report: &mut ConfigReport<'_>) {
-    if let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice {
-        report.refuse("sequence_batching.", &[("iterative_sequence", batching.iterative_sequence)]);
-    }
-}

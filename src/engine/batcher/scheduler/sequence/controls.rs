@@ -48,6 +48,13 @@ impl Controls {
         Ok(Controls { all, clients_inputs, null_inputs: Vec::new(), null_context, batch })
     }
 
+    /// Is the id of a sequence told to the model as a text?
+    pub(super) fn wants_text(&self) -> bool {
+        let is_text =
+            |it: &ControlTensor| matches!(it, ControlTensor::Id { dtype: DataType::Bytes, .. });
+        self.all.iter().any(is_text)
+    }
+
     /// Can the id of a request be told to the model?
     pub(super) fn check(&self, model: &str, context: &Context) -> Result<()> {
         for control in &self.all {

@@ -8,6 +8,7 @@
 mod backlog;
 mod controls;
 mod endings;
+mod iterations;
 mod refusals;
 mod rows;
 mod slots;
@@ -20,6 +21,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use self::{
     backlog::Backlog,
     controls::Controls,
+    iterations::Iterations,
     rows::{RowChoice, RowRule},
     slots::{SequenceSlots, SlotPlace},
     table::{MAX_SEQUENCES, SequenceHome, SequenceTable},
@@ -43,6 +45,7 @@ pub(super) struct Sequences {
     table: SequenceTable,
     slots: SequenceSlots,
     backlog: Backlog,
+    iterations: Option<Iterations>,
     /// Requests that wait in slots or in the backlog.
     waiting: usize,
     /// Found on the way; to be answered.
@@ -74,6 +77,7 @@ impl Sequences {
             table: SequenceTable::new(batching.max_idle),
             slots: SequenceSlots::new(instances, rows, now),
             backlog: Backlog::default(),
+            iterations: batching.is_iterative.then(Iterations::default),
             waiting: 0,
             rejected: Vec::new(),
             now,
@@ -148,6 +152,7 @@ impl Scheduler for Sequences {
         if is_too_long(self.waiting) {
             return Err(full(pending));
         }
+        let is_own = self.begin_own(&mut pending);
         let home = match self.home(&pending, from) {
             Ok(home) => home,
             Err(error) => {
@@ -155,7 +160,7 @@ impl Scheduler for Sequences {
                 return Err(Box::new(Rejected { pending, error }));
             }
         };
-        let ends = pending.request.context.flags & SEQUENCE_END != 0;
+        let ends = is_own || pending.request.context.flags & SEQUENCE_END != 0;
         if ends {
             self.table.forget(&pending.request.context.correlation);
         }
@@ -177,6 +182,10 @@ impl Scheduler for Sequences {
             }
         }
         Ok(())
+    }
+
+    fn reschedule(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>> {
+        self.iterate(pending, from)
     }
 
     /// Before the others of its sequence.

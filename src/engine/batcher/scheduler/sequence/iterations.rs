@@ -1,0 +1,80 @@
+//! Iterative sequences: a request that its model reschedules is executed again, in the same slot.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{Rejected, Sequences, refusals, table::SequenceTable};
+use troupe_base::{
+    error::Error,
+    request::{Context, Correlation, Pending, SEQUENCE_START},
+};
+
+/// Numbers the sequences that requests without an id begin.
+#[derive(Default)]
+pub(super) struct Iterations {
+    last: u64,
+}
+
+impl Iterations {
+    /// An id that no client uses.
+    fn next_id(&mut self, table: &SequenceTable, is_text: bool) -> Correlation {
+        loop {
+            self.last += 1;
+            let id = match is_text {
+                true => Correlation::Text(self.last.to_string()),
+                false => Correlation::Number(self.last),
+            };
+            if table.home(&id).is_none() {
+                return id;
+            }
+        }
+    }
+}
+
+impl Sequences {
+    /// A request without an id begins a sequence of its own, which nobody can add to and which ends
+    /// with it. Is it one?
+    pub(super) fn begin_own(&mut self, pending: &mut Pending) -> bool {
+        let context = &pending.request.context;
+        let Some(iterations) = &mut self.iterations else { return false };
+        if context.correlation != Correlation::None {
+            return false;
+        }
+        let id = iterations.next_id(&self.table, self.controls.wants_text());
+        pending.request.context = told(context, id, SEQUENCE_START);
+        true
+    }
+
+    /// Queues a request in flight again: it is the next one of its sequence, and neither the first nor
+    /// the last.
+    pub(super) fn iterate(
+        &mut self,
+        mut pending: Pending,
+        from: Instant,
+    ) -> Result<(), Box<Rejected>> {
+        let context = pending.request.context.clone();
+        if self.iterations.is_none() {
+            let error = Error::invalid(
+                "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model \
+                 is not configured to handle such a flag.",
+            );
+            return Err(Box::new(Rejected { pending, error }));
+        }
+        let place = self.slots.of_in_flight(&pending);
+        let place = place.filter(|it| !self.slots.slot(*it).is_lost());
+        let Some(place) = place else {
+            let error = refusals::lost(&self.model, &context);
+            return Err(Box::new(Rejected { pending, error }));
+        };
+        self.controls.remove(&mut pending.request);
+        pending.request.context = told(&context, context.correlation.clone(), 0);
+        self.slots.slot_mut(place).last = from;
+        self.waiting += 1;
+        self.slots.push_front(place, pending);
+        Ok(())
+    }
+}
+
+/// The same request, cancelled with it.
+fn told(context: &Context, id: Correlation, flags: u32) -> Arc<Context> {
+    Arc::new(context.in_sequence(id, flags))
+}
