@@ -13,6 +13,9 @@ use troupe_base::{
     tensor::{Tensor, charge_inputs},
 };
 
+/// Of an id of a sequence that is a text.
+const MAX_ID_CHARS: usize = 128;
+
 /// What a client asks, in its names.
 #[derive(Debug, Default)]
 pub struct NamedRequest<'a> {
@@ -71,7 +74,14 @@ fn reserved() -> Error {
 fn correlation(value: Parameter) -> Result<Correlation> {
     match value {
         Parameter::String(text) if text.is_empty() => Ok(Correlation::None),
+        Parameter::String(text) if MAX_ID_CHARS < text.chars().count() => Err(Error::invalid(
+            format!("string correlation ID cannot be longer than {MAX_ID_CHARS} characters"),
+        )),
         Parameter::String(text) => Ok(Correlation::Text(text)),
+        // As Triton says it over HTTP, though not as its 500: it is the client's mistake.
+        Parameter::Int(..0) => Err(Error::invalid(
+            "Unable to parse 'sequence_id': attempt to access JSON non-string as string",
+        )),
         Parameter::Int(_) | Parameter::Uint(_) => match count("sequence_id", value)? {
             0 => Ok(Correlation::None),
             number => Ok(Correlation::Number(number)),
@@ -138,6 +148,16 @@ mod tests {
                 Parameter::Bool(true),
                 "invalid value type for 'sequence_id' parameter, expected int64_param or \
                  string_param.",
+            ),
+            (
+                "sequence_id",
+                Parameter::Int(-1),
+                "Unable to parse 'sequence_id': attempt to access JSON non-string as string",
+            ),
+            (
+                "sequence_id",
+                Parameter::String("é".repeat(129)),
+                "string correlation ID cannot be longer than 128 characters",
             ),
             (
                 "sequence_start",

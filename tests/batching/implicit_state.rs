@@ -42,8 +42,7 @@ const REMEMBERS: &str = "
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let remembers = execute("x:FP32[1] -> told:BYTES[1]", REMEMBERS).batch(4).with(UNSEEN);
     let chain =
-        ensemble("x:FP32[1] -> y:FP32[1]", &["native: x=x -> y=s d=d", "python: x=s -> y=y"])
-            .batch(4);
+        ensemble("x:FP32[1] -> y:FP32[1]", &["native: x=x -> y=s", "python: x=s -> y=y"]).batch(4);
     let onnx = "name: \"onnx\"\nplatform: \"onnxruntime_onnx\"\nmax_batch_size: 8
         input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [16] }
         output { name: \"OUTPUT1\" data_type: TYPE_FP32 dims: [16] }

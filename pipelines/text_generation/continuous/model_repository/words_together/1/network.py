@@ -1,0 +1,1 @@
+../../words/1/network.py
