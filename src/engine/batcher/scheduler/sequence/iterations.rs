@@ -2,44 +2,22 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::{Rejected, Sequences, refusals, table::SequenceTable};
+use super::{Rejected, Sequences, refusals};
 use troupe_base::{
     error::Error,
     request::{Context, Correlation, Pending, SEQUENCE_START},
 };
-
-/// Numbers the sequences that requests without an id begin.
-#[derive(Default)]
-pub(super) struct Iterations {
-    last: u64,
-}
-
-impl Iterations {
-    /// An id that no client uses.
-    fn next_id(&mut self, table: &SequenceTable, is_text: bool) -> Correlation {
-        loop {
-            self.last += 1;
-            let id = match is_text {
-                true => Correlation::Text(self.last.to_string()),
-                false => Correlation::Number(self.last),
-            };
-            if table.home(&id).is_none() {
-                return id;
-            }
-        }
-    }
-}
 
 impl Sequences {
     /// A request without an id begins a sequence of its own, which nobody can add to and which ends
     /// with it. Is it one?
     pub(super) fn begin_own(&mut self, pending: &mut Pending) -> bool {
         let context = &pending.request.context;
-        let Some(iterations) = &mut self.iterations else { return false };
+        let Some(own_ids) = &mut self.own_ids else { return false };
         if context.correlation != Correlation::None {
             return false;
         }
-        let id = iterations.next_id(&self.table, self.controls.wants_text());
+        let id = own_ids.next_id(&self.table, self.controls.wants_text());
         pending.request.context = told(context, id, SEQUENCE_START);
         true
     }
@@ -52,7 +30,7 @@ impl Sequences {
         from: Instant,
     ) -> Result<(), Box<Rejected>> {
         let context = pending.request.context.clone();
-        if self.iterations.is_none() {
+        if self.own_ids.is_none() {
             let error = Error::invalid(
                 "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model \
                  is not configured to handle such a flag.",

@@ -9,6 +9,7 @@ mod backlog;
 mod controls;
 mod endings;
 mod iterations;
+mod own_ids;
 mod refusals;
 mod rows;
 mod slots;
@@ -21,7 +22,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use self::{
     backlog::Backlog,
     controls::Controls,
-    iterations::Iterations,
+    own_ids::OwnIds,
     rows::{RowChoice, RowRule},
     slots::{SequenceSlots, SlotPlace},
     table::{MAX_SEQUENCES, SequenceHome, SequenceTable},
@@ -45,7 +46,8 @@ pub(super) struct Sequences {
     table: SequenceTable,
     slots: SequenceSlots,
     backlog: Backlog,
-    iterations: Option<Iterations>,
+    /// Of a model that may reschedule requests.
+    own_ids: Option<OwnIds>,
     /// Requests that wait in slots or in the backlog.
     waiting: usize,
     /// Found on the way; to be answered.
@@ -77,7 +79,7 @@ impl Sequences {
             table: SequenceTable::new(batching.max_idle),
             slots: SequenceSlots::new(instances, rows, now),
             backlog: Backlog::default(),
-            iterations: batching.is_iterative.then(Iterations::default),
+            own_ids: batching.is_iterative.then(OwnIds::default),
             waiting: 0,
             rejected: Vec::new(),
             now,
