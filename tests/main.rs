@@ -6,6 +6,7 @@ mod support;
 mod api;
 mod backends;
 mod batching;
+mod cache;
 mod calls;
 mod decoupled;
 mod documents;

@@ -7,6 +7,7 @@ mod custom;
 mod machine;
 pub mod proto;
 mod registry;
+mod response_cache;
 mod settings;
 mod steps;
 mod weak_map;
@@ -16,6 +17,7 @@ pub use self::{
     custom::{CustomFamily, CustomSeries, MetricChange, MetricKind, MetricLabels},
     machine::{CpuUsage, GpuUsage, MachineUsage, gpu_families},
     registry::Metrics,
+    response_cache::{CacheUsage, HeldAnswers},
     settings::LatencyMetrics,
     steps::{EnsembleMetrics, QueuedGuard, StepDurations, StepMetrics, step_labels},
 };

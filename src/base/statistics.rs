@@ -12,6 +12,7 @@ mod log_linear;
 mod quantiles;
 pub mod recent;
 mod request_guard;
+mod response_cache;
 mod responses;
 mod sharded_counters;
 pub mod sliding_window;
@@ -29,6 +30,7 @@ pub use self::{
     quantiles::Quantiles,
     recent::RecentStatistics,
     request_guard::RequestGuard,
+    response_cache::{CacheStatistics, CacheSummaries},
     responses::{ResponseOutcome, ResponseTotal, Responses},
     sharded_counters::{ShardedCounters, ThreadShard},
     thread_arcs::{ThreadArc, ThreadArcs},

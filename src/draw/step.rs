@@ -89,6 +89,10 @@ pub struct WorkNumbers {
     pub recent_errors: u64,
     /// Executions of the model by rows, whoever asked; ascending.
     pub batch_sizes: Vec<BatchSize>,
+    /// The share of the model's requests, whoever asked, that were answered out of the response
+    /// cache; `None` where its answers are not kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_hit_rate: Option<f64>,
     /// How the last request failed.
     pub last_error: Option<LastFailure>,
 }
@@ -171,6 +175,7 @@ impl WorkNumbers {
             requests: totals.success.count + failed,
             errors: failed.saturating_sub(cancelled),
             cancelled,
+            cache_hit_rate: stats.extra.cache.as_ref().map(|it| it.hit_rate()),
             batch_sizes: batch_sizes(totals.batches),
             ..WorkNumbers::default()
         };

@@ -12,4 +12,5 @@ pub mod engines;
 pub mod ensemble;
 pub mod instance;
 pub mod rate_limiter;
+pub mod response_cache;
 mod thread_loads;

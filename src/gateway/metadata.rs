@@ -9,7 +9,7 @@ use troupe_base::{
     config::{Input, ModelConfig, Output},
     error::{Error, ErrorKind, Result},
     model::Model,
-    statistics::{BatchTotal, DurationTotal, ResponseTotal, Responses, Totals},
+    statistics::{BatchTotal, DurationTotal, ResponseTotal, Responses, Statistics, Totals},
 };
 use troupe_repository::{ModelEntry, VersionEntry, VersionState};
 
@@ -315,7 +315,7 @@ fn statistics_of(model: &Model) -> ModelStatistics {
         last_inference: stats.last_inference(),
         inference_count: totals.inference_count,
         execution_count: totals.execution_count,
-        inference_stats: infer_statistics(&totals, stats.fail()),
+        inference_stats: infer_statistics(&totals, stats),
         response_stats: stats.extra.responses.iter().flat_map(response_statistics).collect(),
         memory_usage: Vec::new(),
         batch_stats: totals
@@ -326,16 +326,18 @@ fn statistics_of(model: &Model) -> ModelStatistics {
     }
 }
 
-fn infer_statistics(totals: &Totals, fail: DurationTotal) -> InferStatistics {
+fn infer_statistics(totals: &Totals, stats: &Statistics) -> InferStatistics {
+    let cache = stats.extra.cache.as_ref();
+    let (hit, miss) = cache.map(|it| (it.hits(), it.misses())).unwrap_or_default();
     InferStatistics {
         success: totals.success.into(),
-        fail: fail.into(),
+        fail: stats.fail().into(),
         queue: totals.queue.into(),
         compute_input: totals.compute_input.into(),
         compute_infer: totals.compute_infer.into(),
         compute_output: totals.compute_output.into(),
-        cache_hit: Duration::default(),
-        cache_miss: Duration::default(),
+        cache_hit: hit.into(),
+        cache_miss: miss.into(),
     }
 }
 

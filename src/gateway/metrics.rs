@@ -6,6 +6,7 @@ mod memory;
 mod models;
 mod regions;
 mod render;
+mod response_cache;
 mod steps;
 
 use std::{io, sync::Arc, time::Duration};

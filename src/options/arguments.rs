@@ -237,7 +237,6 @@ mod tests {
         for (line, expected) in [
             ("--model-namesp=true", "`--model-namespacing` is not supported yet"),
             ("--allow-sagemaker", "`--allow-sagemaker` is not supported yet"),
-            ("--response-cache-byte-size=1", "`--response-cache-byte-size` is not supported yet"),
         ] {
             assert_eq!(read(line).unwrap_err(), expected);
         }

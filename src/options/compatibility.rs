@@ -48,14 +48,12 @@ impl WithoutEffect {
 pub const NOT_YET: &[&str] = &[
     "allow-sagemaker",
     "allow-vertex-ai",
-    "cache-config",
     "cuda-virtual-address-size",
     "host-policy",
     "model-config-name",
     "model-load-gpu-limit",
     "model-namespacing",
     "repository-poll-secs",
-    "response-cache-byte-size",
     "sagemaker-port",
     "sagemaker-safe-port-range",
     "sagemaker-thread-count",
@@ -69,7 +67,6 @@ pub(crate) fn is_harmless(flag: &str, value: &str) -> bool {
     let value = value.to_ascii_lowercase();
     match flag {
         "allow-sagemaker" | "allow-vertex-ai" | "model-namespacing" => switch(&value) == Ok(false),
-        "response-cache-byte-size" => value == "0",
         // There is no mode that polls.
         "repository-poll-secs" => value.parse::<u32>().is_ok(),
         // Of services that are not allowed.

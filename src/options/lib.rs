@@ -2,6 +2,7 @@
 
 mod arguments;
 mod bench;
+mod cache;
 mod compatibility;
 mod connection;
 mod cors;
@@ -31,6 +32,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 pub use self::{
     arguments::{NoOptions, parse},
     bench::{BenchArguments, Levels, MAX_IN_FLIGHT},
+    cache::{CacheArguments, CacheConfig, CacheSetting, RedisConfig, RedisTls},
     compatibility::{NOT_YET, WithoutEffect},
     connection::ConnectionArguments,
     cors::{AllowedOrigin, Cors},
@@ -223,6 +225,9 @@ pub struct Serve {
     /// What requests in flight may hold.
     #[command(flatten)]
     pub memory: MemoryArguments,
+    /// Where answers of models are kept.
+    #[command(flatten)]
+    pub cache: CacheArguments,
     /// How gRPC connections are kept, and how answers are written.
     #[command(flatten)]
     pub grpc: GrpcArguments,
@@ -270,6 +275,12 @@ impl Serve {
         !self.disable_auto_complete_config && self.strict_model_config != Some(true)
     }
 
+    /// The response cache, if there is one; what the flags leave out of a Redis' user and password
+    /// is in the environment.
+    pub fn cache(&self) -> Result<Option<CacheConfig>, String> {
+        self.cache.parsed(|name| std::env::var(name).ok())
+    }
+
     /// Why the flags contradict each other.
     pub fn problem(&self) -> Option<String> {
         if !self.load_model.is_empty() && self.model_control_mode != ControlMode::Explicit {
@@ -283,6 +294,9 @@ impl Serve {
             return Some("Error: '--load-model=*' must be the only --load-model".to_owned());
         }
         if let Some(problem) = self.listeners.restricted.problem() {
+            return Some(problem);
+        }
+        if let Err(problem) = self.cache() {
             return Some(problem);
         }
         if let Err(problem) = self.trace.parsed() {
@@ -375,6 +389,7 @@ mod tests {
             (vec!["--log-format=iso8601"], "invalid argument for --log-format"),
             (vec!["--load-model=a"], "requires setting '--model-control-mode=explicit'"),
             (vec!["--grpc-port=8000"], "HTTP requests and GRPC requests at the same address"),
+            (vec!["--cache-config=local,x=1"], "local,x is unknown; cache 'local' has: size"),
             (vec!["--backend-config=python"], "expected `<backend>,<key>=<value>`"),
         ];
         for (arguments, expected) in rows {

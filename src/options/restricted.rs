@@ -58,6 +58,16 @@ impl Api {
 pub struct Secret(String);
 
 impl Secret {
+    /// This one.
+    pub fn new(text: &str) -> Secret {
+        Secret(text.to_owned())
+    }
+
+    /// The text, to hand it over.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
     /// The text, to compare with.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_bytes()

@@ -1,9 +1,10 @@
 //! Settings of the repository, from the command line.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use troupe_backends::Backends;
 use troupe_base::{backend, config};
+use troupe_engine::response_cache::ResponseCache;
 use troupe_options::ControlMode;
 
 /// Where models are, which of them are loaded, and how.
@@ -33,6 +34,8 @@ pub struct Settings {
     pub backend: backend::Settings,
     /// What the server has that a config may ask for.
     pub config: config::ServerFeatures,
+    /// Where answers are kept, if anywhere.
+    pub cache: Option<Arc<ResponseCache>>,
 }
 
 impl Default for Settings {
@@ -50,6 +53,7 @@ impl Default for Settings {
             backends: Backends::new(),
             backend: backend::Settings::default(),
             config: config::ServerFeatures::default(),
+            cache: None,
         }
     }
 }

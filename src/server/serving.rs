@@ -27,6 +27,7 @@ use troupe_base::{
     metrics::Metrics,
     tensor::SegmentPool,
 };
+use troupe_engine::response_cache::ResponseCache;
 use troupe_gateway::{ServerState, http, lifecycle::Lifecycle};
 use troupe_observability::{log::Log, telemetry::Tracer};
 use troupe_options::Serve;
@@ -145,6 +146,11 @@ async fn open(options: &Serve, log: &Log) -> Result<OpenServer> {
     settings_of_models.backend.budget = budget.clone();
     settings_of_models.backend.segments = segments.clone();
     settings_of_models.backend.metrics = metrics.clone();
+    if let Some(config) = options.cache().map_err(Error::invalid)? {
+        let cache = ResponseCache::open(&config).await?;
+        settings_of_models.cache = Some(cache.clone());
+        metrics.show_cache(move || cache.usage());
+    }
     let trace = options.trace.parsed().map_err(Error::invalid)?;
     let tracer = Tracer::start(&trace).map_err(Error::internal)?;
     let cell = http::StateCell::default();

@@ -32,6 +32,10 @@ pub(super) fn warn_without_effect(options: &Serve) {
     for flag in flags {
         tracing::warn!("{flag} has no effect here");
     }
+    if options.cache.response_cache_byte_size.is_some() {
+        let instead = "use --cache-config=local,size=BYTES instead";
+        tracing::warn!("--response-cache-byte-size is deprecated: {instead}");
+    }
     for flag in options.tls.without_effect() {
         tracing::warn!("{flag} has no effect: its port is not encrypted");
     }

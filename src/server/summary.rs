@@ -50,6 +50,7 @@ fn option_rows(options: &Serve, settings: &Settings) -> Vec<Vec<String>> {
     rows.push(("strict_model_config".to_owned(), number(!options.auto_complete())));
     rows.push(("strict_readiness".to_owned(), number(options.strict_readiness)));
     rows.push(("exit_timeout".to_owned(), options.exit_timeout_secs.to_string()));
+    rows.push(("cache_enabled".to_owned(), number(matches!(options.cache(), Ok(Some(_))))));
     rows.push(("cpu_cores".to_owned(), cpu_limit::describe()));
     rows.push(("engine_threads".to_owned(), cpu_limit::engine_threads(options).to_string()));
     rows.push(("max_inflight_bytes".to_owned(), settings.budget.cap().to_string()));

@@ -13,6 +13,8 @@ pub struct BackendTraits {
     pub default_cpu_count: i32,
     /// It looks at `optimization.graph` and `optimization.execution_accelerators` itself.
     pub reads_optimization: bool,
+    /// Its models see the parameters of a request.
+    pub reads_parameters: bool,
 }
 
 /// What holds of a backend that is not in the table.
@@ -22,12 +24,13 @@ const PLAIN: BackendTraits = BackendTraits {
     can_use_gpus: true,
     default_cpu_count: 1,
     reads_optimization: false,
+    reads_parameters: false,
 };
 
 const TRAITS: &[BackendTraits] = &[
     BackendTraits { name: "native", can_use_gpus: false, ..PLAIN },
     BackendTraits { name: "onnxruntime", default_cpu_count: 2, reads_optimization: true, ..PLAIN },
-    BackendTraits { name: "python", shares_memory: true, ..PLAIN },
+    BackendTraits { name: "python", shares_memory: true, reads_parameters: true, ..PLAIN },
     BackendTraits { name: "tensorflow", default_cpu_count: 2, ..PLAIN },
 ];
 

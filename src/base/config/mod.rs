@@ -28,7 +28,7 @@ pub use self::{
     backend::{meant_backend, usual_file},
     backend_traits::BackendTraits,
     bytes::parse_bytes,
-    check::{scheduling_warnings, stays_in_model},
+    check::{Uncacheable, scheduling_warnings, stays_in_model, uncacheable},
     draft::{Draft, read_json, read_text},
     features::{MINIMUM_CAPABILITY, ServerFeatures},
     priorities::{PriorityLevels, QueuePolicy},
@@ -42,7 +42,7 @@ pub use self::{
     },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,
-        InstanceGroup, InstanceKind, ModelConfig, Output, RateLimits, RateResource, StepConfig,
-        VersionPolicy, Warmup, WarmupData, WarmupInput,
+        InstanceGroup, InstanceKind, ModelConfig, Output, RateLimits, RateResource,
+        ResponseCachePolicy, StepConfig, VersionPolicy, Warmup, WarmupData, WarmupInput,
     },
 };

@@ -31,6 +31,8 @@ pub struct ModelConfig {
     pub metric_tags: BTreeMap<String, String>,
     /// `model_metrics`: bounds of the histogram of the time to the first response, in milliseconds.
     pub first_response_bounds: Option<Vec<f64>>,
+    /// `response_cache`: its answers are kept, if the server has a cache.
+    pub response_cache: Option<ResponseCachePolicy>,
     /// Where each field stood, for problems found later.
     pub source_map: SourceMap,
     /// The same in protobuf, with the defaults filled in: what clients see.
@@ -170,6 +172,15 @@ pub struct DynamicBatching {
     pub max_queue_delay: Duration,
     pub preserve_ordering: bool,
     pub queues: PriorityLevels,
+}
+
+/// How answers of a model are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseCachePolicy {
+    /// How long; `None`: until there is no room.
+    pub ttl: Option<Duration>,
+    /// Bytes that all of them may take; `None`: the whole cache.
+    pub max_bytes: Option<u64>,
 }
 
 /// The models an ensemble runs.

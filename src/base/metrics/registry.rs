@@ -8,6 +8,7 @@ use prometheus::proto::MetricFamily;
 use super::{
     custom::{CustomFamilies, CustomFamily, MetricKind},
     machine::MachineUsage,
+    response_cache::CacheUsage,
     settings::LatencyMetrics,
     steps::{EnsembleMetrics, StepMetrics, Steps},
 };
@@ -30,7 +31,11 @@ struct RegistryState {
     steps: Steps,
     machine: Mutex<MachineUsage>,
     families: CustomFamilies,
+    cache: Mutex<Option<ReadCache>>,
 }
+
+/// Says what the response cache has done, and what it holds.
+type ReadCache = Box<dyn Fn() -> CacheUsage + Send>;
 
 impl Metrics {
     /// A registry without series.
@@ -60,8 +65,13 @@ impl Metrics {
 
     /// New counters of one version of a model. `bounds` are the buckets of the time to its first
     /// response in milliseconds, if its config has some.
-    pub fn statistics(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> Arc<Statistics> {
-        Arc::new(Statistics::new(self.0.latencies.extra(bounds, is_decoupled)))
+    pub fn statistics(
+        &self,
+        bounds: Option<&[f64]>,
+        is_decoupled: bool,
+        is_cached: bool,
+    ) -> Arc<Statistics> {
+        Arc::new(Statistics::new(self.0.latencies.extra(bounds, is_decoupled, is_cached)))
     }
 
     /// Opens a custom family of a model. An error if the name is the server's or of another kind.
@@ -90,6 +100,11 @@ impl Metrics {
         *self.0.machine.lock() = machine;
     }
 
+    /// Shows the response cache from now on, as `usage` says each time.
+    pub fn show_cache(&self, usage: impl Fn() -> CacheUsage + Send + 'static) {
+        *self.0.cache.lock() = Some(Box::new(usage));
+    }
+
     /// The series of step `step`, a position in the ensemble's config, which runs `model`.
     pub fn step(&self, ensemble: &str, step: usize, model: &str) -> StepMetrics {
         if self.is_on() { self.0.steps.step(ensemble, step, model) } else { StepMetrics::off() }
@@ -110,6 +125,9 @@ impl Metrics {
         let mut families = self.0.steps.gather();
         families.extend(self.0.machine.lock().gather());
         families.extend(self.0.families.gather());
+        if let Some(usage) = &*self.0.cache.lock() {
+            families.extend(usage().gather());
+        }
         families.retain(|it| !it.get_metric().is_empty());
         families
     }

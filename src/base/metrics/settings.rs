@@ -1,6 +1,6 @@
 //! Which latency metrics are shown, and how: `--metrics-config`.
 
-use crate::statistics::{BucketBounds, Histogram, OptionalStatistics, Responses};
+use crate::statistics::{BucketBounds, CacheStatistics, Histogram, OptionalStatistics, Responses};
 use troupe_options as options;
 
 /// Upper bounds in milliseconds of the time to the first response: Triton's.
@@ -52,14 +52,20 @@ impl LatencyMetrics {
     }
 
     /// What a model counts for them. `bounds` are those of its config, instead of Triton's;
-    /// decoupled models also count their responses.
-    pub(super) fn extra(&self, bounds: Option<&[f64]>, is_decoupled: bool) -> OptionalStatistics {
+    /// decoupled models also count their responses, and those whose answers are kept, hits.
+    pub(super) fn extra(
+        &self,
+        bounds: Option<&[f64]>,
+        is_decoupled: bool,
+        is_cached: bool,
+    ) -> OptionalStatistics {
         let histogram =
             || Histogram::new(BucketBounds::new(bounds.unwrap_or(&FIRST_RESPONSE_BOUNDS), 1.0));
         OptionalStatistics {
             first_response: self.histograms.then(histogram),
             summaries: self.summaries.then(Box::default),
             responses: is_decoupled.then(Responses::default),
+            cache: is_cached.then(|| Box::new(CacheStatistics::new(self.summaries))),
         }
     }
 }

@@ -1,5 +1,9 @@
 //! The names of an output's classes, one per line of a file.
 
+use std::sync::Arc;
+
+use super::{Model, OutputLabels};
+
 /// The labels of an output by class, in the bytes of the file they came from.
 #[derive(Debug)]
 pub struct ClassLabels {
@@ -22,6 +26,18 @@ impl ClassLabels {
         let line = line.split(|it| *it == b'\n').next()?;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         (!line.is_empty()).then_some(line)
+    }
+}
+
+impl Model {
+    /// The same with names for the classes of its outputs.
+    pub fn with_labels(self, labels: OutputLabels) -> Model {
+        Model { labels, ..self }
+    }
+
+    /// The names of an output's classes.
+    pub fn labels(&self, output: usize) -> Option<&Arc<ClassLabels>> {
+        self.labels.get(output)?.as_ref()
     }
 }
 

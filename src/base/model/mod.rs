@@ -150,6 +150,9 @@ pub struct Model {
     pub shares_memory: bool,
     /// Owns the shared memory of requests that are addressed to it.
     pub owner: Owner,
+    /// Of what was loaded, equal on all servers that load the same; only where servers share a
+    /// response cache.
+    pub fingerprint: Option<u128>,
     /// By output of the config; empty if none has labels.
     labels: OutputLabels,
     reshapes: bool,
@@ -202,6 +205,7 @@ impl Model {
             steps,
             shares_memory,
             owner,
+            fingerprint: None,
             labels,
             reshapes,
             answers,
@@ -216,14 +220,9 @@ impl Model {
         Model { share: Some(share), ..self }
     }
 
-    /// The same with names for the classes of its outputs.
-    pub fn with_labels(self, labels: OutputLabels) -> Model {
-        Model { labels, ..self }
-    }
-
-    /// The names of an output's classes.
-    pub fn labels(&self, output: usize) -> Option<&Arc<ClassLabels>> {
-        self.labels.get(output)?.as_ref()
+    /// The same with what other servers know it by.
+    pub fn with_fingerprint(self, fingerprint: Option<u128>) -> Model {
+        Model { fingerprint, ..self }
     }
 
     /// The model's name.

@@ -13,6 +13,7 @@ use super::{
     in_flight::InFlight,
     quantiles::Quantiles,
     recent::RecentStatistics,
+    response_cache::CacheStatistics,
     responses::Responses,
     sharded_counters::live,
     timing::Timing,
@@ -73,6 +74,8 @@ pub struct OptionalStatistics {
     pub summaries: Option<Box<LatencySummaries>>,
     /// Responses of decoupled models, by their position.
     pub responses: Option<Responses>,
+    /// Hits and misses of models whose answers are kept.
+    pub cache: Option<Box<CacheStatistics>>,
 }
 
 /// Quantiles of durations in microseconds, over the last minute.
@@ -200,6 +203,10 @@ impl Statistics {
 
     /// What was done since the load: to be asked for once by whoever wants several of its numbers.
     pub fn totals(&self) -> Totals {
-        self.work.totals()
+        let mut totals = self.work.totals();
+        if let Some(cache) = &self.extra.cache {
+            totals.without_execution(cache.hits().count);
+        }
+        totals
     }
 }

@@ -47,6 +47,17 @@ pub struct Totals {
     pub batches: Vec<(u32, BatchTotal)>,
 }
 
+impl Totals {
+    /// So many of the successful requests were executed by nobody: they were answered out of the
+    /// response cache.
+    pub(super) fn without_execution(&mut self, hits: u64) {
+        for phase in [&mut self.compute_input, &mut self.compute_infer, &mut self.compute_output] {
+            // The hits were read later.
+            phase.count = phase.count.saturating_sub(hits);
+        }
+    }
+}
+
 /// Counts them.
 #[derive(Debug)]
 pub(super) struct WorkCounters {

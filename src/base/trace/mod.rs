@@ -12,7 +12,7 @@ pub use self::{
     context::{HeaderReader, RemoteParent, TraceContext},
     execution::{BatchExecution, FinishedBatch},
     ids::{random, span_id},
-    model_span::{ModelSpan, SpanStart, span_paths},
+    model_span::{CacheHit, ModelSpan, SpanStart, span_paths},
     record::{FinishedTrace, TraceRecord, TraceSink},
     span::{OpenSpan, Span},
 };

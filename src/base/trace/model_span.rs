@@ -20,6 +20,15 @@ pub struct SpanStart {
     pub at: Instant,
 }
 
+/// An answer without an execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheHit {
+    /// When it was found.
+    pub at: Instant,
+    /// An equal request was executed at that time.
+    pub is_coalesced: bool,
+}
+
 /// A model's work on a request, from its arrival at the model to the last response.
 #[derive(Clone, Debug)]
 pub struct ModelSpan {
@@ -40,6 +49,8 @@ pub struct ModelSpan {
     pub error: Option<Error>,
     /// The execution it was part of, the last one if it was queued anew.
     pub execution: Option<Arc<BatchExecution>>,
+    /// It was not executed: the answer was kept, or is that of an equal request.
+    pub cache_hit: Option<CacheHit>,
     /// When each of the first responses before the last was given.
     pub responses: Vec<Instant>,
     /// Input tensors by name; empty unless the record has tensors.

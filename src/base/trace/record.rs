@@ -135,6 +135,7 @@ impl TraceRecord {
             timing: None,
             error: None,
             execution: None,
+            cache_hit: None,
             responses: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),

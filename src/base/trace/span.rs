@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     execution::{BatchExecution, FinishedBatch},
-    model_span::{ModelSpan, SpanStart},
+    model_span::{CacheHit, ModelSpan, SpanStart},
     record::TraceRecord,
 };
 use crate::{
@@ -75,6 +75,11 @@ impl Span {
     /// Notes that the request of this span took part in an execution.
     pub fn executed(&self, execution: Arc<BatchExecution>) {
         self.change(|it| it.execution = Some(execution));
+    }
+
+    /// Notes that the request of this span was answered without an execution.
+    pub fn hit(&self, hit: CacheHit) {
+        self.change(|it| it.cache_hit = Some(hit));
     }
 
     /// The W3C trace context as a JSON object of headers, for model code that calls other services;

@@ -24,11 +24,17 @@ pub(super) fn figures(id: &str, cells: &[Figure]) -> String {
 /// What counts up, beside what a card of a step has.
 pub(super) fn totals(of: &WorkNumbers) -> Vec<Figure> {
     let cell = |key, label, value| Figure { key, label, value: numbers::count(value) };
-    vec![
+    let mut cells = vec![
         cell("total", "requests in all", of.requests),
         cell("cancelled", "cancelled", of.cancelled),
         cell("window", "held back", of.window_waiting),
-    ]
+    ];
+    cells.extend(of.cache_hit_rate.map(|it| Figure {
+        key: "cache",
+        label: "from the cache",
+        value: format!("{:.0} %", 100.0 * it),
+    }));
+    cells
 }
 
 /// Requests of the last minute as bars, failures at their feet.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
+use super::response_cache;
 use troupe_backends::gpus;
 use troupe_base::{
     config::InstanceKind,
@@ -216,6 +217,10 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
             Some(proto::summary(labels, ranks.iter().copied().zip(values), total.count, sum))
         })
     }));
+    let cached = models
+        .iter()
+        .filter_map(|(labels, it)| Some((labels.clone(), it.stats.extra.cache.as_deref()?)));
+    families.extend(response_cache::families(&cached.collect::<Vec<_>>(), latencies));
     families.push(of_each(BATCHES, MetricType::HISTOGRAM, &|labels, it| {
         Some(proto::histogram(labels, &batches(&it.totals.batches)))
     }));

@@ -154,7 +154,7 @@ fn histograms_and_summaries_are_there_if_asked_for() {
         quantiles: vec![0.5, 0.99],
     };
     let metrics = Metrics::with(latencies);
-    let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false));
+    let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false, false));
     use_it(&model);
     let text = render(&catalog(&model), &metrics, &testing::settings("here")).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;

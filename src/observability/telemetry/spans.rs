@@ -131,6 +131,7 @@ impl SpanBuilder<'_> {
         let events = &mut span.events.events;
         events.push(self.event("REQUEST_START", begun));
         events.push(self.event("QUEUE_START", begun));
+        events.extend(model_span.cache_hit.map(|it| self.event("CACHE_HIT", it.at)));
         events.extend(model_span.responses.iter().map(|at| self.event("RESPONSE", *at)));
         if let Some(ended) = model_span.ended {
             events.push(self.event("REQUEST_END", ended));
@@ -170,6 +171,10 @@ impl SpanBuilder<'_> {
             }
             (Some(caller), None) => all.push(KeyValue::new("troupe.caller", caller)),
             (None, _) => (),
+        }
+        if let Some(hit) = model_span.cache_hit {
+            let how = if hit.is_coalesced { "coalesced" } else { "hit" };
+            all.push(KeyValue::new("troupe.cache", how));
         }
         if let Some(execution) = &model_span.execution {
             all.extend(execution_attributes(execution));

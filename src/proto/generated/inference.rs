@@ -837,11 +837,17 @@ pub mod model_repository_agents {
         >,
     }
 }
-/// Whether answers are remembered.
+/// Whether answers are remembered. What begins at 50000 is ours: Triton has no such fields.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelResponseCache {
     #[prost(bool, tag = "1")]
     pub enable: bool,
+    /// Answers are forgotten after so long; unset: never.
+    #[prost(uint32, optional, tag = "50000")]
+    pub ttl_seconds: ::core::option::Option<u32>,
+    /// What the answers of this model may take of the cache; unset: all of it.
+    #[prost(uint64, optional, tag = "50001")]
+    pub max_byte_size: ::core::option::Option<u64>,
 }
 /// Settings of the metrics of one model.
 #[derive(Clone, PartialEq, ::prost::Message)]

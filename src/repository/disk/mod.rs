@@ -4,6 +4,7 @@
 //! [`scan::folders`]: everything here reads folders, and [`scan::Stamp`] says whether one changed.
 
 pub(super) mod definition;
+pub(super) mod fingerprint;
 pub(super) mod initial_state;
 pub(super) mod labels;
 pub(super) mod misnamed;

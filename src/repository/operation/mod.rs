@@ -8,6 +8,7 @@ pub(super) mod publish;
 mod reconcile;
 pub(super) mod record;
 pub(super) mod requirements;
+mod response_cache;
 pub(super) mod run;
 pub(super) mod versions;
 mod warmup;

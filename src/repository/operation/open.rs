@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 
-use super::warmup;
+use super::{response_cache, warmup};
 use crate::{
     Settings,
     disk::{
@@ -77,16 +77,16 @@ impl OpenModel for ModelOpener {
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>> {
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
         let (metrics, begun) = (self.metrics.clone(), Instant::now());
-        let budget = self.settings.backend.budget.clone();
+        let (budget, cache) = (settings.backend.budget.clone(), settings.cache.clone());
         Box::pin(async move {
             let name = definition.name.clone();
             let read = definition.clone();
             let prepared = spawn_blocking(move || prepare(&settings, &read, version)).await;
-            let PreparedVersion { config, executor, labels, backend, samples } = prepared
-                .map_err(|_| {
+            let PreparedVersion { config, executor, labels, backend, samples, fingerprint } =
+                prepared.map_err(|_| {
                     Error::internal(format!("the backend of '{name}' panicked while it loaded"))
                 })??;
-            let parts = counted(parts(config, version), &metrics);
+            let parts = counted(parts(config, version), &metrics, cache.is_some());
             let answers = batcher::start(batcher::BatcherSetup {
                 config: executor.config,
                 states: executor.states,
@@ -104,8 +104,12 @@ impl OpenModel for ModelOpener {
             if definition.is_override {
                 answers = Arc::new(KeepsFiles { inner: answers, _files: definition });
             }
+            if let Some(cache) = &cache {
+                answers = cache.in_front_of(&parts, fingerprint, answers);
+            }
             parts.stats.loaded(begun.elapsed());
-            Ok(Arc::new(Model::new(parts, answers).with_labels(labels).with_share(&budget)))
+            let model = Model::new(parts, answers).with_fingerprint(fingerprint);
+            Ok(Arc::new(model.with_labels(labels).with_share(&budget)))
         })
     }
 
@@ -115,14 +119,15 @@ impl OpenModel for ModelOpener {
         mut parts: ModelParts,
         around: Option<Arc<str>>,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>, Vec<String>>> {
-        let (begun, budget) = (Instant::now(), self.settings.backend.budget.clone());
         let (settings, engines) = (self.settings.clone(), self.engines.clone());
+        let (begun, budget) = (Instant::now(), settings.backend.budget.clone());
         let metrics = self.metrics.clone();
         Box::pin(async move {
             let steps = parts.steps.iter().map(|step| step.config.clone()).collect();
-            parts.config = completed_ensemble(settings, &definition, parts.config, steps).await?;
+            parts.config =
+                completed_ensemble(settings.clone(), &definition, parts.config, steps).await?;
             warn(&parts);
-            let parts = counted(parts, &metrics);
+            let parts = counted(parts, &metrics, settings.cache.is_some());
             let setup = ensemble::EnsembleSetup {
                 config: parts.config.clone(),
                 stats: parts.stats.clone(),
@@ -136,10 +141,15 @@ impl OpenModel for ModelOpener {
             let own = own.map_err(|_| Error::internal("reading labels panicked"));
             let own = own.and_then(|inner| inner).map_err(|error| vec![error.to_string()])?;
             let labels = ensemble::labels(&parts.config, own, &parts.steps);
-            let answers = ensemble::start(setup).await?;
+            let mut answers: Arc<dyn Infer> = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
+            let fingerprint = response_cache::of_ensemble(&settings, &parts);
+            if let Some(cache) = &settings.cache {
+                answers = cache.in_front_of(&parts, fingerprint, answers);
+            }
             parts.stats.loaded(begun.elapsed());
-            Ok(Arc::new(Model::new(parts, answers).with_labels(labels).with_share(&budget)))
+            let model = Model::new(parts, answers).with_fingerprint(fingerprint);
+            Ok(Arc::new(model.with_labels(labels).with_share(&budget)))
         })
     }
 }
@@ -154,7 +164,11 @@ pub(super) async fn completed_ensemble(
     if let Some(file) = definition.pipeline.clone() {
         config = typed_pipeline(settings, file, config, steps.clone()).await?;
     }
-    Ok(ensemble::completed(&config, steps.iter().map(|step| &**step)))
+    let completed = ensemble::completed(&config, steps.iter().map(|step| &**step));
+    match response_cache::problem(&completed, &steps) {
+        Some(problem) => Err(vec![problem.message()]),
+        None => Ok(completed),
+    }
 }
 
 /// The config of a pipeline, with the types of the models it runs.
@@ -180,6 +194,8 @@ struct PreparedVersion {
     labels: OutputLabels,
     backend: Backend,
     samples: Vec<WarmupSample>,
+    /// Only where servers share a response cache.
+    fingerprint: Option<u128>,
 }
 
 /// What executors see of a model, where that is more than clients do.
@@ -196,9 +212,11 @@ pub(crate) fn parts(config: Arc<ModelConfig>, version: i64) -> ModelParts {
 }
 
 /// The same, counting what the command line and the config ask for.
-fn counted(parts: ModelParts, metrics: &Metrics) -> ModelParts {
+fn counted(parts: ModelParts, metrics: &Metrics, has_cache: bool) -> ModelParts {
     let config = &parts.config;
-    let stats = metrics.statistics(config.first_response_bounds.as_deref(), config.decoupled);
+    let is_cached = has_cache && config.response_cache.is_some();
+    let bounds = config.first_response_bounds.as_deref();
+    let stats = metrics.statistics(bounds, config.decoupled, is_cached);
     ModelParts { stats, ..parts }
 }
 
@@ -227,7 +245,8 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
             config.name, config.backend
         )));
     }
-    Ok(PreparedVersion { config, executor, labels, backend, samples })
+    let fingerprint = response_cache::of_version(settings, &config, &files);
+    Ok(PreparedVersion { config, executor, labels, backend, samples, fingerprint })
 }
 
 /// Reads what sequences begin with. Blocks.

@@ -148,8 +148,9 @@ impl Findings<'_> {
 
     /// What to aim for in inferences in a second, and with how many instances.
     fn suggestions(&self, limit: Bottleneck) -> (Option<f64>, Vec<Suggestion>) {
-        // Times that others stretch say nothing about how many instances are needed.
-        if self.stretching().is_some() {
+        // Times that others stretch say nothing about how many instances are needed, and requests
+        // that are not executed do not either.
+        if self.stretching().is_some() || self.cached().next().is_some() {
             return (None, Vec::new());
         }
         let Some(goal) = self.goal(limit) else { return (None, Vec::new()) };

@@ -24,6 +24,8 @@ pub(super) struct Counts {
     /// Requests that were answered.
     pub(super) answered: u64,
     pub(super) failed: u64,
+    /// Of those that were answered, out of the response cache.
+    pub(super) hits: u64,
     /// From their arrival to their answer.
     pub(super) whole_ns: u64,
     pub(super) queue_ns: u64,
@@ -60,6 +62,7 @@ impl Counts {
         Counts {
             answered: count(&of.success),
             failed: count(&of.fail),
+            hits: count(&of.cache_hit),
             whole_ns: ns(&of.success),
             queue_ns: ns(&of.queue),
             input_ns: ns(&of.compute_input),
@@ -81,6 +84,7 @@ impl Counts {
         Counts {
             answered: self.answered.saturating_sub(before.answered),
             failed: self.failed.saturating_sub(before.failed),
+            hits: self.hits.saturating_sub(before.hits),
             whole_ns: self.whole_ns.saturating_sub(before.whole_ns),
             queue_ns: self.queue_ns.saturating_sub(before.queue_ns),
             input_ns: self.input_ns.saturating_sub(before.input_ns),

@@ -8,6 +8,7 @@ mod metrics;
 mod model;
 mod refused;
 mod report;
+mod response_cache;
 mod scheduling;
 mod sequence;
 mod sequence_state;
@@ -15,4 +16,8 @@ mod tensors;
 mod warmup;
 
 pub(super) use self::model::check;
-pub use self::{model::stays_in_model, scheduling::warnings as scheduling_warnings};
+pub use self::{
+    model::stays_in_model,
+    response_cache::{Uncacheable, uncacheable},
+    scheduling::warnings as scheduling_warnings,
+};

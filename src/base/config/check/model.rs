@@ -1,8 +1,8 @@
 //! Checks a whole model: every problem at once, or the configuration the rest relies on.
 
 use super::{
-    batch_io, ensemble, instances, metrics, refused, report::ConfigReport, scheduling, tensors,
-    warmup,
+    batch_io, ensemble, instances, metrics, refused, report::ConfigReport, response_cache,
+    scheduling, tensors, warmup,
 };
 use crate::config::{
     backend,
@@ -44,6 +44,7 @@ pub(in crate::config) fn check(
         false => instances::groups(&proto, open, features, &mut report),
     };
     let first_response_bounds = metrics::first_response_bounds(&proto, &mut report);
+    let response_cache = response_cache::policy(&proto, &mut report);
     refused::fields(&proto, &mut report);
     let ensemble =
         if is_ensemble { ensemble::check(&proto, &conflicts, &mut report) } else { None };
@@ -69,6 +70,7 @@ pub(in crate::config) fn check(
         decoupled: proto.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         metric_tags: proto.metric_tags.clone(),
         first_response_bounds,
+        response_cache,
         source_map,
         proto,
     })

@@ -12,7 +12,6 @@ pub(super) fn fields(config: &ModelConfig, report: &mut ConfigReport<'_>) {
         ("cc_model_filenames", !config.cc_model_filenames.is_empty()),
         ("model_operations", asks(config.model_operations.as_ref())),
         ("model_repository_agents", asks(config.model_repository_agents.as_ref())),
-        ("response_cache", asks(config.response_cache.as_ref())),
     ];
     report.refuse("", &asked);
     if is_ensemble {

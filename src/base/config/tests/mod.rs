@@ -7,6 +7,7 @@ mod metrics;
 mod model;
 mod print;
 mod priorities;
+mod response_cache;
 mod sequence;
 mod warmup;
 

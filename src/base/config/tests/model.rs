@@ -341,7 +341,6 @@ fn rate_limits_are_read_group_by_group() {
 #[test]
 fn what_is_not_built_yet_is_refused_by_name() {
     for (field, name) in [
-        ("response_cache { enable: true }", "response_cache"),
         ("model_repository_agents { agents { name: 'x' } }", "model_repository_agents"),
         ("model_operations { op_library_filename: 'x' }", "model_operations"),
         ("optimization { graph { level: 1 } }", "optimization.graph"),

@@ -1,7 +1,7 @@
 //! What a level of load shows: the numbers that the advice and its sentences rest on.
 
 use super::super::{
-    counts::ModelKey,
+    counts::{Counts, ModelKey},
     level::{LoadLevel, StepLoad},
 };
 
@@ -86,6 +86,11 @@ pub(super) struct Findings<'a> {
 }
 
 impl Findings<'_> {
+    /// Models that answered out of the response cache.
+    pub(super) fn cached(&self) -> impl Iterator<Item = (&ModelKey, &Counts)> {
+        self.level.counts.iter().filter(|(_, counts)| counts.hits != 0)
+    }
+
     /// Cores that neither the server nor this command used, if that is known.
     pub(super) fn others(&self) -> Option<f64> {
         let used = self.level.used;

@@ -83,6 +83,21 @@ fn check(rows: &[Row], levels: &[(usize, f64)], expected: Expected<'_>) -> Advic
 }
 
 #[test]
+fn of_answers_that_were_kept_nothing_is_advised() {
+    let rows = &[("a", 1, 8.0, 0)];
+    let mut levels = [level(rows, 1, 90.0), level(rows, 2, 124.0), level(rows, 4, 124.9)];
+    let advised = |levels: &[LoadLevel]| advise(&members(rows), levels, QUIET, None).unwrap();
+    assert!(!advised(&levels).suggestions.is_empty());
+    for level in &mut levels {
+        level.counts.get_mut(&key("a")).unwrap().hits = 7;
+    }
+    let advice = advised(&levels);
+    assert!(advice.suggestions.is_empty() && advice.goal.is_none(), "{advice:?}");
+    let told = "7 of 1249 requests of `a` were answered from the response cache";
+    assert!(advice.doubts.iter().any(|it| it.starts_with(told)), "{:?}", advice.doubts);
+}
+
+#[test]
 fn the_step_with_the_least_capacity_is_the_bottleneck() {
     let rows = &[("a", 1, 2.0, 0), ("b", 1, 8.0, 0), ("c", 1, 1.0, 0)];
     let levels = &[(1, 90.0), (2, 124.0), (4, 124.9)];

@@ -299,6 +299,16 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
             "Other programs used {others} of the {cores} cores: measure again on a quiet machine."
         ));
     }
+    for (key, counts) in found.cached() {
+        doubts.push(format!(
+            "{} of {} requests of `{}` were answered from the response cache: the numbers say how \
+             fast that is, and nothing about executions, so no number of instances is advised. \
+             Measure without --cache-config, or with other inputs for each request.",
+            counts.hits,
+            counts.answered,
+            plain(&key.name)
+        ));
+    }
     let called: Vec<String> = all.iter().filter(|it| it.member.is_called).map(name).collect();
     if !called.is_empty() {
         let (called, is) = (called.join(", "), if called.len() == 1 { "is" } else { "are" });

@@ -1,0 +1,316 @@
+//! A model whose answers are kept: looks a request up before it is queued.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+
+use super::{
+    answer::{self, KeptAnswer},
+    flights::{Flights, Join},
+    key::{AnswerKey, KeyScope},
+    lead::{Asker, Lead, LeadModel},
+    local::{LocalStore, ModelCap},
+    log_pause::LogPause,
+    redis_value,
+    store::{SharedCache, Store},
+};
+use troupe_base::{
+    error::Error,
+    model::Infer,
+    request::{Context, Correlation, Reply, Request, Response},
+    statistics::{Statistics, Timing},
+    trace::CacheHit,
+};
+
+/// To hash a request of more bytes than this takes milliseconds: longer than an engine thread may be
+/// kept.
+const MAX_HASHED_HERE: usize = 8 << 20;
+
+/// Asks a model only what nobody asked before.
+pub(super) struct CachedModel(Arc<CachedModelState>);
+
+/// What it is made of.
+pub(super) struct CachedModelSetup {
+    pub(super) inner: Arc<dyn Infer>,
+    pub(super) cache: Arc<SharedCache>,
+    pub(super) scope: KeyScope,
+    pub(super) stats: Arc<Statistics>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) cap: Option<ModelCap>,
+}
+
+/// Shared with the requests that it executes.
+pub(super) struct CachedModelState {
+    setup: CachedModelSetup,
+    flights: Flights<Follower>,
+    log: LogPause,
+}
+
+/// A request that was looked up in vain.
+pub(super) struct Follower {
+    pub(super) context: Arc<Context>,
+    pub(super) request: Request,
+    pub(super) asker: Asker,
+}
+
+impl CachedModel {
+    pub(super) fn new(setup: CachedModelSetup) -> CachedModel {
+        let (flights, log) = (Flights::default(), LogPause::default());
+        CachedModel(Arc::new(CachedModelState { setup, flights, log }))
+    }
+}
+
+impl Infer for CachedModel {
+    fn infer(&self, request: Request, reply: Reply) {
+        let state = &self.0;
+        if !is_kept(&request.context) {
+            return state.setup.inner.infer(request, reply);
+        }
+        let bytes: usize = request.inputs.iter().flatten().map(|it| it.data().len()).sum();
+        if bytes <= MAX_HASHED_HERE {
+            return state.look_up(request, reply);
+        }
+        let weak = Arc::downgrade(state);
+        state.setup.cache.runtime.spawn_blocking(move || {
+            // Without the model the reply is dropped, which answers it.
+            if let Some(state) = weak.upgrade() {
+                state.look_up(request, reply);
+            }
+        });
+    }
+
+    fn inner(&self) -> Option<&dyn Infer> {
+        Some(&*self.0.setup.inner)
+    }
+}
+
+/// What depends on the requests before it has no answer that could be kept, and a warm-up is to be
+/// executed.
+fn is_kept(context: &Context) -> bool {
+    !context.is_warmup && context.correlation == Correlation::None && context.flags == 0
+}
+
+impl CachedModelState {
+    fn look_up(self: &Arc<Self>, request: Request, reply: Reply) {
+        let begun = Instant::now();
+        let key = self.setup.cache.hasher.key(&self.setup.scope, &request);
+        match &self.setup.cache.store {
+            Store::Local(local) => self.look_up_here(local, key, begun, request, reply),
+            Store::Redis(_) => {
+                let lookup = begun.elapsed();
+                let (lead, request) = match self.join(key, waiting(request, reply, lookup)) {
+                    Some(it) => it,
+                    None => return,
+                };
+                self.setup.cache.runtime.spawn(self.clone().look_up_there(begun, lead, request));
+            }
+        }
+    }
+
+    fn look_up_here(
+        self: &Arc<Self>,
+        local: &LocalStore,
+        key: AnswerKey,
+        begun: Instant,
+        request: Request,
+        reply: Reply,
+    ) {
+        let found = local.get(key, begun);
+        let now = Instant::now();
+        let lookup = now.saturating_duration_since(begun);
+        if let Some(answer) = found {
+            let asker = Asker { reply, span: request.context.span.clone(), lookup };
+            return self.hit(asker, |timing| answer.response(timing), now);
+        }
+        let Some((lead, request)) = self.join(key, waiting(request, reply, lookup)) else { return };
+        // Somebody may have kept it since: whoever leads keeps the answer before it stops leading.
+        match local.get(key, now) {
+            Some(answer) => lead.found(&answer.response(Timing::default())),
+            None => self.execute(lead, request),
+        }
+    }
+
+    async fn look_up_there(
+        self: Arc<Self>,
+        begun: Instant,
+        mut lead: Lead<Self>,
+        request: Request,
+    ) {
+        let Store::Redis(redis) = &self.setup.cache.store else { return };
+        let found = redis.get(lead.key()).await;
+        lead.lookup = begun.elapsed();
+        match found.and_then(|bytes| self.read(bytes)) {
+            Some(response) => lead.found(&response),
+            None => self.execute(lead, request),
+        }
+    }
+
+    fn read(&self, bytes: Bytes) -> Option<Response> {
+        let response = redis_value::decode(bytes, self.setup.scope.outputs);
+        if response.is_none() {
+            let model = &self.setup.scope.model;
+            self.log.warn(|| format!("what the cache holds for '{model}' is no answer of it"));
+        }
+        response
+    }
+
+    /// `None`: it waits for an equal request. Otherwise it is to be executed.
+    fn join(self: &Arc<Self>, key: AnswerKey, waiting: Follower) -> Option<(Lead<Self>, Request)> {
+        // A model that calls this one holds an instance while it waits, and whoever finds deadlocks
+        // does not see for whom.
+        let may_wait = waiting.context.call_chain.is_none();
+        let priority = waiting.context.priority;
+        let (waiting, leads) = match self.flights.join(key, priority, may_wait, waiting) {
+            Join::Follows => return None,
+            Join::Leads(waiting) => (waiting, true),
+            Join::Alone(waiting) => (waiting, false),
+        };
+        Some(self.lead(key, waiting, leads))
+    }
+
+    fn lead(
+        self: &Arc<Self>,
+        key: AnswerKey,
+        waiting: Follower,
+        leads: bool,
+    ) -> (Lead<Self>, Request) {
+        let Follower { request, asker, .. } = waiting;
+        (Lead::new(Arc::downgrade(self), key, asker, leads), request)
+    }
+
+    fn execute(&self, lead: Lead<Self>, request: Request) {
+        self.setup.cache.counters.miss(lead.lookup);
+        let reply = lead.into_reply();
+        self.setup.inner.infer(request, reply);
+    }
+
+    /// Answers a request that is not executed: the answer was kept, or an equal one is executed.
+    fn answer(
+        &self,
+        Asker { reply, span, lookup }: Asker,
+        response: impl FnOnce(Timing) -> Response,
+        now: Instant,
+        is_coalesced: bool,
+    ) {
+        self.setup.cache.counters.hit(lookup);
+        if let Some(stats) = &self.setup.stats.extra.cache {
+            stats.hit(lookup);
+            if is_coalesced {
+                stats.coalesced();
+            }
+        }
+        if let Some(span) = span {
+            span.hit(CacheHit { at: now, is_coalesced });
+        }
+        let queue = now.saturating_duration_since(reply.since());
+        let timing = Timing { queue, ..Timing::default() };
+        reply.answer_at(Ok(response(timing)), now);
+    }
+
+    fn keep_here(&self, local: &LocalStore, key: AnswerKey, response: &Response, now: Instant) {
+        let cap = self.setup.cap.as_ref();
+        if let Err(text) = local.check(answer::weight(response), cap) {
+            let model = &self.setup.scope.model;
+            let key = key.0;
+            return self.log.warn(|| {
+                format!(
+                    "Failed to insert key [{key}] into response cache: {text} (model '{model}')"
+                )
+            });
+        }
+        let expires = self.setup.ttl.and_then(|it| now.checked_add(it));
+        if let Some(kept) = KeptAnswer::copy(response, self.setup.scope.generation, expires) {
+            local.insert(key, kept, cap);
+        }
+    }
+
+    fn keep_there(&self, key: AnswerKey, response: &Response) {
+        let (value, ttl) = (redis_value::encode(response), self.setup.ttl);
+        let cache = self.setup.cache.clone();
+        self.setup.cache.runtime.spawn(async move {
+            if let Store::Redis(redis) = &cache.store {
+                redis.insert(key, value, ttl).await;
+            }
+        });
+    }
+}
+
+impl LeadModel for CachedModelState {
+    fn hit(&self, asker: Asker, response: impl FnOnce(Timing) -> Response, now: Instant) {
+        self.answer(asker, response, now, false);
+    }
+
+    fn answer_followers(&self, key: AnswerKey, response: &Response, is_executed: bool) {
+        let followers = self.flights.end(key);
+        let now = Instant::now();
+        for waiting in followers {
+            if let Some(error) = waiting.context.stopped() {
+                waiting.asker.reply.answer_at(Err(error), now);
+                continue;
+            }
+            let response = |timing| Response { timing, ..response.clone() };
+            self.answer(waiting.asker, response, now, is_executed);
+        }
+    }
+
+    fn fail_followers(&self, key: AnswerKey, error: &Error) {
+        let now = Instant::now();
+        for waiting in self.flights.end(key) {
+            let error = waiting.context.stopped().unwrap_or_else(|| error.clone());
+            waiting.asker.reply.answer_at(Err(error), now);
+        }
+    }
+
+    fn pass_on(self: &Arc<Self>, key: AnswerKey) {
+        let (next, stopped) = self.flights.next(key, |it| !it.context.is_stopped());
+        for waiting in stopped {
+            let error = waiting.context.stopped().unwrap_or_else(Error::cancelled);
+            waiting.asker.reply.answer(Err(error));
+        }
+        let Some(next) = next else { return };
+        let (lead, request) = self.lead(key, next, true);
+        let state = self.clone();
+        // Not from here: one after the other may be refused at once.
+        self.setup.cache.runtime.spawn(async move { state.execute(lead, request) });
+    }
+
+    fn keep(&self, key: AnswerKey, response: &Response, lookup: Duration) {
+        let begun = Instant::now();
+        if answer::is_sound(response) {
+            match &self.setup.cache.store {
+                Store::Local(local) => self.keep_here(local, key, response, begun),
+                Store::Redis(_) => self.keep_there(key, response),
+            }
+        }
+        let insertion = begun.elapsed();
+        self.setup.cache.counters.inserted(insertion);
+        if let Some(stats) = &self.setup.stats.extra.cache {
+            stats.miss(lookup + insertion);
+        }
+    }
+}
+
+/// What nobody can ask for any more makes room.
+impl Drop for CachedModelState {
+    fn drop(&mut self) {
+        let (cache, generation) = (self.setup.cache.clone(), self.setup.scope.generation);
+        if cache.is_shared() {
+            return;
+        }
+        // It looks at all answers.
+        self.setup.cache.runtime.spawn_blocking(move || {
+            if let Store::Local(local) = &cache.store {
+                local.forget(generation);
+            }
+        });
+    }
+}
+
+fn waiting(request: Request, reply: Reply, lookup: Duration) -> Follower {
+    let context = request.context.clone();
+    let asker = Asker { reply, span: context.span.clone(), lookup };
+    Follower { context, request, asker }
+}

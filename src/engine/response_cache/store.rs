@@ -1,0 +1,27 @@
+//! What all models of a server share of its response cache: the answers, the keys, the counters.
+
+use tokio::runtime::Handle;
+
+use super::{counters::CacheCounters, key::KeyHasher, local::LocalStore, redis::RedisStore};
+
+/// Shared by the models whose answers are kept.
+pub(super) struct SharedCache {
+    pub(super) store: Store,
+    pub(super) hasher: KeyHasher,
+    pub(super) counters: CacheCounters,
+    /// Runs what waits for a Redis, or would keep an engine thread for long.
+    pub(super) runtime: Handle,
+}
+
+/// Where answers are kept.
+pub(super) enum Store {
+    Local(LocalStore),
+    Redis(RedisStore),
+}
+
+impl SharedCache {
+    /// Do other servers see what is kept?
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.store, Store::Redis(_))
+    }
+}

@@ -1,0 +1,229 @@
+//! Hits, single flight and what becomes of those that wait: with a model that answers when the test
+//! says so.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::smallvec;
+use tokio::{sync::oneshot::Receiver, task::yield_now};
+
+use super::*;
+use troupe_base::{
+    config::{ServerFeatures, read_text},
+    error::Error,
+    metrics::Metrics,
+    request::{CallChain, Context, Correlation, Parameter, Pending, Reply, Request, Response},
+    statistics::Statistics,
+    tensor::{DataType, Tensor},
+};
+
+/// Keeps what it is asked.
+#[derive(Default)]
+struct Asked(Mutex<Vec<Pending>>);
+
+impl Infer for Asked {
+    fn infer(&self, request: Request, reply: Reply) {
+        self.0.lock().push(Pending { request, reply });
+    }
+}
+
+impl Asked {
+    fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Answers the oldest request.
+    fn answer(&self, result: Result<u8>) {
+        let pending = self.0.lock().remove(0);
+        pending.reply.answer(result.map(|number| Response {
+            outputs: vec![Some(tensor(&[number]))],
+            ..Response::default()
+        }));
+    }
+
+    /// Waits until it was asked so often.
+    async fn is_asked(&self, count: usize) {
+        while self.count() < count {
+            yield_now().await;
+        }
+    }
+}
+
+struct Cached {
+    cache: Arc<ResponseCache>,
+    asked: Arc<Asked>,
+    stats: Arc<Statistics>,
+    model: Arc<dyn Infer>,
+}
+
+type Asking = (Arc<Context>, Receiver<Result<Response>>);
+
+async fn cached() -> Cached {
+    let cache = ResponseCache::open(&CacheConfig::Local { size: 1 << 20 }).await.unwrap();
+    let text = "name: 'm' backend: 'native' response_cache { enable: true } \
+                input { name: 'x' data_type: TYPE_UINT8 dims: 1 } \
+                output { name: 'y' data_type: TYPE_UINT8 dims: 1 }";
+    let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+    let stats = Metrics::new().statistics(None, false, true);
+    let parts = ModelParts {
+        config: config.into(),
+        version: 1,
+        stats: stats.clone(),
+        health: Arc::default(),
+        steps: Vec::new(),
+    };
+    let asked = Arc::<Asked>::default();
+    let model = cache.in_front_of(&parts, None, asked.clone());
+    Cached { cache, asked, stats, model }
+}
+
+impl Cached {
+    fn ask_with(&self, context: Context) -> Asking {
+        self.ask_for(context, 7)
+    }
+
+    fn ask_for(&self, context: Context, input: u8) -> Asking {
+        let context = Arc::new(context);
+        let inputs = vec![Some(tensor(&[input]))];
+        let request = Request { context: context.clone(), inputs, ..Request::default() };
+        let (reply, answer) = Reply::channel();
+        self.model.infer(request, reply.counted(self.stats.clone()));
+        (context, answer)
+    }
+
+    fn ask(&self) -> Asking {
+        self.ask_with(Context::default())
+    }
+
+    /// Successes, hits, misses and requests that waited for others.
+    fn counts(&self) -> [u64; 4] {
+        let cache = self.stats.extra.cache.as_ref().unwrap();
+        let totals = self.stats.totals();
+        assert_eq!(totals.compute_infer.count, totals.success.count - cache.hits().count);
+        [totals.success.count, cache.hits().count, cache.misses().count, cache.coalesced_count()]
+    }
+}
+
+fn tensor(data: &[u8]) -> Tensor {
+    Tensor::new(DataType::Uint8, smallvec![data.len() as i64], data.to_vec().into()).unwrap()
+}
+
+async fn number((_, answer): Asking) -> Result<u8> {
+    let response = answer.await.unwrap()?;
+    Ok(response.outputs[0].as_ref().unwrap().data()[0])
+}
+
+#[tokio::test]
+async fn what_was_answered_before_is_answered_at_once() {
+    let cached = cached().await;
+    let (first, other) = (cached.ask(), cached.ask_for(Context::default(), 8));
+    cached.asked.answer(Ok(1));
+    cached.asked.answer(Ok(2));
+    assert_eq!((number(first).await, number(other).await), (Ok(1), Ok(2)));
+    assert_eq!(number(cached.ask()).await, Ok(1));
+    assert_eq!(cached.asked.count(), 0);
+    assert_eq!(cached.counts(), [3, 1, 2, 0]);
+    let usage = cached.cache.usage();
+    assert_eq!((usage.hits, usage.misses, usage.held.unwrap().entries), (1, 2, 2));
+}
+
+#[tokio::test]
+async fn equal_requests_at_the_same_time_are_executed_once() {
+    let cached = cached().await;
+    let all: Vec<_> = (0..100).map(|_| cached.ask()).collect();
+    assert_eq!(cached.asked.count(), 1);
+    cached.asked.answer(Ok(1));
+    for one in all {
+        assert_eq!(number(one).await, Ok(1));
+    }
+    assert_eq!(cached.counts(), [100, 99, 1, 99]);
+}
+
+#[tokio::test]
+async fn an_execution_that_fails_fails_for_all_and_is_not_kept() {
+    let cached = cached().await;
+    let all = [cached.ask(), cached.ask()];
+    cached.asked.answer(Err(Error::internal("no")));
+    for one in all {
+        assert_eq!(number(one).await, Err(Error::internal("no")));
+    }
+    let again = cached.ask();
+    cached.asked.answer(Ok(1));
+    assert_eq!(number(again).await, Ok(1));
+    assert_eq!(cached.counts(), [1, 0, 1, 0]);
+}
+
+#[tokio::test]
+async fn one_that_gives_up_is_followed_by_another_one() {
+    for error in [Error::cancelled(), Error::deadline_exceeded(), Error::unavailable("full")] {
+        let cached = cached().await;
+        let first = cached.ask();
+        let (stopped, second, third) = (cached.ask(), cached.ask(), cached.ask());
+        stopped.0.cancel();
+        cached.asked.answer(Err(error.clone()));
+        assert_eq!(number(first).await, Err(error));
+        assert_eq!(number(stopped).await, Err(Error::cancelled()));
+        cached.asked.is_asked(1).await;
+        // Those that come now wait for the second one.
+        let fourth = cached.ask();
+        assert_eq!(cached.asked.count(), 1);
+        cached.asked.answer(Ok(2));
+        for one in [second, third, fourth] {
+            assert_eq!(number(one).await, Ok(2));
+        }
+        assert_eq!(cached.counts(), [3, 2, 1, 2]);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_loses_a_request_loses_no_other() {
+    let cached = cached().await;
+    let (first, second) = (cached.ask(), cached.ask());
+    cached.asked.0.lock().clear();
+    assert!(number(first).await.is_err());
+    cached.asked.is_asked(1).await;
+    cached.asked.answer(Ok(3));
+    assert_eq!(number(second).await, Ok(3));
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_kept_or_waited_for_is_executed() {
+    let cached = cached().await;
+    let _first = cached.ask();
+    let sequence = Context { correlation: Correlation::Number(1), ..Context::default() };
+    let warmup = Context { is_warmup: true, ..Context::default() };
+    let urgent = Context { priority: 1, ..Context::default() };
+    let chain = CallChain::new("caller".into(), 1, "m".into());
+    let call = Context { call_chain: Some(chain.into()), ..Context::default() };
+    let contexts = [sequence, warmup, urgent, call];
+    let others: Vec<_> = contexts.into_iter().map(|it| cached.ask_with(it)).collect();
+    assert_eq!(cached.asked.count(), 5);
+    // A native model sees no parameters.
+    let parameters = vec![("p".into(), Parameter::Int(1))];
+    let follower = cached.ask_with(Context { parameters, ..Context::default() });
+    assert_eq!(cached.asked.count(), 5);
+    (0..5).for_each(|it| cached.asked.answer(Ok(it)));
+    for (place, one) in others.into_iter().enumerate() {
+        assert_eq!(number(one).await, Ok(place as u8 + 1));
+    }
+    assert_eq!(number(follower).await, Ok(0));
+}
+
+#[tokio::test]
+async fn a_model_that_is_gone_leaves_nothing_behind() {
+    let cached = cached().await;
+    let first = cached.ask();
+    cached.asked.answer(Ok(1));
+    number(first).await.unwrap();
+    let hangs = cached.ask_for(Context::default(), 9);
+    let Cached { cache, asked, model, .. } = cached;
+    drop(model);
+    let entries = || cache.usage().held.unwrap().entries;
+    while entries() != 0 {
+        yield_now().await;
+    }
+    // The request that it was asked is answered all the same.
+    asked.answer(Ok(5));
+    assert_eq!(number(hangs).await, Ok(5));
+    assert_eq!(entries(), 0);
+}

@@ -1,0 +1,143 @@
+//! A cache in a Redis: shared by servers, and missed by nobody when it goes. Skipped where there is
+//! no `redis-server`.
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+};
+
+use super::{cached, execution, gauge, hits_and_misses, request};
+use crate::support::{Repository, Server, eventually, until};
+
+/// A Redis; killed when dropped.
+struct Redis {
+    port: u16,
+    child: Child,
+}
+
+impl Redis {
+    /// On a free port, with a password if there is one; `None` if none is installed.
+    fn start(password: &str) -> Option<Redis> {
+        for _ in 0..10 {
+            // Free a moment ago, and so most likely still.
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            if let Some(redis) = Redis::on(port, password)? {
+                return Some(redis);
+            }
+        }
+        panic!("no port for a redis-server");
+    }
+
+    /// `Some(None)`: somebody has the port.
+    fn on(port: u16, password: &str) -> Option<Option<Redis>> {
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        if !password.is_empty() {
+            command.args(["--requirepass", password]);
+        }
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let Ok(child) = child else {
+            println!("skipped: there is no redis-server");
+            return None;
+        };
+        let mut redis = Redis { port, child };
+        let is_up = eventually("redis-server", || {
+            if redis.child.try_wait().unwrap().is_some() {
+                return Some(false);
+            }
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok().then_some(true)
+        });
+        Some(is_up.then_some(redis))
+    }
+
+    fn flags(&self, more: &[&str]) -> Vec<String> {
+        let own = ["host=127.0.0.1".to_owned(), format!("port={}", self.port)];
+        let all = own.into_iter().chain(more.iter().map(|it| (*it).to_owned()));
+        all.map(|it| format!("--cache-config=redis,{it}")).collect()
+    }
+
+    fn serve(&self, repository: Repository) -> Server {
+        let flags = self.flags(&["wait_timeout=3000", "pool_size=2"]);
+        Server::with(repository, &flags.iter().map(|it| &**it).collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn repository(more: &str) -> Repository {
+    Repository::new().with("m", cached(more))
+}
+
+#[test]
+fn servers_that_load_the_same_share_their_answers() {
+    let Some(redis) = Redis::start("") else { return };
+    let first = redis.serve(repository(""));
+    assert_eq!(execution(&first, "m", &request(&[1.0])), 1.0);
+    until("the answer to be kept", || {
+        execution(&first, "m", &request(&[1.0])) == 1.0 && 0 < hits_and_misses(&first, "m").0
+    });
+    assert_eq!(first.executions("m"), hits_and_misses(&first, "m").1);
+    let second = redis.serve(repository(""));
+    assert_eq!(execution(&second, "m", &request(&[1.0])), 1.0);
+    assert_eq!((second.executions("m"), hits_and_misses(&second, "m")), (0, (1, 0)));
+    assert_eq!(gauge(&second, "nv_cache_num_hits"), Some(1.0));
+    assert_eq!(gauge(&second, "nv_cache_util"), None);
+    // Another model by that name has other answers.
+    let other = redis.serve(repository("ttl_seconds: 60"));
+    assert_eq!(execution(&other, "m", &request(&[1.0])), 1.0);
+    assert_eq!((other.executions("m"), hits_and_misses(&other, "m")), (1, (0, 1)));
+}
+
+#[test]
+fn without_its_redis_a_server_executes_and_says_so_and_goes_on_with_it() {
+    let Some(mut redis) = Redis::start("") else { return };
+    let server = redis.serve(repository(""));
+    assert_eq!(execution(&server, "m", &request(&[1.0])), 1.0);
+    let port = redis.port;
+    redis.child.kill().unwrap();
+    redis.child.wait().unwrap();
+    for count in 0..20 {
+        let answer = server.infer("m", &request(&[2.0 + count as f32]));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    server.logged("models are executed meanwhile");
+    assert_eq!(server.log().matches("models are executed meanwhile").count(), 1);
+    let Some(Some(_redis)) = Redis::on(port, "") else { return };
+    let before = hits_and_misses(&server, "m").0;
+    until("a hit", || {
+        execution(&server, "m", &request(&[7.0]));
+        before < hits_and_misses(&server, "m").0
+    });
+    server.is_well();
+}
+
+#[test]
+fn a_server_does_not_start_without_its_redis_or_with_a_wrong_password() {
+    let Some(mut redis) = Redis::start("secret") else { return };
+    let start = |redis: &Redis, more: &[&str]| {
+        let flags = redis.flags(more);
+        let flags: Vec<&str> = flags.iter().map(|it| &**it).collect();
+        Server::fails(&repository(""), &flags)
+    };
+    let told = format!("Failed to initialize RedisCache: 127.0.0.1:{}: ", redis.port);
+    for (more, expected) in [(vec!["password=wrong"], "WRONGPASS"), (vec![], "NOAUTH")] {
+        let ended = start(&redis, &more);
+        assert!(ended.output.contains(&told), "{}", ended.output);
+        let is_told = ended.output.contains(expected) || ended.output.contains("uthentication");
+        assert!(is_told && !ended.output.contains("=wrong"), "{}", ended.output);
+    }
+    let flags = redis.flags(&["password=secret", "db=3"]);
+    let server = Server::with(repository(""), &flags.iter().map(|it| &**it).collect::<Vec<_>>());
+    assert_eq!(execution(&server, "m", &request(&[1.0])), 1.0);
+    redis.child.kill().unwrap();
+    redis.child.wait().unwrap();
+    let ended = start(&redis, &["password=secret"]);
+    assert!(ended.output.contains(&told), "{}", ended.output);
+    assert_ne!(ended.code, Some(0));
+}
