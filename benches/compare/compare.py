@@ -10,6 +10,7 @@
     compare.py metrics            what metrics cost: troupe with them beside troupe without
     compare.py traces             what traces cost: troupe with them beside troupe without
     compare.py doors              large tensors over gRPC, TLS, tensors in shared memory
+    compare.py schedulers         sequences, priorities under overload, cached answers
     compare.py startup | memory | size
     compare.py builds --sides=new=target/dist/troupe,old=/somewhere/troupe --threads=1,2,4,8
                                   two builds of troupe at several numbers of engine threads
@@ -32,6 +33,7 @@ import onnx_models
 import python_models
 import report
 import scale
+import schedulers
 import servers
 from race import Race, Side, say
 
@@ -43,7 +45,8 @@ def main():
     options = arguments()
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
                 "python": python, "ocr": models, "onnx": models, "metrics": metrics,
-                "traces": metrics, "builds": two_builds, "doors": at_doors, "scale": over_cores,
+                "traces": metrics, "builds": two_builds, "doors": at_doors, "schedulers": scheduled,
+                "scale": over_cores,
                 "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
@@ -149,6 +152,14 @@ def at_doors(options):
     print(doors.run(options, launch) or "no case fits")
 
 
+def scheduled(options):
+    """Sequences and priorities beside Triton, cached answers beside an identity."""
+    need_tools()
+    options.wants = lambda name, clients: wanted(options, name, clients)
+    launch = lambda name, folder, flags: start(options, name, folder, flags=flags)
+    print(schedulers.run(options, launch))
+
+
 def over_cores(options):
     """Requests per second over cores."""
     if not shutil.which("wrk"):
@@ -210,7 +221,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "metrics", "traces", "builds", "doors", "scale",
+                                            "onnx", "metrics", "traces", "builds", "doors", "scale", "schedulers",
                                             "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "dist", "troupe"),
                         metavar="BINARY", help="the build to measure")

@@ -33,6 +33,8 @@ if #requests > 1 then
     return wrk.format(nil, nil, requests[turn][2], requests[turn][1])
   end
 end
+"""
+WRK_DONE = """
 function done(summary, latency)
   local e = summary.errors
   print(string.format(
@@ -76,12 +78,18 @@ def measure(server, case, protocol, clients, seconds, threads=1):
     """Loads the server with one case for some seconds, over HTTP from some threads."""
     run = (functools.partial(_wrk, min(threads, clients)) if protocol == "http"
            else functools.partial(_h2load, METHODS[protocol]))
-    with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
-        answered = server.successes(case.model)
-        report, spent = watched(server.pid, lambda: run(server, case, clients, seconds, folder))
-        answered = server.successes(case.model) - answered
+    report, spent, answered = counted(server, case.model,
+                                      lambda folder: run(server, case, clients, seconds, folder))
     report["answers"] *= case.parts
     return measured(report, spent, answered * case.parts)
+
+
+def counted(server, model, run):
+    """What a run reports, what was spent, and how many requests of the model went well."""
+    with tempfile.TemporaryDirectory(prefix="troupe-bench-") as folder:
+        answered = server.successes(model)
+        report, spent = watched(server.pid, lambda: run(folder))
+        return report, spent, server.successes(model) - answered
 
 
 def watched(pid, run):
@@ -117,10 +125,15 @@ def _wrk(threads, server, case, clients, seconds, folder):
     for index, (body, headers) in enumerate(case.bodies()):
         lines = ", ".join(f'["{key}"] = "{value}"' for key, value in headers.items())
         requests.append(f'  {{ "{_file(folder, f"body{index}", body)}", {{ {lines} }} }},')
-    script = _file(folder, "script.lua", WRK.replace("REQUESTS", "\n".join(requests)).encode())
-    url = f"http://{server.http}/v2/models/{case.model}/infer"
+    script = WRK.replace("REQUESTS", "\n".join(requests)) + WRK_DONE
+    return wrk(script, threads, server, case.model, clients, seconds, folder)
+
+
+def wrk(script, threads, server, model, clients, seconds, folder):
+    """What wrk reports of a model that is asked by a script, which ends with WRK_DONE."""
+    url = f"http://{server.http}/v2/models/{model}/infer"
     output = _run(["wrk", f"-t{threads}", f"-c{clients}", f"-d{seconds}s", f"--timeout={PATIENCE}s",
-                   "-s", script, url], seconds)
+                   "-s", _file(folder, "script.lua", script.encode()), url], seconds)
     return json.loads(re.search(r"^=== (.*)$", output, re.M).group(1))
 
 

@@ -1,0 +1,169 @@
+"""What the schedulers are raced in: sequences, priorities under overload, cached answers."""
+import contextlib
+import json
+import os
+import threading
+import time
+
+import cases
+import load
+import report
+from race import Race, Side, say
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIDES = ("troupe", "triton")
+#: Requests of one sequence.
+LENGTH = 16
+# A thread of wrk has one connection here, and so one sequence after the other.
+SEQUENCES = """
+local threads = 0
+function setup(thread)
+  threads = threads + 1
+  thread:set("id", FIRST + threads * 1000000)
+end
+wrk.method, wrk.headers["Content-Type"] = "POST", "application/json"
+local step = 0
+function request()
+  step = step % LENGTH + 1
+  if step == 1 then id = id + 1 end
+  return wrk.format(nil, nil, nil, string.format(
+    '{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"data":[%d]}],' ..
+    '"parameters":{"sequence_id":%d,"sequence_start":%s,"sequence_end":%s}}',
+    step, id, tostring(step == 1), tostring(step == LENGTH)))
+end
+"""
+#: (model, clients, goals)
+ROWS = [
+    ("sequence", 64, (cases.Goal(cases.RATE, cases.ABOVE, 4), cases.Goal(cases.CPU, cases.BELOW, 0.25))),
+    ("sequence_pair", 64, (cases.Goal(cases.RATE, cases.ABOVE, 5),)),
+]
+#: Cached, beside an identity without a queue: (case, clients, goals).
+CACHED = [(cases.Case("add_sub_cached", "add_sub_cached",
+                      (("add_sub_input0", "FP32", (4,)), ("add_sub_input1", "FP32", (4,)))), 64),
+          (cases.Case("rows_cached", "rows_cached", (("INPUT0", "FP32", (256, 1024)),)), 4)]
+BESIDE = {"add_sub_cached": cases.CASES["identity"], "rows_cached": cases.CASES["identity_1m"]}
+HIT = (cases.Goal(cases.RATE, cases.ABOVE, 0.9),)
+LEVELS = cases.Case("levels", "levels", (("INPUT0", "FP32", (1, 1)),))
+#: Clients of the high level, and of the low one.
+HIGH, LOW = 4, 36
+#: Equal requests at once, of a model that takes 50 ms.
+EQUAL = 100
+
+
+class Sequences(Side):
+    """A side whose clients each run one sequence after the other."""
+
+    def measure(self, protocol, clients, seconds):
+        first = time.time_ns() // 1000 % (1 << 40) * 1000
+        script = SEQUENCES.replace("FIRST", str(first)).replace("LENGTH", str(LENGTH))
+        run = lambda folder: load.wrk(script + load.WRK_DONE, clients, self.server, self.case.model,
+                                      clients, seconds, folder)
+        return load.measured(*load.counted(self.server, self.case.model, run))
+
+    def answer(self, protocol):
+        """The sums of one sequence."""
+        sums = []
+        for step in range(1, 4):
+            body = {"inputs": [{"name": "INPUT", "datatype": "INT32", "shape": [1, 1], "data": [step]}],
+                    "parameters": {"sequence_id": 7, "sequence_start": step == 1,
+                                   "sequence_end": step == 3}}
+            sums.append(ask(self.server, self.case.model, body)["outputs"][0]["data"])
+        return {"OUTPUT": ("INT32", (3,), json.dumps(sums).encode())}
+
+
+def run(options, start):
+    """`start` starts a server by name, repository and flags; `options.wants` says which rows."""
+    results, lines = [], []
+    with contextlib.ExitStack() as stack:
+        folder = os.path.join(HERE, "schedulers")
+        sides = [(name, stack.enter_context(start(name, folder, ()))) for name in SIDES]
+        for _, server in sides:
+            server.wait_ready()
+        for model, clients, goals in ROWS:
+            if options.wants(model, clients):
+                pair = [Sequences(name, server, cases.Case(model, model, ()))
+                        for name, server in sides]
+                results.append(Race(options).run(pair, "http", clients, goals))
+        if options.wants("levels", HIGH + LOW):
+            lines += [overload(name, server, options) for name, server in sides]
+    with contextlib.ExitStack() as stack:
+        flags = ("--cache-config=local,size=268435456",)
+        folder = os.path.join(HERE, "schedulers_cached")
+        server = stack.enter_context(start("troupe", folder, flags))
+        server.wait_ready()
+        for case, clients in CACHED:
+            if options.wants(case.name, clients):
+                pair = [Side("cached", server, case), Side("identity", server, BESIDE[case.name])]
+                results.append(Race(options).run(pair, "http", clients, HIT))
+        if options.wants("slow_cached", EQUAL):
+            lines.append(at_once(server))
+    text = report.races(results, options.out, "schedulers") if results else ""
+    return "\n".join([text, *lines])
+
+
+def overload(name, server, options):
+    """The high level's p99 alone, and beside nine times as many clients of the low level."""
+    def level(clients, priority):
+        case = Prioritized(LEVELS.name, LEVELS.model, LEVELS.inputs, priority=priority)
+        return load.measure(server, case, "http", clients, options.seconds)
+
+    alone, crowded = [], []
+    for _ in range(options.rounds):
+        alone.append(level(HIGH, 1).p99)
+        low = threading.Thread(target=level, args=(LOW, 2))
+        low.start()
+        crowded.append(level(HIGH, 1).p99)
+        low.join()
+    ratio = sorted(of / by for of, by in zip(crowded, alone))[len(alone) // 2]
+    line = (f"- priorities, {name}: p99 of the high level ({HIGH} clients) {ratio:.2f}× of alone "
+            f"beside {LOW} clients of the low one (aim of troupe: ≤ 1.5×)")
+    say(line)
+    return line
+
+
+class Prioritized(cases.Case):
+    """A case whose requests are of one priority level."""
+
+    def __init__(self, *args, priority):
+        super().__init__(*args)
+        object.__setattr__(self, "priority", priority)
+
+    def bodies(self):
+        (name, kind, shape, _), = self.requests()[0]
+        body = {"inputs": [{"name": name, "datatype": kind, "shape": shape, "data": [1.5]}],
+                "parameters": {"priority": self.priority}}
+        return [(json.dumps(body).encode(), {"Content-Type": "application/json"})]
+
+
+def at_once(server):
+    """Equal requests at once: how many executions, and when the last was answered."""
+    body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1],
+                        "data": [time.time() % 1000]}]}
+    barrier, ends = threading.Barrier(EQUAL + 1), []
+
+    def client():
+        barrier.wait()
+        ask(server, "slow_cached", body)
+        ends.append(time.perf_counter())
+
+    clients = [threading.Thread(target=client) for _ in range(EQUAL)]
+    for it in clients:
+        it.start()
+    barrier.wait()
+    begun = time.perf_counter()
+    for it in clients:
+        it.join()
+    _, stats = server.get("/v2/models/slow_cached/stats")
+    executions = json.loads(stats)["model_stats"][0]["execution_count"]
+    line = (f"- {EQUAL} equal requests at once of a model that takes 50 ms: {executions} executions, "
+            f"all answered after {1000 * (max(ends) - begun):.0f} ms (client in Python; aim: 1, 60 ms)")
+    say(line)
+    return line
+
+
+def ask(server, model, body):
+    """The answer to one JSON request."""
+    status, answer, _ = server.ask("POST", f"/v2/models/{model}/infer", json.dumps(body))
+    if status != 200:
+        raise ValueError(f"{server.name} answered {status}: {answer[:200]}")
+    return json.loads(answer)
