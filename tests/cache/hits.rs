@@ -5,7 +5,10 @@ use serde_json::json;
 use super::{
     LOCAL, cached, counting, execution, gauge, hits_and_misses, parameters, request, with,
 };
-use crate::support::{Repository, Server, at_once, ensemble, http::rows, models::delay, until};
+use crate::observe::traces::{COLLECTOR, send};
+use crate::support::{
+    Repository, Server, at_once, collector::new_trace, ensemble, http::rows, models::delay, until,
+};
 
 #[test]
 fn a_request_that_was_answered_before_is_not_executed_again() {
@@ -123,4 +126,21 @@ fn a_model_that_is_loaded_again_answers_anew_and_one_that_goes_takes_its_answers
     server.unload("m").ok();
     until("the new answer to go", || entries(&server) == 0.0);
     server.is_well();
+}
+
+#[test]
+fn a_trace_says_that_nothing_was_executed() {
+    let flags = COLLECTOR.flags(&[]);
+    let flags: Vec<&str> = flags.iter().map(|it| &**it).chain([LOCAL]).collect();
+    let server = Server::with(Repository::new().with("m", cached("")), &flags);
+    let events = ["REQUEST_START", "QUEUE_START", "CACHE_HIT", "REQUEST_END"];
+    for (times, expected) in [(1, None), (2, Some("hit"))] {
+        let (id, parent) = new_trace();
+        send(&server, "m", &[("traceparent", &parent)], &request(&[1.0])).ok();
+        let tree = COLLECTOR.tree(id);
+        let model = tree.one("m");
+        assert_eq!(model.attribute("troupe.cache").as_deref(), expected, "{times}");
+        assert_eq!(tree.named("compute").len(), usize::from(expected.is_none()));
+        assert!(expected.is_none() || model.events() == events, "{:?}", model.events());
+    }
 }

@@ -229,12 +229,12 @@ fn a_failing_model_does_not_unready_a_server_that_is_not_strict() {
 #[test]
 fn what_is_not_built_yet_is_refused_by_name() {
     let rows = [
+        ("runs_in", "runtime: 'x'", "`runtime` is not supported yet"),
         (
-            "sequence",
-            "sequence_batching { iterative_sequence: true }",
-            "`sequence_batching.iterative_sequence` is not supported yet",
+            "optimized",
+            "optimization { graph { level: 1 } }",
+            "`optimization.graph` is not supported yet",
         ),
-        ("cached", "response_cache { enable: true }", "`response_cache` is not supported yet"),
         (
             "decoupled",
             "model_transaction_policy { decoupled: true }",

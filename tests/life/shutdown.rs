@@ -184,7 +184,7 @@ fn a_wrong_command_line_is_told_and_nothing_starts() {
         (&["--nonsense"][..], "--nonsense"),
         (&["--http-port=x"], "http-port"),
         (&["--model-control-mode=poll"], "not supported yet"),
-        (&["--cache-config=local,size=1"], "cache-config"),
+        (&["--cache-config=local,size=x"], "cache-config"),
         (&["--load-model=a"], "--model-control-mode=explicit"),
     ] {
         let ended = troupe(arguments);

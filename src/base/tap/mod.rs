@@ -151,10 +151,15 @@ impl Taps {
         Ok(edges.iter().map(|it| names.contains(&**it)).collect())
     }
 
+    /// Is somebody waiting for requests to capture?
+    pub fn is_on(&self) -> bool {
+        self.0.is_on.load(Relaxed)
+    }
+
     /// Called for each request, whose inputs lie in these slots: what notes its way, if it is to be
     /// captured.
     pub fn begin(&self, request: &Request, inputs: &[usize]) -> Option<TapRecorder> {
-        if !self.0.is_on.load(Relaxed) || request.context.is_warmup {
+        if !self.is_on() || request.context.is_warmup {
             return None;
         }
         let session = self.0.open.lock().clone()?;

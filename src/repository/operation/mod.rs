@@ -3,12 +3,12 @@
 
 mod demand;
 mod dependents;
+mod fingerprints;
 pub(super) mod open;
 pub(super) mod publish;
 mod reconcile;
 pub(super) mod record;
 pub(super) mod requirements;
-mod response_cache;
 pub(super) mod run;
 pub(super) mod versions;
 mod warmup;

@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 
-use super::{response_cache, warmup};
+use super::{fingerprints, warmup};
 use crate::{
     Settings,
     disk::{
@@ -143,7 +143,7 @@ impl OpenModel for ModelOpener {
             let labels = ensemble::labels(&parts.config, own, &parts.steps);
             let mut answers: Arc<dyn Infer> = ensemble::start(setup).await?;
             warmup::ensemble(&*answers, &parts, model_dir).await?;
-            let fingerprint = response_cache::of_ensemble(&settings, &parts);
+            let fingerprint = fingerprints::of_ensemble(&settings, &parts);
             if let Some(cache) = &settings.cache {
                 answers = cache.in_front_of(&parts, fingerprint, answers);
             }
@@ -164,11 +164,7 @@ pub(super) async fn completed_ensemble(
     if let Some(file) = definition.pipeline.clone() {
         config = typed_pipeline(settings, file, config, steps.clone()).await?;
     }
-    let completed = ensemble::completed(&config, steps.iter().map(|step| &**step));
-    match response_cache::problem(&completed, &steps) {
-        Some(problem) => Err(vec![problem.message()]),
-        None => Ok(completed),
-    }
+    Ok(ensemble::completed(&config, steps.iter().map(|step| &**step)))
 }
 
 /// The config of a pipeline, with the types of the models it runs.
@@ -245,7 +241,7 @@ fn prepare(settings: &Settings, definition: &Definition, version: i64) -> Result
             config.name, config.backend
         )));
     }
-    let fingerprint = response_cache::of_version(settings, &config, &files);
+    let fingerprint = fingerprints::of_version(settings, &config, &files);
     Ok(PreparedVersion { config, executor, labels, backend, samples, fingerprint })
 }
 

@@ -7,7 +7,10 @@ use std::{
 
 use super::{graph, stages::stages, window_bytes::window_bytes};
 use troupe_base::{
-    config::{EnsembleConfig, Input, ModelConfig, Output, Problem, StepConfig, instead},
+    config::{
+        self, Batching, EnsembleConfig, Input, ModelConfig, Output, Problem, StepConfig,
+        Uncacheable, instead,
+    },
     tensor::{DataType, shape_text},
 };
 
@@ -37,6 +40,7 @@ pub fn check(
         found.declare(config, &it.name, MappedTensor { field: "", dtype: it.dtype, dims });
     }
     let mut problems: Vec<Problem> = window_bytes(config).err().into_iter().collect();
+    problems.extend(uncacheable(config, models));
     for (index, (step, model)) in ensemble.steps.iter().zip(models).enumerate() {
         let Some(model) = model else { continue };
         found.path = format!("ensemble_scheduling.step[{index}]");
@@ -51,6 +55,19 @@ pub fn check(
         problems.extend(stages(config, ensemble, &graph, &decoupled).err().into_iter().flatten());
     }
     problems
+}
+
+/// Why the answers of an ensemble cannot be kept, although its config says that they are to be.
+fn uncacheable(config: &ModelConfig, models: &[Option<&ModelConfig>]) -> Option<Problem> {
+    config.response_cache?;
+    let mut steps = models.iter().flatten();
+    let why = match steps.clone().any(|it| matches!(it.batching, Batching::Sequence(_))) {
+        true => Uncacheable::Sequences,
+        false if steps.any(|it| it.decoupled) => Uncacheable::Decoupled,
+        false => return None,
+    };
+    let text = config::uncacheable(&config.name, why);
+    Some(config.source_map.problem("response_cache", text))
 }
 
 /// A decoupled step cannot run a batch in parts, as other steps do.

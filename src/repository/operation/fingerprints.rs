@@ -1,29 +1,7 @@
-//! Whether the answers of a model can be kept, and how servers that share a cache know it.
-
-use std::sync::Arc;
+//! How servers that share a response cache know a model: fingerprints of what was loaded.
 
 use crate::{Settings, disk::fingerprint};
-use troupe_base::{
-    backend::ModelFiles,
-    config::{self, ModelConfig, Problem, Uncacheable},
-    model::ModelParts,
-};
-use troupe_proto::inference::model_config::SchedulingChoice;
-
-/// Why the answers of an ensemble cannot be kept, although its config says that they are to be.
-pub(super) fn problem(config: &ModelConfig, steps: &[Arc<ModelConfig>]) -> Option<Problem> {
-    config.response_cache?;
-    let is_sequence = |step: &Arc<ModelConfig>| {
-        matches!(step.proto.scheduling_choice, Some(SchedulingChoice::SequenceBatching(_)))
-    };
-    let why = match steps.iter().any(is_sequence) {
-        true => Uncacheable::Sequences,
-        false if config.decoupled => Uncacheable::Decoupled,
-        false => return None,
-    };
-    let text = config::uncacheable(&config.name, why);
-    Some(config.source_map.problem("response_cache", text))
-}
+use troupe_base::{backend::ModelFiles, config::ModelConfig, model::ModelParts};
 
 /// The fingerprint of a version, where servers share a cache. Blocks as long as it takes to read its
 /// files.
