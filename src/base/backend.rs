@@ -144,6 +144,11 @@ pub trait Remote {
         0
     }
 
+    /// Is nothing in work, not even an answer that is given later?
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
     /// Has its model called others? Then any execution may take long.
     fn calls_others(&self) -> bool {
         false

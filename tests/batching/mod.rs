@@ -6,4 +6,5 @@ pub(crate) mod iterative;
 pub(crate) mod priorities;
 pub(crate) mod ragged;
 pub(crate) mod rate_limits;
+pub(crate) mod scaling;
 pub(crate) mod sequences;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    Model, Repository, Server, at_once, gate::Gate, http, http::input, native, python, until,
+    Model, Repository, Server, at_once, gate::Gate, http, http::input, native, until,
 };
 
 /// A native identity of a ragged input; `more` says what else it reads and writes.
@@ -130,21 +130,91 @@ fn a_python_model_sees_the_shape_of_each_request() {
 }
 
 #[test]
+fn a_python_model_is_told_of_its_batch_with_each_request() {
+    let repository = Repository::new();
+    let gate = Gate::new(&repository, "gate");
+    let told = |kind: &str, name: &str, dtype: &str| {
+        format!(
+            "batch_input {{ kind: {kind} target_name: \"{name}\" data_type: {dtype} \
+             source_input: \"x\" }}\n"
+        )
+    };
+    let kinds = [
+        ("BATCH_ELEMENT_COUNT", "TYPE_FP32"),
+        ("BATCH_ACCUMULATED_ELEMENT_COUNT", "TYPE_INT32"),
+        ("BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO", "TYPE_INT32"),
+        ("BATCH_ITEM_SHAPE", "TYPE_INT32"),
+        ("BATCH_ITEM_SHAPE_FLATTEN", "TYPE_INT32"),
+    ];
+    let numbered = kinds.iter().enumerate();
+    let inputs = numbered.map(|(index, (kind, dtype))| told(kind, &format!("b{index}"), dtype));
+    let most = told("BATCH_MAX_ELEMENT_COUNT_AS_SHAPE", "most", "TYPE_INT32");
+    let mut model = gate
+        .guard(
+            "x:FP32[-1] -> y:FP32[-1] told:BYTES[1]",
+            "
+            pass_gate()
+            get = pb_utils.get_input_tensor_by_name
+            answers = []
+            for it in requests:
+                told = [get(it, f'b{index}').as_numpy() for index in range(5)]
+                told = [[str(of.dtype), of.shape, of.tolist()] for of in told]
+                told.append(get(it, 'most').as_numpy().shape)
+                told = np.array([[json.dumps(told)]], dtype=np.object_)
+                y = pb_utils.Tensor('y', get(it, 'x').as_numpy())
+                answers.append(pb_utils.InferenceResponse([y, pb_utils.Tensor('told', told)]))
+            return answers",
+        )
+        .batch(8)
+        .with("dynamic_batching {}")
+        .with(SCATTERED)
+        .with(inputs.collect::<String>() + &most);
+    model.config =
+        model.config.replacen("dims: [-1] }", "dims: [-1] allow_ragged_batch: true }", 1);
+    let server = Server::start(repository.with("m", model));
+    let first = server.http.start("m", &request(1, 1, 0));
+    gate.is_reached();
+    let mut open = Vec::new();
+    for (index, columns) in [3, 4, 5].into_iter().enumerate() {
+        open.push(server.http.start("m", &request(1, columns, 0)));
+        waits(&server, "m", index + 1);
+    }
+    gate.let_through(2);
+    let expected = json!([
+        ["float32", [3], [3.0, 4.0, 5.0]],
+        ["int32", [3], [3, 7, 12]],
+        ["int32", [4], [0, 3, 7, 12]],
+        ["int32", [3, 1], [[3], [4], [5]]],
+        ["int32", [3], [3, 4, 5]],
+        [5],
+    ]);
+    let told = |answer: &http::Answer| -> Value {
+        serde_json::from_str(answer.output("told")[0].as_str().unwrap()).unwrap()
+    };
+    for (answer, columns) in open.into_iter().map(http::finish).zip([3, 4, 5]) {
+        assert_eq!(told(&answer), expected);
+        assert_eq!(answer.numbers("y"), values(columns, 0));
+    }
+    let alone = http::finish(first);
+    assert_eq!(told(&alone)[1], json!(["int32", [1], [1]]));
+    assert_eq!(server.executions("m"), 2);
+    // A client may not say what the server computes.
+    let mut forged = request(1, 2, 0);
+    forged["inputs"].as_array_mut().unwrap().push(input("b0", "FP32", &[1], [7.0].to_vec()));
+    assert_eq!(server.infer("m", &forged).status, 400);
+}
+
+#[test]
 fn who_cannot_be_told_of_a_batch_is_refused_at_load() {
-    let plain = "class TritonPythonModel:\n    pass\n";
     let told = shown("BATCH_ELEMENT_COUNT", "n", "TYPE_INT32");
     let scattered = "batch_output { target_name: \"y\" source_input: \"x\" }";
     let io = "x:FP32[4] -> y:FP32[4]";
     let sums = "x:FP32[4] z:FP32[4] -> y:FP32[4] w:FP32[4]";
     let server = Server::explicit(Repository::of([
-        ("python_in", python(io, plain).batch(8).with(&told)),
-        ("python_out", python(io, plain).batch(8).with(scattered)),
         ("sum", native("add_sub", sums).batch(8).with(scattered)),
         ("unsound", native("identity", io).batch(8).with(told.replace("INT32", "INT64"))),
     ]));
     for (model, status, text) in [
-        ("python_in", 400, "can have no batch_input and no batch_output"),
-        ("python_out", 400, "can have no batch_input and no batch_output"),
         ("sum", 400, "expected no ragged input, batch_input or batch_output for this op"),
         ("unsound", 400, "batch input data type must be TYPE_INT32 or TYPE_FP32 for unsound"),
     ] {

@@ -145,13 +145,6 @@ pub fn prepare(
 
 /// What the config wants of its workers; refuses what they cannot do.
 pub(super) fn checked(config: &ModelConfig) -> Result<(Option<NonZeroUsize>, WorkerLimits)> {
-    if !config.batch_inputs.is_empty() || config.outputs.iter().any(|it| it.scatter.is_some()) {
-        return Err(Error::unsupported(format!(
-            "Python models see each request by itself, so '{}' can have no batch_input and no \
-             batch_output",
-            config.name
-        )));
-    }
     Ok((wanted_concurrency(config)?, WorkerLimits::of(config)?))
 }
 
@@ -200,6 +193,8 @@ impl PythonOpener {
             memory_limit: self.limits.memory,
             execute_timeout_ms: self.limits.execute.map(|it| it.as_millis() as u64),
             model_config: args["model_config"].clone(),
+            inputs: self.config.executor_inputs().map(|(name, _)| name.to_string()).collect(),
+            outputs: self.config.outputs.iter().map(|output| output.name.to_string()).collect(),
             args,
             snapshot: self.snapshot.clone(),
             ..setup(&self.settings, &self.files, &self.path)

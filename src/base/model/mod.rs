@@ -2,22 +2,21 @@
 
 mod check;
 mod class_labels;
+mod health;
 mod lookup;
 mod names;
 mod reshape;
 mod trace;
 pub mod warmup;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 
 pub use self::{
     class_labels::ClassLabels,
+    health::Health,
     lookup::{LoadTarget, Lookup, Overrides},
     names::{parse_version, pick_outputs, place_inputs, unexpected_input},
 };
@@ -31,6 +30,7 @@ use crate::{
     tap::Taps,
     tensor::Owner,
 };
+use troupe_proto::inference;
 
 /// Anything that answers requests: a batcher in front of instances, or an ensemble of models.
 pub trait Infer: Send + Sync {
@@ -72,6 +72,12 @@ pub trait Infer: Send + Sync {
         self.inner()?.live()
     }
 
+    /// Has it the instances of this config, which differs in nothing else, while it serves on; `None`
+    /// if that takes another load.
+    fn scale(&self, config: &ModelConfig) -> Option<BoxFuture<'static, Result<()>>> {
+        self.inner()?.scale(config)
+    }
+
     /// Where the tensors between the steps of an ensemble can be captured; `None` for other models.
     fn taps(&self) -> Option<&Taps> {
         self.inner()?.taps()
@@ -81,62 +87,12 @@ pub trait Infer: Send + Sync {
 /// What a model's own code says of being ready, within seconds; an error says why it is not.
 pub type Readiness = BoxFuture<'static, Result<()>>;
 
-/// How many instances of a model can take work right now.
-#[derive(Debug, Default)]
-pub struct Health {
-    total: AtomicUsize,
-    up: AtomicUsize,
-    /// Nobody gives the instances work any more.
-    is_broken: AtomicBool,
-    /// Why the instance that went down last is down, and stays it for now.
-    why_down: Mutex<String>,
-}
-
-impl Health {
-    /// Counts a new instance that is up.
-    pub fn join(&self) {
-        self.total.fetch_add(1, Ordering::Relaxed);
-        self.up.fetch_add(1, Ordering::Relaxed);
-    }
-    /// An instance lost its worker.
-    pub fn down(&self) {
-        self.up.fetch_sub(1, Ordering::Relaxed);
-    }
-    /// Why an instance that lost its worker has none yet.
-    pub fn stays_down(&self, why: &str) {
-        *self.why_down.lock() = why.to_owned();
-    }
-    /// Why no instance is up; `None` while one is.
-    pub fn why_not(&self) -> Option<String> {
-        (!self.is_ready()).then(|| match self.why_down.lock().clone() {
-            text if text.is_empty() => "no instance is up".to_owned(),
-            text => format!("no instance is up: {text}"),
-        })
-    }
-    /// An instance has a worker again.
-    pub fn up(&self) {
-        self.up.fetch_add(1, Ordering::Relaxed);
-    }
-    /// Nobody will ever give the instances work again: the model has to be loaded anew.
-    pub fn break_down(&self) {
-        self.is_broken.store(true, Ordering::Relaxed);
-    }
-    /// Instances that are up, and all there are; none of an ensemble.
-    pub fn instances(&self) -> (usize, usize) {
-        (self.up.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-    /// At least one instance can run, or the model has none by nature (an ensemble).
-    pub fn is_ready(&self) -> bool {
-        let is_up =
-            || self.total.load(Ordering::Relaxed) == 0 || 0 < self.up.load(Ordering::Relaxed);
-        !self.is_broken.load(Ordering::Relaxed) && is_up()
-    }
-}
-
 /// One loaded version of a model. Whoever holds it keeps it running.
 pub struct Model {
-    /// The completed config.
+    /// The completed config, as it was loaded.
     pub config: Arc<ModelConfig>,
+    /// With the instances that it has now, if their number has changed.
+    scaled: Mutex<Option<Arc<ModelConfig>>>,
     /// The version's number.
     pub version: i64,
     /// Counters since it was loaded.
@@ -199,6 +155,7 @@ impl Model {
         let counted = ThreadArcs::new(stats.clone());
         Model {
             config,
+            scaled: Mutex::default(),
             version,
             stats,
             health,
@@ -223,6 +180,29 @@ impl Model {
     /// The same with what other servers know it by.
     pub fn with_fingerprint(self, fingerprint: Option<u128>) -> Model {
         Model { fingerprint, ..self }
+    }
+
+    /// The config with the instances that it has now: what clients see.
+    pub fn shown_config(&self) -> Arc<ModelConfig> {
+        self.scaled.lock().clone().unwrap_or_else(|| self.config.clone())
+    }
+
+    /// Has it the instances of this config while it serves on; `None` if that takes another load:
+    /// something else is different, too, or its instances stay what they are.
+    pub async fn scale(&self, config: ModelConfig) -> Option<Result<()>> {
+        let [shown, wanted] = [&self.shown_config().proto, &config.proto].map(|proto| {
+            let instance_group = Vec::new();
+            inference::ModelConfig { instance_group, ..proto.clone() }
+        });
+        let groups = (&self.shown_config().proto.instance_group, &config.proto.instance_group);
+        if shown != wanted || groups.0 == groups.1 {
+            return None;
+        }
+        let scaled = self.answers.scale(&config)?.await;
+        if scaled.is_ok() {
+            *self.scaled.lock() = Some(Arc::new(config));
+        }
+        Some(scaled)
     }
 
     /// The model's name.

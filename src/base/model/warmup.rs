@@ -37,6 +37,7 @@ pub enum ReadLimit {
 }
 
 /// Requests that form one execution, checked and as the model wants them.
+#[derive(Clone)]
 pub struct WarmupSample {
     name: String,
     count: u32,

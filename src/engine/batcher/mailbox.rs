@@ -3,25 +3,24 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use actix::Addr;
-use futures_util::future::try_join_all;
+use futures_util::future::BoxFuture;
 
 use super::{
     actor::Batcher,
     readiness::{self, Checkup},
+    scaling::{self, Scaler},
     shards::Shards,
     stateful::{Succeed, Succeeded},
     stateful_parts::SequenceCount,
 };
 use crate::{
     engines::{Neighbourhood, PerThread},
-    instance::{ImmediateKey, InstanceActor, WarmUp},
+    instance::ImmediateKey,
 };
 use troupe_base::{
+    config::ModelConfig,
     error::Result,
-    model::{
-        Infer, Model, Readiness,
-        warmup::{self, WarmupSample},
-    },
+    model::{Infer, Model, Readiness, warmup::WarmupSample},
     request::{Pending, Reply, Request},
     statistics::Statistics,
 };
@@ -30,7 +29,8 @@ use troupe_base::{
 pub struct Mailbox {
     pub(super) model: Arc<str>,
     pub(super) batchers: PerThread<BatcherShard>,
-    pub(super) instances: Vec<InstanceMailbox>,
+    /// Has its instances.
+    pub(super) scaler: Arc<Scaler>,
     pub(super) stats: Arc<Statistics>,
     /// For models with sequences.
     pub(super) sequences: Arc<SequenceCount>,
@@ -51,23 +51,15 @@ pub(super) struct BatcherShard {
     pub(super) shared: Option<(Arc<Shards>, usize)>,
 }
 
-/// An instance of the model.
-pub(super) struct InstanceMailbox {
-    pub(super) name: String,
-    pub(super) address: Addr<InstanceActor>,
-}
-
 impl Mailbox {
     /// Runs the samples on all instances, in parallel; ends with the first failure.
     ///
     /// To be called before the model is published: an instance that is busy would be given more.
     pub async fn warm_up(&self, samples: &[WarmupSample]) -> Result<()> {
-        let each = self.instances.iter().map(|instance| async move {
-            let target = format!("model '{}' instance {}", self.model, instance.name);
-            let run = |group| instance.address.do_send(WarmUp(group));
-            warmup::run(samples, &target, run).await
-        });
-        try_join_all(each).await.map(|_| ())
+        // Those that come later are warmed up in the same way.
+        let _ = self.scaler.samples.set(samples.into());
+        let instances = self.scaler.instances.lock().clone();
+        scaling::warm_up(&self.model, &instances, samples).await
     }
 }
 
@@ -104,7 +96,12 @@ impl Infer for Mailbox {
 
     fn readiness(&self) -> Option<Readiness> {
         let checkup = self.checkup.clone()?;
-        let instances = self.instances.iter().map(|instance| &instance.address);
+        let instances = self.scaler.instances.lock();
+        let instances = instances.iter().map(|instance| &instance.address);
         Some(readiness::ask(self.model.clone(), instances, checkup))
+    }
+
+    fn scale(&self, config: &ModelConfig) -> Option<BoxFuture<'static, Result<()>>> {
+        self.scaler.scale(config)
     }
 }

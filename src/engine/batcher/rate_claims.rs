@@ -115,17 +115,23 @@ impl RateClaims {
 
     /// Nothing waits for the instances: gives back what they have not begun to use.
     pub(super) fn withdraw(&mut self, pool: &InstancePool) {
-        for (slot, claim) in self.slots.iter_mut().enumerate() {
-            match claim {
-                SlotClaim::Waiting => {
-                    if let Some(seat) = pool.seat(slot) {
-                        seat.withdraw();
-                    }
-                    *claim = SlotClaim::None;
+        for slot in 0..self.slots.len() {
+            self.forget(slot, pool);
+        }
+    }
+
+    /// Gives back what a slot has not begun to use.
+    pub(super) fn forget(&mut self, slot: usize, pool: &InstancePool) {
+        let claim = self.slot(slot);
+        match claim {
+            SlotClaim::Waiting => {
+                *claim = SlotClaim::None;
+                if let Some(seat) = pool.seat(slot) {
+                    seat.withdraw();
                 }
-                SlotClaim::Granted(_) => *claim = SlotClaim::None,
-                SlotClaim::None | SlotClaim::Executing { .. } | SlotClaim::Declined => (),
             }
+            SlotClaim::Granted(_) => *claim = SlotClaim::None,
+            SlotClaim::None | SlotClaim::Executing { .. } | SlotClaim::Declined => (),
         }
     }
 

@@ -57,6 +57,13 @@ impl Batcher {
         true
     }
 
+    /// The slot executes nothing more.
+    pub(super) fn forget_claim(&mut self, slot: usize) {
+        if let Some(claims) = &mut self.rate_claims {
+            claims.forget(slot, &self.pool);
+        }
+    }
+
     /// Something has changed: slots that had nothing to do may have.
     pub(super) fn look_again(&mut self) {
         if let Some(claims) = &mut self.rate_claims {

@@ -1,18 +1,24 @@
 //! Opens a model's instances and starts the batcher in front of them.
 
-use std::{rc::Rc, sync::Arc, time::Instant};
+use std::{
+    rc::Rc,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
-use actix::{Actor, AsyncContext};
+use actix::{Actor, Addr, AsyncContext};
 use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
     deadlock::ModelReport,
-    mailbox::{BatcherShard, InstanceMailbox, Mailbox},
+    instances::{InstanceSource, has_limits, wanted},
+    mailbox::{BatcherShard, Mailbox},
     rate_claims::RateClaims,
     readiness::Checkup,
     response_order::ResponseOrder,
+    scaling::{InstanceMailbox, Scaler},
     scheduler::{self, Scheduling},
     shards::{Shard, Shards},
     stateful_parts::{SequenceCount, StatefulParts},
@@ -21,13 +27,13 @@ use super::{
 use crate::{
     engines::{Engines, PerThread},
     instance::{
-        Findable, InstanceOpener, InstancePool, OpenedModel, PoolUse, StateFeed, runs_inline,
+        Findable, InstanceActor, InstanceOpener, InstancePool, OpenedModel, PoolUse, StateFeed,
+        runs_inline,
     },
-    rate_limiter::{RateLimiter, ResourceDemand, Seat},
 };
 use troupe_base::{
-    backend::{Backend, InstanceName},
-    config::{InstanceKind, ModelConfig, RateLimits},
+    backend::Backend,
+    config::{Batching, ModelConfig},
     error::{Error, Result},
     failure_log::FailureLog,
     model::Health,
@@ -74,7 +80,7 @@ struct SharedParts {
 struct StartedActors {
     shard: BatcherShard,
     /// In the order of the slots.
-    instances: Vec<InstanceMailbox>,
+    instances: Vec<Addr<InstanceActor>>,
     /// The model has a say in whether it is ready.
     has_check: bool,
 }
@@ -82,25 +88,23 @@ struct StartedActors {
 /// Opens all instances, in parallel; answers once every one is open, or with the first failure.
 pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let BatcherSetup { config, version, stats, health, backend, states, engines, ensemble } = setup;
-    let limiter = engines.rate_limiter();
-    let is_limited = limiter.is_some() && has_limits(&config);
+    let limiter = engines.rate_limiter().filter(|_| has_limits(&config)).cloned();
+    let is_limited = limiter.is_some();
     let is_everywhere = !is_limited && is_everywhere(&config, &backend)?;
     let threads = engines.all();
-    let names = instance_names(&config, &health, if is_everywhere { threads.len() } else { 1 });
-    if names.is_empty() {
+    let wanted = wanted(&config, &health, if is_everywhere { threads.len() } else { 1 });
+    if wanted.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
-    let seated = take_seats(names, limiter.filter(|_| is_limited))?;
-    let failures = Arc::new(FailureLog::new(&config.name, version));
-    let open = |(name, seat)| {
-        let (backend, config, stats) = (backend.clone(), config.clone(), stats.clone());
-        let failures = failures.clone();
-        let opener = InstanceOpener { backend, name, config, stats, failures, seat };
-        async move { opener.open().await.map(|opened| (opener, opened)) }
+    let source = InstanceSource {
+        failures: Arc::new(FailureLog::new(&config.name, version)),
+        backend,
+        config: config.clone(),
+        stats: stats.clone(),
+        health: health.clone(),
+        limiter,
     };
-    let opened = try_join_all(seated.into_iter().map(open)).await?;
-    // Before an instance can go down.
-    opened.iter().for_each(|_| health.join());
+    let opened = source.open(&wanted).await?;
     let count = if !is_limited && is_sharded(&config, &opened) {
         threads.len().min(opened.len())
     } else {
@@ -119,9 +123,10 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         health,
         waits: Arc::new(ModelReport::new(engines.wait_graph().join(), count)),
         is_limited,
-        states: states.map(|set| StateFeed::new(set, matches!(backend, Backend::Local(_)))),
+        states: states.map(|set| StateFeed::new(set, matches!(source.backend, Backend::Local(_)))),
         shards: (count != 1).then(|| Arc::new(Shards::new(count))),
     };
+    let is_fixed = is_everywhere || is_fixed(&config);
     let dealt = deal(opened, count).into_iter().enumerate();
     let started = dealt.zip(&numbers).map(|((shard, opened), number)| {
         let (started, made) = oneshot::channel();
@@ -135,20 +140,34 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
     let started = try_join_all(started).await.map_err(gone)?;
     let mut has_check = false;
-    let (mut batchers, mut instances) = (Vec::new(), Vec::new());
-    for actors in started {
+    let (mut shards, mut instances) = (Vec::new(), Vec::new());
+    for (batcher, (actors, wanted)) in started.into_iter().zip(deal(wanted, count)).enumerate() {
         let actors = actors?;
         has_check |= actors.has_check;
-        batchers.push(actors.shard);
-        instances.extend(actors.instances);
+        shards.push(actors.shard);
+        let attached = wanted.into_iter().zip(actors.instances).enumerate();
+        instances.extend(attached.map(|(slot, (wanted, address))| InstanceMailbox {
+            wanted,
+            address,
+            batcher,
+            slot,
+        }));
     }
     let checkup = has_check.then(Arc::<Checkup>::default);
+    let scaler = Arc::new(Scaler {
+        source,
+        batchers: shards.iter().map(|shard| shard.batcher.clone()).collect(),
+        instances: instances.into(),
+        samples: OnceLock::new(),
+        turn: tokio::sync::Mutex::default(),
+        is_fixed,
+    });
     let model = config.name.clone();
-    let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(batchers));
+    let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(shards));
     Ok(Arc::new(Mailbox {
         model,
         batchers,
-        instances,
+        scaler,
         stats,
         sequences,
         checkup,
@@ -170,6 +189,16 @@ fn is_sharded(config: &ModelConfig, opened: &[(InstanceOpener, OpenedModel)]) ->
     scheduler::is_immediate(config) && !is_concurrent
 }
 
+/// Does an instance know something of earlier requests, or is the order of answers kept for as many as
+/// there are?
+fn is_fixed(config: &ModelConfig) -> bool {
+    match &config.batching {
+        Batching::Direct => false,
+        Batching::Dynamic(dynamic) => dynamic.preserve_ordering,
+        Batching::Sequence(_) => true,
+    }
+}
+
 /// Deals instances out to so many batchers.
 fn deal<T>(instances: Vec<T>, batchers: usize) -> Vec<Vec<T>> {
     let mut dealt: Vec<Vec<T>> = (0..batchers).map(|_| Vec::new()).collect();
@@ -187,7 +216,6 @@ fn start_here(
 ) -> Result<StartedActors> {
     let SharedParts { config, stats, health, waits, states, is_limited, shards, sequences } =
         shared;
-    let names: Vec<String> = opened.iter().map(|(opener, _)| opener.name.name.clone()).collect();
     let Scheduling { scheduler, preserves_order, is_immediate, is_stateful } =
         scheduler::for_config(&config, states.as_ref(), opened.len(), Instant::now())?;
     // What needs resources waits for them, wherever it runs.
@@ -196,8 +224,7 @@ fn start_here(
     let pool = InstancePool::attach(opened, pool_use, states)?;
     let timer = scheduler.is_timed().then(Timer::new).transpose();
     let timer = timer.map_err(|error| Error::internal(format!("no timer: {error}")))?;
-    let instances = names.into_iter().zip(pool.addresses());
-    let instances = instances.map(|(name, address)| InstanceMailbox { name, address }).collect();
+    let instances = pool.addresses();
     let has_check = pool.has_check();
     let immediate = is_immediate && pool.may_run_now();
     let immediate = immediate.then(|| Findable::new(pool.immediate()));
@@ -232,63 +259,4 @@ fn start_here(
     });
     let shard = BatcherShard { batcher, immediate: key, shared };
     Ok(StartedActors { shard, instances, has_check })
-}
-
-/// Does an instance need resources to execute?
-fn has_limits(config: &ModelConfig) -> bool {
-    let groups = config.instance_groups.iter().filter(|group| !group.passive);
-    groups.flat_map(|group| &group.rate_limits.resources).any(|resource| resource.count != 0)
-}
-
-/// Instances, each with its seat at the rate limiter if it needs one.
-fn take_seats(
-    names: Vec<(InstanceName, RateLimits)>,
-    limiter: Option<&Arc<RateLimiter>>,
-) -> Result<Vec<(InstanceName, Option<Arc<Seat>>)>> {
-    let Some(limiter) = limiter else {
-        return Ok(names.into_iter().map(|(name, _)| (name, None)).collect());
-    };
-    let demand =
-        |(name, limits): &(InstanceName, RateLimits)| ResourceDemand::new(limits, name.device);
-    let demands: Vec<_> = names.iter().map(demand).collect();
-    let seats = limiter.join(&demands.iter().flatten().cloned().collect::<Vec<_>>())?;
-    let mut seats = seats.into_iter();
-    let seat = |((name, _), demand): ((InstanceName, _), &Option<ResourceDemand>)| {
-        (name, demand.as_ref().and_then(|_| seats.next()))
-    };
-    Ok(names.into_iter().zip(&demands).map(seat).collect())
-}
-
-/// As many as the config says; where it does not, one for each of so many threads.
-fn instance_names(
-    config: &ModelConfig,
-    health: &Arc<Health>,
-    threads: usize,
-) -> Vec<(InstanceName, RateLimits)> {
-    let mut names = Vec::new();
-    for group in config.instance_groups.iter().filter(|group| !group.passive) {
-        let (kind, devices) = match group.kind {
-            InstanceKind::Cpu => ("CPU", vec![0]),
-            InstanceKind::Gpu => ("GPU", group.gpus.clone()),
-            InstanceKind::Model => ("MODEL", vec![0]),
-        };
-        for device in devices {
-            let count = match group.is_default_count {
-                true => (threads as u32).max(group.count),
-                false => group.count,
-            };
-            for number in 0..count {
-                let name = InstanceName {
-                    name: format!("{}_{number}", group.name),
-                    index: names.len(),
-                    kind,
-                    device,
-                    is_auto: group.is_auto,
-                    health: health.clone(),
-                };
-                names.push((name, group.rate_limits.clone()));
-            }
-        }
-    }
-    names
 }

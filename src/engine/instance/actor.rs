@@ -136,6 +136,20 @@ impl InstanceHandle {
         self.instance.borrow_mut().take_back(returned);
     }
 
+    /// Lets go of the engine, unless there is something in work.
+    pub(super) fn retire(&self) -> bool {
+        let is_quiet = self.with_worker(|worker| worker.is_quiet()).unwrap_or(true);
+        if is_quiet {
+            self.instance.borrow_mut().retire();
+        }
+        is_quiet
+    }
+
+    /// Has it gone for good?
+    pub(super) fn is_retired(&self) -> bool {
+        self.instance.borrow().is_retired()
+    }
+
     /// Asks the process that the instance is attached to; `None` if it has none.
     pub(super) fn with_worker<T>(&self, ask: impl FnOnce(&mut dyn Remote) -> T) -> Option<T> {
         self.instance.borrow_mut().worker().map(ask)
@@ -231,6 +245,9 @@ async fn reopen(instance: Weak<RefCell<Instance>>, actor: WeakAddr<InstanceActor
         back_off(&instance, pause).await?;
         let opened = opener.open().await;
         let held = instance.upgrade()?;
+        if held.borrow().is_retired() {
+            return None;
+        }
         match opened.and_then(|opened| opener.attach(opened)) {
             Ok(attached) => {
                 let mut instance = held.borrow_mut();
@@ -255,7 +272,7 @@ async fn back_off(instance: &Weak<RefCell<Instance>>, pause: Duration) -> Option
         if left.is_zero() {
             return Some(());
         }
-        instance.upgrade()?.borrow_mut().let_fail();
+        instance.upgrade().filter(|it| !it.borrow().is_retired())?.borrow_mut().let_fail();
         sleep(left.min(DOWN_CHECK_INTERVAL)).await;
     }
 }

@@ -32,6 +32,19 @@ pub(super) fn compute(
     Tensor::new(wanted.dtype, shape, data.into())
 }
 
+/// Adds the batch inputs behind the inputs of each request, for a model that sees each by itself.
+pub(super) fn extend(config: &ModelConfig, requests: &mut [Request]) -> Result<()> {
+    // One that was handed over before has those of another batch.
+    requests.iter_mut().for_each(|it| it.inputs.truncate(config.inputs.len()));
+    for wanted in &config.batch_inputs {
+        let tensor = compute(config, wanted, requests)?;
+        for request in &mut *requests {
+            request.inputs.extend(wanted.names.iter().map(|_| Some(tensor.clone())));
+        }
+    }
+    Ok(())
+}
+
 /// The input a batch input is made of, or a batch output is shaped by: it may not be left out.
 pub(super) fn source<'a>(
     config: &ModelConfig,

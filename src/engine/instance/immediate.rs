@@ -75,6 +75,13 @@ impl Findable {
         Findable { key: ImmediateKey { index, serial }, instances }
     }
 
+    /// Others are found in their place.
+    pub fn replace(&mut self, instances: ImmediateInstances) {
+        self.instances = Rc::new(instances);
+        let found = Some((self.key.serial, self.instances.clone()));
+        FOUND_HERE.with_borrow_mut(|all| all[self.key.index] = found);
+    }
+
     /// What they are found by.
     pub fn key(&self) -> ImmediateKey {
         self.key

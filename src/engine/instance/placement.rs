@@ -18,6 +18,8 @@ struct SlotLoad {
     /// Work that may wait in front of it.
     queue: usize,
     in_work: usize,
+    /// It is given no work.
+    is_closed: bool,
     /// When it was last given work.
     begun: u64,
     /// When it last was through with some.
@@ -36,16 +38,44 @@ pub(super) struct SlotSize {
 impl PlacementPolicy {
     /// Idle slots of these sizes.
     pub(super) fn new(sizes: impl Iterator<Item = SlotSize>) -> PlacementPolicy {
-        let load = |SlotSize { capacity, queue }| SlotLoad {
-            capacity,
-            queue,
-            in_work: 0,
-            begun: 0,
-            released: 0,
-        };
-        let slots: Vec<SlotLoad> = sizes.map(load).collect();
-        let room = slots.iter().map(|slot| slot.capacity + slot.queue).sum();
+        let slots: Vec<SlotLoad> = sizes.map(SlotLoad::new).collect();
+        let room = slots.iter().map(SlotLoad::room).sum();
         PlacementPolicy { slots, room, clock: 0 }
+    }
+
+    /// Adds a slot that is closed; says which.
+    pub(super) fn add(&mut self, size: SlotSize) -> usize {
+        self.slots.push(SlotLoad { is_closed: true, ..SlotLoad::new(size) });
+        self.slots.len() - 1
+    }
+
+    /// The slot is given work from now on.
+    pub(super) fn open(&mut self, slot: usize) {
+        let slot = &mut self.slots[slot];
+        if std::mem::take(&mut slot.is_closed) {
+            self.room += slot.room();
+        }
+    }
+
+    /// The slot is given no more work; false if it was given none before.
+    pub(super) fn close(&mut self, slot: usize) -> bool {
+        let slot = &mut self.slots[slot];
+        let room = slot.room();
+        let was_open = !std::mem::replace(&mut slot.is_closed, true);
+        if was_open {
+            self.room = self.room.saturating_sub(room);
+        }
+        was_open
+    }
+
+    /// Is it given work?
+    pub(super) fn is_open(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| !slot.is_closed)
+    }
+
+    /// Has the slot no work?
+    pub(super) fn is_resting(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|slot| slot.in_work == 0)
     }
 
     /// How much more work the slots could be given.
@@ -61,7 +91,7 @@ impl PlacementPolicy {
     ///    will be through first.
     pub(super) fn choose(&self, may_queue: impl Fn(usize) -> bool) -> Option<usize> {
         let slots = || self.slots.iter().enumerate();
-        let free = slots().filter(|(_, slot)| slot.in_work < slot.capacity);
+        let free = slots().filter(|(_, slot)| slot.can_begin());
         let free = free.min_by_key(|(_, slot)| (slot.in_work, Reverse(slot.released)));
         let queue = || {
             let able = slots().filter(|(index, slot)| slot.has_room() && may_queue(*index));
@@ -72,20 +102,22 @@ impl PlacementPolicy {
 
     /// How many executions could begin at once.
     pub(super) fn idle(&self) -> usize {
-        self.slots.iter().map(|slot| slot.capacity.saturating_sub(slot.in_work)).sum()
+        let open = self.slots.iter().filter(|slot| !slot.is_closed);
+        open.map(|slot| slot.capacity.saturating_sub(slot.in_work)).sum()
     }
 
     /// The slots without any work: the one that was released last is first.
     pub(super) fn resting(&self) -> Vec<usize> {
         let slots = self.slots.iter().enumerate();
-        let mut resting: Vec<_> = slots.filter(|(_, slot)| slot.in_work == 0).collect();
+        let mut resting: Vec<_> =
+            slots.filter(|(_, slot)| slot.in_work == 0 && !slot.is_closed).collect();
         resting.sort_by_key(|(_, slot)| Reverse(slot.released));
         resting.into_iter().map(|(index, _)| index).collect()
     }
 
     /// Could an execution begin in this slot at once?
     pub(super) fn is_idle(&self, slot: usize) -> bool {
-        self.slots.get(slot).is_some_and(|slot| slot.in_work < slot.capacity)
+        self.slots.get(slot).is_some_and(SlotLoad::can_begin)
     }
 
     /// Has a slot work?
@@ -101,7 +133,8 @@ impl PlacementPolicy {
     /// Does a slot rest while another has work?
     pub(super) fn is_uneven(&self) -> bool {
         let is_busy = |slot: &SlotLoad| slot.in_work != 0;
-        self.slots.iter().any(is_busy) && !self.slots.iter().all(is_busy)
+        let rests_not = |slot: &SlotLoad| slot.is_closed || is_busy(slot);
+        self.slots.iter().any(is_busy) && !self.slots.iter().all(rests_not)
     }
 
     /// The slot was given work.
@@ -121,14 +154,29 @@ impl PlacementPolicy {
         if let Some(left) = slot.in_work.checked_sub(1) {
             slot.in_work = left;
             slot.released = self.clock;
-            self.room += 1;
+            if !slot.is_closed {
+                self.room += 1;
+            }
         }
     }
 }
 
 impl SlotLoad {
+    fn new(SlotSize { capacity, queue }: SlotSize) -> SlotLoad {
+        SlotLoad { capacity, queue, in_work: 0, is_closed: false, begun: 0, released: 0 }
+    }
+
+    /// How much more work it could be given, if it is open.
+    fn room(&self) -> usize {
+        (self.capacity + self.queue).saturating_sub(self.in_work)
+    }
+
     fn has_room(&self) -> bool {
-        self.in_work < self.capacity + self.queue
+        !self.is_closed && self.room() != 0
+    }
+
+    fn can_begin(&self) -> bool {
+        !self.is_closed && self.in_work < self.capacity
     }
 }
 
@@ -248,6 +296,27 @@ mod tests {
     #[test]
     fn a_release_of_what_was_never_begun_changes_nothing() {
         check(&[ONE], "00+0+", "00");
+    }
+
+    #[test]
+    fn a_closed_slot_is_given_nothing_and_keeps_what_it_has() {
+        let mut placement = PlacementPolicy::new([ONE].into_iter());
+        let choose = |placement: &mut PlacementPolicy| {
+            let slot = placement.choose(|_| true);
+            slot.inspect(|slot| placement.begin(*slot))
+        };
+        assert_eq!(placement.add(QUEUE), 1);
+        assert_eq!([choose(&mut placement), choose(&mut placement)], [Some(0), None]);
+        assert_eq!((placement.room(), placement.idle(), placement.is_uneven()), (0, 0, false));
+        placement.open(1);
+        assert_eq!((placement.room(), placement.idle(), placement.is_uneven()), (2, 1, true));
+        assert!(placement.close(0) && !placement.close(0) && !placement.is_resting(0));
+        assert_eq!([choose(&mut placement), choose(&mut placement)], [Some(1), Some(1)]);
+        placement.end(0);
+        assert_eq!((placement.room(), choose(&mut placement)), (0, None));
+        assert!(placement.is_resting(0) && !placement.is_open(0));
+        placement.open(0);
+        assert_eq!(choose(&mut placement), Some(0));
     }
 
     #[test]

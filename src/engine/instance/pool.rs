@@ -48,6 +48,8 @@ pub struct InstancePool {
     is_concurrent: bool,
     /// Since all were idle, an instance was given work that it may not have begun.
     is_ahead: bool,
+    /// Work may wait in front of an instance that executes.
+    queues: bool,
     /// Other pools have instances of the model, too.
     is_shared: bool,
     /// Nothing moves to another instance.
@@ -81,12 +83,10 @@ impl InstancePool {
         let instances: Vec<InstanceHandle> =
             opened.into_iter().map(attach).collect::<Result<_>>()?;
         let capacities: Vec<Capacity> = instances.iter().map(InstanceHandle::capacity).collect();
-        let size = |capacity: &Capacity| SlotSize {
-            capacity: capacity.concurrency.map_or(1, |it| if is_stateful { 1 } else { it.get() }),
-            queue: (queues && capacity.has_queue && capacity.concurrency.is_none()).into(),
-        };
+        let sizes = capacities.iter().map(|it| slot_size(it, queues, is_stateful));
         Ok(InstancePool {
-            placement: PlacementPolicy::new(capacities.iter().map(size)),
+            placement: PlacementPolicy::new(sizes),
+            queues,
             has_queue: capacities.iter().any(|capacity| capacity.has_queue),
             is_concurrent: capacities.iter().any(|capacity| capacity.concurrency.is_some()),
             // A first guess; one execution at a time until it is known better.
@@ -97,6 +97,40 @@ impl InstancePool {
             states,
             instances,
         })
+    }
+
+    /// Adds an instance, in the place of one that has gone if there is one; it is given no work before
+    /// its slot is opened.
+    pub fn add(
+        &mut self,
+        opener: InstanceOpener,
+        opened: OpenedModel,
+    ) -> Result<(usize, Addr<InstanceActor>)> {
+        let instance = InstanceActor::attach(opener, opened)?;
+        let address = instance.address().clone();
+        if let Some(slot) = self.instances.iter().position(InstanceHandle::is_retired) {
+            self.instances[slot] = instance;
+            return Ok((slot, address));
+        }
+        let size = slot_size(&instance.capacity(), self.queues, self.is_stateful);
+        self.instances.push(instance);
+        Ok((self.placement.add(size), address))
+    }
+
+    /// The slot is given work from now on.
+    pub fn open(&mut self, slot: usize) {
+        self.placement.open(slot);
+    }
+
+    /// The slot is given no more work; false if it was given none before.
+    pub fn close(&mut self, slot: usize) -> bool {
+        self.placement.close(slot)
+    }
+
+    /// Lets go of the instance in a closed slot, unless it has something in work.
+    pub fn retire(&mut self, slot: usize) -> bool {
+        let is_through = self.placement.is_resting(slot) || !self.is_up(slot);
+        is_through && self.instances[slot].retire()
     }
 
     /// Which one of all that it had each slot has now: another one knows nothing of earlier
@@ -252,7 +286,8 @@ impl InstancePool {
 
     /// The instances, to be called past the slots with what ends before the call does.
     pub fn immediate(&self) -> ImmediateInstances {
-        ImmediateInstances(self.instances.iter().map(|it| it.instance().clone()).collect())
+        let open = self.instances.iter().enumerate().filter(|it| self.placement.is_open(it.0));
+        ImmediateInstances(open.map(|(_, instance)| instance.instance().clone()).collect())
     }
 
     /// A slot has room again.
@@ -287,5 +322,13 @@ impl InstancePool {
         for instance in &self.instances {
             instance.with_worker(|worker| worker.fail_call(call, error));
         }
+    }
+}
+
+/// How much a slot is given at once.
+fn slot_size(capacity: &Capacity, queues: bool, is_stateful: bool) -> SlotSize {
+    SlotSize {
+        capacity: capacity.concurrency.map_or(1, |it| if is_stateful { 1 } else { it.get() }),
+        queue: (queues && capacity.has_queue && capacity.concurrency.is_none()).into(),
     }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    batch_input,
     engine::{Capacity, Engine, EngineProgress},
     slot::{OfferedSlot, Requeue, SlotGuard},
     work::InstanceWork,
@@ -48,8 +49,14 @@ impl Engine for RemoteModel {
         let mut groups = Vec::with_capacity(work.0.len());
         let mut requests_of = Vec::with_capacity(work.0.len());
         for group in work.0 {
-            let (requests, replies): (Vec<Request>, Vec<Reply>) =
+            let (mut requests, replies): (Vec<Request>, Vec<Reply>) =
                 group.into_iter().map(|pending| (pending.request, pending.reply)).unzip();
+            if !self.config.batch_inputs.is_empty()
+                && let Err(error) = batch_input::extend(&self.config, &mut requests)
+            {
+                replies.into_iter().for_each(|it| it.answer(Err(error.clone())));
+                continue;
+            }
             let counted_rows = requests.iter().map(Request::executed_rows).sum();
             let rows = requests.iter().map(Request::rows).sum();
             let spans =
@@ -57,6 +64,9 @@ impl Engine for RemoteModel {
             let replies = replies.into_iter().map(Some).collect();
             groups.push(Some(Group { replies, counted_rows, rows, spans }));
             requests_of.push(requests);
+        }
+        if groups.is_empty() {
+            return EngineProgress::Later;
         }
         let in_flight = RemoteWork {
             groups: RefCell::new(groups),

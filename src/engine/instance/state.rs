@@ -29,6 +29,8 @@ pub(super) struct Instance {
     is_proven: bool,
     /// How long to wait before the model is opened again.
     pub(super) pause: Duration,
+    /// It has gone for good.
+    is_retired: bool,
     /// Slots that are not to be given work while the instance is down.
     held: Vec<SlotGuard>,
     /// Called when the instance has gone down.
@@ -75,6 +77,7 @@ impl Instance {
             backoff: Backoff::default(),
             is_proven: false,
             pause: Duration::ZERO,
+            is_retired: false,
             held: Vec::new(),
             on_down: Box::new(on_down),
         }
@@ -130,6 +133,26 @@ impl Instance {
                 }
             }
         }
+    }
+
+    /// Lets go of the engine for good; nothing may be in work.
+    pub(super) fn retire(&mut self) {
+        if std::mem::replace(&mut self.is_retired, true) {
+            return;
+        }
+        self.opener.name.health.leave(self.is_up());
+        self.generation += 1;
+        let down = InstanceState::Down { error: self.error("it was removed"), is_brief: false };
+        let last = std::mem::replace(&mut self.state, down);
+        // What is left of it may panic too.
+        let _ = caught(|| drop(last));
+        self.opener.seat = None;
+        self.held.clear();
+    }
+
+    /// Has it gone for good?
+    pub(super) fn is_retired(&self) -> bool {
+        self.is_retired
     }
 
     /// Has it an engine?

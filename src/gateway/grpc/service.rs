@@ -58,7 +58,7 @@ impl Inference {
 
     fn config(&self, request: &ModelConfigRequest) -> Result<ModelConfigResponse> {
         let model = self.admit()?.model(&request.name, parse_version(&request.version)?)?;
-        Ok(ModelConfigResponse { config: Some(model.config.proto.clone()) })
+        Ok(ModelConfigResponse { config: Some(model.shown_config().proto.clone()) })
     }
 
     fn statistics(&self, request: &ModelStatisticsRequest) -> Result<ModelStatisticsResponse> {

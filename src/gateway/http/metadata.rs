@@ -36,7 +36,7 @@ pub(super) async fn model(http: HttpRequest) -> Result<HttpResponse, Refusal> {
 pub(super) async fn model_config(http: HttpRequest) -> Result<HttpResponse, Refusal> {
     let (name, version) = model_and_version(&http)?;
     let model = state(&http)?.model(name, version)?;
-    Ok(json::respond_text(config::json::print(&model.config.proto)))
+    Ok(json::respond_text(config::json::print(&model.shown_config().proto)))
 }
 
 #[derive(Serialize)]

@@ -11,7 +11,7 @@ use super::{
     misnamed::{lacking, misplaced},
     overlay::Overlay,
     pipeline,
-    scan::{self, CONFIG_FILE, Folders, Stamp, names_in},
+    scan::{self, CONFIG_FILE, CONFIGS_FOLDER, Folders, Stamp, names_in},
 };
 use crate::{
     Overrides, Settings,
@@ -39,6 +39,8 @@ pub(crate) struct Definition {
     pub(crate) is_override: bool,
     /// Of everything but the versions.
     pub(crate) stamp: Stamp,
+    /// The same without its configs.
+    pub(crate) files: Stamp,
     /// All versions with a folder.
     pub(crate) present: BTreeSet<i64>,
     /// The versions its policy picks.
@@ -57,6 +59,8 @@ pub(crate) struct Definition {
 pub(crate) struct VersionStamp {
     /// Of everything in the model's folder but its versions.
     pub(crate) model: Stamp,
+    /// The same without its configs.
+    pub(crate) files: Stamp,
     /// Of the version's folder.
     pub(crate) version: Stamp,
 }
@@ -82,7 +86,7 @@ impl Definition {
     /// The stamp of one of its versions.
     pub(crate) fn stamp_of(&self, version: i64) -> Option<VersionStamp> {
         let version = *self.versions.get(&version)?;
-        Some(VersionStamp { model: self.stamp, version })
+        Some(VersionStamp { model: self.stamp, files: self.files, version })
     }
 
     /// The models it runs; none unless it is an ensemble.
@@ -110,6 +114,7 @@ pub(crate) fn read(
     };
     // Taken first, so that what is written while we read counts as a change.
     let mut stamp = scan::common_stamp(&model_dir);
+    let files_stamp = scan::files_stamp(&model_dir);
     let present = scan::versions(&model_dir);
     let present =
         present.map_err(|error| unreadable(&model_dir, format!("failed to read: {error}")))?;
@@ -163,6 +168,7 @@ pub(crate) fn read(
         model_dir,
         is_override: overrides.config.is_some(),
         stamp,
+        files: files_stamp,
         present: numbers,
         versions,
         content: content(settings, draft)?,
@@ -195,7 +201,7 @@ fn check_environment(
 /// The config file of a model, if it has one.
 pub(crate) fn config_file(settings: &Settings, model_dir: &Path) -> Option<PathBuf> {
     let named = settings.config_name.as_ref();
-    let named = named.map(|name| model_dir.join("configs").join(format!("{name}.pbtxt")));
+    let named = named.map(|name| model_dir.join(CONFIGS_FOLDER).join(format!("{name}.pbtxt")));
     let usual = model_dir.join(CONFIG_FILE);
     named.into_iter().chain([usual]).find(|path| path.exists())
 }

@@ -32,6 +32,8 @@ pub(crate) type Stamp = u64;
 
 /// The config of a model, in its folder.
 pub(crate) const CONFIG_FILE: &str = "config.pbtxt";
+/// Has other configs of the model, by their names.
+pub(crate) const CONFIGS_FOLDER: &str = "configs";
 
 /// Which file it is, when it was written, and its size.
 #[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
@@ -256,6 +258,11 @@ fn folders_of(repository: &Path, ignored: &dyn Fn(&str)) -> io::Result<Vec<(Arc<
         }
     }
     Ok(found)
+}
+
+/// The same without its configs.
+pub(crate) fn files_stamp(model_dir: &Path) -> Stamp {
+    stamp(model_dir, &|name| !is_digits(name) && ![CONFIG_FILE, CONFIGS_FOLDER].contains(&name))
 }
 
 fn stamp(folder: &Path, is_included: &dyn Fn(&str) -> bool) -> Stamp {

@@ -4,6 +4,7 @@
 mod demand;
 mod dependents;
 mod fingerprints;
+mod kept_files;
 pub(super) mod open;
 pub(super) mod publish;
 mod reconcile;

@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::LocalBoxFuture;
 use tokio::{sync::OwnedSemaphorePermit, task::spawn_blocking};
 
-use super::{fingerprints, warmup};
+use super::{fingerprints, kept_files::KeepsFiles, warmup};
 use crate::{
     Settings,
     disk::{
@@ -24,7 +24,7 @@ use troupe_base::{
     error::{Error, Result},
     metrics::Metrics,
     model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
-    request::{Reply, Request, StateSet},
+    request::StateSet,
     statistics::Statistics,
 };
 use troupe_engine::{batcher, engines::Engines, ensemble};
@@ -47,6 +47,15 @@ pub(crate) trait OpenModel {
         version: i64,
         place: ModelPlace,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
+
+    /// Gives a model the instances its config wants by now; `None` if more than that has changed.
+    fn scale(
+        &self,
+        _: Arc<Definition>,
+        _: Arc<Model>,
+    ) -> LocalBoxFuture<'static, Option<Result<()>>> {
+        Box::pin(async { None })
+    }
 
     /// An ensemble of models that are loaded, maybe inside the one `around`; on failure every
     /// problem.
@@ -102,7 +111,7 @@ impl OpenModel for ModelOpener {
             warmup::single(&opened, &samples, &name, version).await?;
             let mut answers: Arc<dyn Infer> = opened;
             if definition.is_override {
-                answers = Arc::new(KeepsFiles { inner: answers, _files: definition });
+                answers = Arc::new(KeepsFiles::new(answers, definition));
             }
             if let Some(cache) = &cache {
                 answers = cache.in_front_of(&parts, fingerprint, answers);
@@ -110,6 +119,18 @@ impl OpenModel for ModelOpener {
             parts.stats.loaded(begun.elapsed());
             let model = Model::new(parts, answers).with_fingerprint(fingerprint);
             Ok(Arc::new(model.with_labels(labels).with_share(&budget)))
+        })
+    }
+
+    fn scale(
+        &self,
+        definition: Arc<Definition>,
+        model: Arc<Model>,
+    ) -> LocalBoxFuture<'static, Option<Result<()>>> {
+        let (settings, version) = (self.settings.clone(), model.version);
+        Box::pin(async move {
+            let read = move || finished_config(&settings, &definition, version);
+            model.scale(spawn_blocking(read).await.ok()?.ok()?).await
         })
     }
 
@@ -351,23 +372,6 @@ pub(crate) fn unknown_backend(name: &str) -> Error {
          configuration. troupe has: {}{hint}",
         known.join(", ")
     ))
-}
-
-/// A model whose files came with a load request: keeps them while it lives, because its workers may
-/// be restarted.
-struct KeepsFiles {
-    inner: Arc<dyn Infer>,
-    _files: Arc<Definition>,
-}
-
-impl Infer for KeepsFiles {
-    fn infer(&self, request: Request, reply: Reply) {
-        self.inner.infer(request, reply);
-    }
-
-    fn inner(&self) -> Option<&dyn Infer> {
-        Some(&*self.inner)
-    }
 }
 
 #[cfg(test)]

@@ -259,7 +259,10 @@ fn hand_sequences_over(
         let same = opened.iter().find(|(it, _)| it == number);
         let goes = !definition.versions.contains_key(number);
         let highest = || opened.iter().filter(|_| goes).max_by_key(|(it, _)| *it);
-        if let Some((_, heir)) = same.or_else(highest) {
+        // One that was scaled is still the same.
+        if let Some((_, heir)) = same.or_else(highest)
+            && !Arc::ptr_eq(heir, &loaded.model)
+        {
             heir.succeed(&loaded.model);
         }
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Settings,
-    disk::definition::Definition,
+    disk::definition::{Definition, VersionStamp},
     failure::{LoadFailure, UNLOADED},
 };
 use troupe_base::{
@@ -97,7 +97,7 @@ pub(super) async fn open_single(
     if changed.is_empty() {
         return Ok(Vec::new());
     }
-    let open = |number: &i64| open_with_retries(context, definition, *number, ensemble);
+    let open = |number: &i64| scale_or_open(context, record, definition, *number, ensemble);
     let opened = changed.iter().map(open);
     let opened = join_all(opened).await;
     all_or_none(changed.into_iter().zip(opened).collect())
@@ -169,6 +169,27 @@ fn changed_versions(
         loaded.is_some_and(|loaded| Some(loaded.stamp) == stamp && !is_outdated(loaded))
     };
     definition.versions.keys().copied().filter(|number| !is_loaded(number)).collect()
+}
+
+/// Opens a version, unless all that has changed is how many instances it is to have.
+async fn scale_or_open(
+    context: &LoadContext,
+    record: &ModelRecord,
+    definition: &Arc<Definition>,
+    version: i64,
+    ensemble: Option<&Arc<str>>,
+) -> Result<Arc<Model>> {
+    let has_same_files = |loaded: &&LoadedVersion| {
+        let stamp = definition.stamp_of(version);
+        let files = |it: VersionStamp| (it.files, it.version);
+        loaded.model.health.is_ready() && stamp.map(files) == Some(files(loaded.stamp))
+    };
+    if let Some(LoadedVersion { model, .. }) = record.loaded.get(&version).filter(has_same_files)
+        && let Some(scaled) = context.opener.scale(definition.clone(), model.clone()).await
+    {
+        return scaled.map(|()| model.clone());
+    }
+    open_with_retries(context, definition, version, ensemble).await
 }
 
 async fn open_with_retries(

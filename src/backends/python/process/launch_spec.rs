@@ -29,6 +29,10 @@ pub(crate) struct WorkerSetup {
     pub(crate) model_name: String,
     pub(crate) model_version: String,
     pub(crate) model_config: String,
+    /// Names of the inputs that requests have: those of the config, then what the server adds.
+    pub(crate) inputs: Vec<String>,
+    /// Names of the outputs, in the same way.
+    pub(crate) outputs: Vec<String>,
     /// The model's Python file.
     pub(crate) path: String,
     /// It, and what it may import from its folders, as they were at load.

@@ -37,19 +37,6 @@ HOLD_BYTES = 1 << 20
 IS_READY, IS_NOT_READY, CHECK_FAILED = 0, 1, 2
 
 
-def tensor_names(config):
-    """The inputs and outputs by number, with those that sequences add as `executor_config.rs` does."""
-    inputs = [tensor["name"] for tensor in config.get("input", ())]
-    outputs = [tensor["name"] for tensor in config.get("output", ())]
-    sequences = config.get("sequence_batching") or {}
-    inputs += [control["name"] for control in sequences.get("control_input", ())]
-    for state in sequences.get("state", ()):
-        inputs.append(state["input_name"])
-        if state["output_name"] not in outputs:
-            outputs.append(state["output_name"])
-    return inputs, outputs
-
-
 class Worker:
     """One model instance and its sockets."""
 
@@ -130,11 +117,11 @@ class Worker:
             # What was executed in time is answered before something else takes too long.
             self.hold_ns = -1
         config = json.loads(args["model_config"])
-        inputs, self.outputs = tensor_names(config)
+        self.outputs = args["outputs"]
         policy = config.get("model_transaction_policy") or {}
         self.is_decoupled = bool(policy.get("decoupled"))
         kind = DecoupledRequest if self.is_decoupled else Request
-        self.decode = Decoder(inputs, self.outputs, self.segments, kind).requests
+        self.decode = Decoder(args["inputs"], self.outputs, self.segments, kind).requests
         self.encoder = Encoder(self.outputs, self.segments)
         self.encoder.kept = self.frames.kept
         self.parts = PartEncoder(self.outputs, self.segments)

@@ -104,6 +104,11 @@ impl Remote for RemoteWorker {
         self.0.borrow().generation
     }
 
+    fn is_quiet(&self) -> bool {
+        let link = self.0.borrow();
+        link.in_flight.is_empty() && link.detached.requests().next().is_none()
+    }
+
     fn calls_others(&self) -> bool {
         self.0.borrow().calls.have_begun()
     }

@@ -1,0 +1,236 @@
+//! Live scaling: instances are added to a model that serves, and taken away, while it serves on.
+
+use std::sync::{Arc, OnceLock};
+
+use actix::Addr;
+use futures_util::future::{BoxFuture, try_join_all};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{
+    actor::Batcher,
+    instances::{InstanceSource, WantedInstance, has_limits, wanted},
+    scaled::{AddInstance, AddedInstance, CloseSlot, OpenSlot},
+};
+use crate::instance::{InstanceActor, InstanceOpener, OpenedModel, WarmUp};
+use troupe_base::{
+    config::ModelConfig,
+    error::{Error, Result},
+    model::warmup::{self, WarmupSample},
+};
+
+/// Changes the instances of one model.
+pub(super) struct Scaler {
+    pub(super) source: InstanceSource,
+    /// In the order of their shards.
+    pub(super) batchers: Vec<Addr<Batcher>>,
+    pub(super) instances: Mutex<Vec<InstanceMailbox>>,
+    /// What new instances are warmed up with.
+    pub(super) samples: OnceLock<Arc<[WarmupSample]>>,
+    /// One change after the other.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    /// Its instances are what they are until it is loaded again: each knows something of its own, or
+    /// was made for its thread.
+    pub(super) is_fixed: bool,
+}
+
+/// An instance of the model.
+#[derive(Clone)]
+pub(super) struct InstanceMailbox {
+    pub(super) wanted: WantedInstance,
+    pub(super) address: Addr<InstanceActor>,
+    /// The batcher it is in.
+    pub(super) batcher: usize,
+    pub(super) slot: usize,
+}
+
+/// What has to be done so that the instances are those that are wanted.
+#[derive(Default)]
+struct ScalePlan {
+    add: Vec<WantedInstance>,
+    /// Positions.
+    remove: Vec<usize>,
+}
+
+impl Scaler {
+    /// Has the model the instances of this config, which differs in nothing else; `None` if that takes
+    /// another load.
+    pub(super) fn scale(
+        self: &Arc<Self>,
+        config: &ModelConfig,
+    ) -> Option<BoxFuture<'static, Result<()>>> {
+        let limiter = self.source.limiter.is_some();
+        let wanted = wanted(config, &self.source.health, 1);
+        if self.is_fixed || wanted.is_empty() || has_limits(config) != limiter {
+            return None;
+        }
+        let this = self.clone();
+        Some(Box::pin(async move { this.change_to(wanted).await }))
+    }
+
+    async fn change_to(&self, wanted: Vec<WantedInstance>) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        let current = self.instances.lock().clone();
+        let known: Vec<&WantedInstance> = current.iter().map(|it| &it.wanted).collect();
+        let ScalePlan { add, remove } = plan(&known, wanted);
+        let opened = self.source.open(&add).await?;
+        let mut added = Vec::new();
+        let placed = self.place(&add, opened, &mut added).await;
+        if let Err(error) = match placed {
+            Ok(()) => self.warm_up(&added).await,
+            failed => failed,
+        } {
+            added.iter().for_each(|instance| self.close(instance));
+            return Err(error);
+        }
+        for instance in &added {
+            self.batchers[instance.batcher].do_send(OpenSlot(instance.slot));
+        }
+        remove.iter().for_each(|index| self.close(&current[*index]));
+        let (model, count) = (&self.source.config.name, self.instances.lock().len());
+        tracing::info!(
+            "scaled `{model}` to {count} instances: {} added, {} removed",
+            added.len(),
+            remove.len()
+        );
+        Ok(())
+    }
+
+    /// Hands instances to batchers, which give them no work yet.
+    async fn place(
+        &self,
+        wanted: &[WantedInstance],
+        opened: Vec<(InstanceOpener, OpenedModel)>,
+        added: &mut Vec<InstanceMailbox>,
+    ) -> Result<()> {
+        let mut failed = None;
+        for (wanted, (opener, opened)) in wanted.iter().zip(opened) {
+            if failed.is_some() {
+                self.source.health.leave(true);
+                continue;
+            }
+            let batcher = self.emptiest();
+            let (answer, attached) = oneshot::channel();
+            self.batchers[batcher].do_send(AddInstance { opener, opened, answer });
+            let gone = |_| Err(Error::unavailable("the model ended while it was scaled"));
+            match attached.await.unwrap_or_else(gone) {
+                Ok(AddedInstance { slot, address }) => {
+                    let mailbox =
+                        InstanceMailbox { wanted: wanted.clone(), address, batcher, slot };
+                    // It counts where the next one is placed.
+                    self.instances.lock().push(mailbox.clone());
+                    added.push(mailbox);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The batcher with the fewest instances.
+    fn emptiest(&self) -> usize {
+        let instances = self.instances.lock();
+        let count = |batcher: &usize| instances.iter().filter(|it| it.batcher == *batcher).count();
+        (0..self.batchers.len()).min_by_key(count).unwrap_or(0)
+    }
+
+    /// Gives an instance nothing more; it goes once it is through.
+    fn close(&self, instance: &InstanceMailbox) {
+        let InstanceMailbox { batcher, slot, .. } = *instance;
+        self.instances.lock().retain(|it| (it.batcher, it.slot) != (batcher, slot));
+        self.batchers[batcher].do_send(CloseSlot(slot));
+    }
+
+    async fn warm_up(&self, instances: &[InstanceMailbox]) -> Result<()> {
+        let Some(samples) = self.samples.get() else { return Ok(()) };
+        warm_up(&self.source.config.name, instances, samples).await
+    }
+}
+
+/// Runs the samples on these instances, in parallel; ends with the first failure.
+pub(super) async fn warm_up(
+    model: &str,
+    instances: &[InstanceMailbox],
+    samples: &[WarmupSample],
+) -> Result<()> {
+    let each = instances.iter().map(|instance| async move {
+        let target = format!("model '{model}' instance {}", instance.wanted.name.name);
+        let run = |group| instance.address.do_send(WarmUp(group));
+        warmup::run(samples, &target, run).await
+    });
+    try_join_all(each).await.map(|_| ())
+}
+
+/// Keeps what is wanted, by its name if that is still there; new ones have names and numbers that
+/// nobody else has.
+fn plan(current: &[&WantedInstance], wanted: Vec<WantedInstance>) -> ScalePlan {
+    let is_alike = |a: &WantedInstance, b: &WantedInstance| {
+        let key = |it: &WantedInstance| (it.name.kind, it.name.device, it.name.is_auto);
+        key(a) == key(b) && a.rate_limits == b.rate_limits
+    };
+    let mut kept = vec![false; current.len()];
+    let mut keep = |wanted: &WantedInstance, has_its_name: bool| {
+        let fits = |(index, it): &(usize, &&WantedInstance)| {
+            let is_named = !has_its_name || it.name.name == wanted.name.name;
+            !kept[*index] && is_named && is_alike(it, wanted)
+        };
+        let found = current.iter().enumerate().find(fits).map(|(index, _)| index);
+        if let Some(index) = found {
+            kept[index] = true;
+        }
+        found.is_some()
+    };
+    let mut add: Vec<_> = wanted.into_iter().filter(|it| !keep(it, true)).collect();
+    add.retain(|it| !keep(it, false));
+    let there = || current.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(it, _)| &it.name);
+    let mut indexes: Vec<usize> = there().map(|name| name.index).collect();
+    for instance in &mut add {
+        let free = (0..).find(|index| !indexes.contains(index));
+        instance.name.index = free.expect("numbers do not run out");
+        indexes.push(instance.name.index);
+    }
+    let remove = (0..current.len()).filter(|index| !kept[*index]).collect();
+    ScalePlan { add, remove }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use troupe_base::config::{ServerFeatures, read_text};
+
+    fn of(groups: &str) -> Vec<WantedInstance> {
+        let text = format!(
+            "name: 'm' backend: 'onnxruntime' {groups} \
+             input {{ name: 'x' data_type: TYPE_FP32 dims: 1 }} \
+             output {{ name: 'y' data_type: TYPE_FP32 dims: 1 }}"
+        );
+        let features = ServerFeatures { gpus: || Some(&[0, 1]) };
+        wanted(&read_text(&text, "f").unwrap().finish(&features).unwrap(), &Arc::default(), 1)
+    }
+
+    /// What is added, and what is removed.
+    fn check(before: &str, after: &str, added: &[(&str, usize)], removed: &[&str]) {
+        let before_it = of(before);
+        let ScalePlan { add, remove } = plan(&before_it.iter().collect::<Vec<_>>(), of(after));
+        let add: Vec<_> = add.iter().map(|it| (&*it.name.name, it.name.index)).collect();
+        let remove: Vec<_> = remove.iter().map(|it| &*before_it[*it].name.name).collect();
+        assert_eq!((&*add, &*remove), (added, removed), "{before} -> {after}");
+    }
+
+    #[test]
+    fn what_is_wanted_stays_and_the_rest_comes_or_goes() {
+        let cpu = |count: u32| format!("instance_group {{ count: {count} kind: KIND_CPU }}");
+        check(&cpu(1), &cpu(3), &[("m_0_1", 1), ("m_0_2", 2)], &[]);
+        check(&cpu(3), &cpu(1), &[], &["m_0_1", "m_0_2"]);
+        check(&cpu(2), &cpu(2), &[], &[]);
+        let gpu = "instance_group { count: 1 kind: KIND_GPU gpus: 1 }";
+        check(&cpu(2), gpu, &[("m_0_0", 0)], &["m_0_0", "m_0_1"]);
+        let named = "instance_group { name: 'other' count: 2 kind: KIND_CPU }";
+        check(&cpu(1), named, &[("other_1", 1)], &[]);
+        let both = format!("{gpu} {named}");
+        check(gpu, &both, &[("other_0", 1), ("other_1", 2)], &[]);
+        let limited = "instance_group { count: 1 kind: KIND_CPU \
+                       rate_limiter { resources { name: 'R' count: 1 } } }";
+        check(&cpu(1), limited, &[("m_0_0", 0)], &["m_0_0"]);
+    }
+}
