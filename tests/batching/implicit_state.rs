@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Model, Repository, Server, ensemble, http::input, models::execute, native, python,
+    Answer, Model, Repository, Server, at_once, ensemble, http::input, models::execute, native,
+    python,
 };
 
 /// A state of the same shape as `y`, which the client sees too.
@@ -176,6 +177,42 @@ fn a_decoupled_model_leaves_states_with_its_responses() {
         server.http.post("/v2/models/m/generate", body).ok().json()["y"].as_f64().unwrap()
     };
     assert_eq!([ask("+", 5.), ask("", 6.), ask("", 7.)], [5., 11., 18.]);
+}
+
+/// Both wait for each other, and meet in one batch whose states cannot be joined.
+#[test]
+fn states_of_other_shapes_are_executed_apart() {
+    let model = native("concat", "x:FP32[-1] -> y:FP32[-1]").batch(2).with(
+        "sequence_batching { \
+         direct { max_queue_delay_microseconds: 1000000 minimum_slot_utilization: 1 } \
+         state { input_name: \"all\" output_name: \"y\" data_type: TYPE_FP32 dims: [-1] \
+         initial_state { name: \"none\" data_type: TYPE_FP32 dims: [0] zero_data: true } } }",
+    );
+    let server = Server::start(Repository::of([("m", model)]));
+    let ask = |id: u64, flags: &str, x: f32| ask(&server, "m", id, flags, x).ok().numbers("y");
+    // The newest comes first.
+    assert_eq!(ask(1, "+", 1.), [1.]);
+    assert_eq!(ask(1, "", 2.), [2., 1.]);
+    let answers = at_once(2, |it| match it {
+        0 => ask(1, "!", 3.),
+        _ => ask(2, "+!", 4.),
+    });
+    assert_eq!(answers, [vec![3., 2., 1.], vec![4.]]);
+}
+
+/// Whatever the sample does not say of states and control inputs is zero.
+#[test]
+fn models_with_states_are_warmed_up() {
+    let warmup = "model_warmup { name: \"w\" batch_size: 2 inputs { key: \"x\" value { \
+                  data_type: TYPE_FP32 dims: [1] zero_data: true } } }";
+    let remembers = execute("x:FP32[1] -> told:BYTES[1]", &REMEMBERS.replace("assert", "pass #"));
+    let repository = Repository::new()
+        .with("native", summing().with(warmup))
+        .with("remembers", remembers.batch(4).with(UNSEEN).with(warmup));
+    repository.write_file("remembers/initial_state/name", b"\x02\0\0\0it");
+    let server = Server::start(repository);
+    assert_eq!(ask(&server, "native", 1, "+", 5.).ok().numbers("y"), [5.]);
+    assert_eq!(told(&ask(&server, "remembers", 1, "+", 5.)), json!([1, 1, "it", [5.0]]));
 }
 
 #[test]

@@ -53,6 +53,8 @@ const STREAMS: &str = "
                 x = pb_utils.get_input_tensor_by_name(it, 'x').as_numpy()
                 y = pb_utils.Tensor('y', x * 0 + step)
                 sender = it.get_response_sender()
+                if step < x[0, 0] and step % 2:
+                    it.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
                 sender.send(pb_utils.InferenceResponse([y]))
                 if step < x[0, 0]:
                     it.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)

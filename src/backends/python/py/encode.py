@@ -76,7 +76,7 @@ class Encoder:
                 if response is None:
                     parts.append(unanswered(request))
                     continue
-                check_response(request, response)
+                self.check(request, response)
             wanted = request._head[1]
             place = len(parts)
             parts.append(b"")
@@ -113,6 +113,15 @@ class Encoder:
         if self.taken:
             self.taken.clear()
         return body
+
+    def check(self, request, response):
+        """Refuses what is no response, or one to a request that is to be executed once more."""
+        if request._release == RESCHEDULE:
+            raise PlainError(
+                "Expected a None object in the execute function return list for reschduled "
+                f"request, found type '{type(response)}'."
+            )
+        check_type(response)
 
     def undo(self, place):
         """Takes back the segments of the parts from `place` on, which are not sent."""
@@ -246,6 +255,10 @@ class PartEncoder(Encoder):
         super().__init__(outputs, segments)
         self.lock = Lock()
 
+    def check(self, request, response):
+        """A sender may send something before the request is executed once more."""
+        check_type(response)
+
     def response(self, request, response):
         """The response as bytes, and how many bytes of it lie in segments."""
         with self.lock:
@@ -259,12 +272,7 @@ class PartEncoder(Encoder):
                 self.undo(0)
 
 
-def check_response(request, response):
-    if request._release == RESCHEDULE:
-        raise PlainError(
-            "Expected a None object in the execute function return list for reschduled "
-            f"request, found type '{type(response)}'."
-        )
+def check_type(response):
     if not isinstance(response, InferenceResponse):
         raise PlainError(
             "Expected an 'InferenceResponse' object in the execute function return list, "

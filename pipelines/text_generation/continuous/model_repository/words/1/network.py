@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 
-WIDTH, LAYERS = 1024, 4
+WIDTH, LAYERS = 512, 4
 WORDS = "how can you be with wagon market has tonight counts not hills the others long turn".split()
 
 
