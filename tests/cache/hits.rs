@@ -98,8 +98,9 @@ fn a_hundred_equal_requests_at_once_are_executed_once() {
         delay(300, "x:FP32[1] -> y:FP32[1]").batch(8).with("response_cache { enable: true }");
     let server = Server::with(Repository::new().with("m", model), &[LOCAL]);
     let answers = at_once(100, |it| {
-        let answer = server.infer("m", &with(request(&[4.0]), "id", json!(it.to_string())));
-        (answer.json()["id"] == it.to_string(), answer.numbers("y"))
+        let id = it.to_string();
+        let answer = server.infer("m", &with(request(&[4.0]), "id", json!(id)));
+        (answer.json()["id"] == id, answer.numbers("y"))
     });
     assert!(answers.iter().all(|it| *it == (true, vec![4.0])), "{answers:?}");
     assert_eq!((server.executions("m"), server.successes("m")), (1, 100));
