@@ -40,7 +40,8 @@ const MAX_EXECUTIONS_PER_HANDOVER: u128 = 64;
 pub struct InstancePool {
     instances: Vec<InstanceHandle>,
     placement: PlacementPolicy,
-    /// Moving average of one execution, from its handover on.
+    /// Moving average of one execution, from its handover on; of a worker process that is the only
+    /// instance by its own clock, which leaves out what it waited for a core.
     cost: Duration,
     /// Work is handed to other processes, which begin it by and by.
     has_queue: bool,
@@ -222,13 +223,13 @@ impl InstancePool {
 
     /// How many executions the next slot is to be given at once, if so many requests wait.
     pub fn handover_size(&self, waiting: usize) -> usize {
-        let share = waiting.div_ceil(self.placement.room().max(1));
         // Concurrent executions are each through by themselves.
-        if share <= 1 || self.is_concurrent {
+        if self.is_concurrent {
             return 1;
         }
-        let most = TARGET_HANDOVER.as_nanos() / self.cost.as_nanos().max(1);
-        share.min(most.clamp(1, MAX_EXECUTIONS_PER_HANDOVER) as usize)
+        // Nothing is shared between an instance and the place in front of it.
+        let takers = if self.is_only() { 1 } else { self.placement.room() };
+        share(waiting, takers, self.cost)
     }
 
     /// True unless another instance of the model, in whichever pool, could take the work while this
@@ -237,8 +238,12 @@ impl InstancePool {
         let is_held_up = || {
             self.instances[slot].with_worker(|worker| worker.calls_others() || worker.is_behind())
         };
-        let is_only = self.instances.len() == 1 && !self.is_shared;
-        is_only || !is_held_up().unwrap_or(false)
+        self.is_only() || !is_held_up().unwrap_or(false)
+    }
+
+    /// Is there no other instance that could take what this one does not get to?
+    fn is_only(&self) -> bool {
+        self.instances.len() == 1 && !self.is_shared
     }
 
     /// Does an instance, of this pool or another one, rest while others of this one, in processes,
@@ -292,10 +297,12 @@ impl InstancePool {
 
     /// A slot has room again.
     pub fn release(&mut self, released: SlotReleased) {
-        let SlotReleased { slot, took, returned } = released;
+        let SlotReleased { slot, took, executed, returned } = released;
         if let Some(returned) = returned {
             self.instances[slot].take_back(returned);
         }
+        // Others begin what this one does not get to: then it counts when it is through.
+        let took = if self.is_only() { executed.or(took) } else { took };
         self.ended(slot, took);
     }
 
@@ -330,5 +337,44 @@ fn slot_size(capacity: &Capacity, queues: bool, is_stateful: bool) -> SlotSize {
     SlotSize {
         capacity: capacity.concurrency.map_or(1, |it| if is_stateful { 1 } else { it.get() }),
         queue: (queues && capacity.has_queue && capacity.concurrency.is_none()).into(),
+    }
+}
+
+/// How many of the executions that wait one of the `takers` gets, if one takes `cost`: an equal share,
+/// and not too much at once.
+fn share(waiting: usize, takers: usize, cost: Duration) -> usize {
+    let most = TARGET_HANDOVER.as_nanos() / cost.as_nanos().max(1);
+    let most = most.clamp(1, MAX_EXECUTIONS_PER_HANDOVER) as usize;
+    waiting.div_ceil(takers.max(1)).clamp(1, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Executions that wait, those who can take some, and microseconds that one takes: what the
+    /// next one gets.
+    fn check(waiting: usize, takers: usize, cost: u64, expected: usize) {
+        let got = share(waiting, takers, Duration::from_micros(cost));
+        assert_eq!(got, expected, "{waiting} / {takers}, {cost} µs each");
+    }
+
+    #[test]
+    fn what_waits_is_shared() {
+        check(1, 1, 10, 1);
+        check(8, 1, 10, 8);
+        check(8, 4, 10, 2);
+        check(9, 4, 10, 3);
+        check(2, 4, 10, 1);
+        check(0, 1, 10, 1);
+        check(5, 0, 10, 5);
+    }
+
+    #[test]
+    fn a_handover_has_an_end() {
+        check(1000, 1, 10, 50);
+        check(1000, 1, 0, 64);
+        check(8, 1, 300, 1);
+        check(8, 1, 1_500_000, 1);
     }
 }

@@ -127,6 +127,7 @@ impl Completion for RemoteWork {
         }
         match executed.results {
             Ok(results) => {
+                self.guard.measured(executed.timing.compute());
                 self.stats.execution(counted_rows, &executed.timing, now);
                 let mut results = results.into_iter();
                 for reply in replies {
@@ -173,7 +174,7 @@ impl Completion for RemoteWork {
 
 impl RemoteWork {
     fn note(&self, spans: &[Span], share: Share, timing: Timing, now: Instant) {
-        let took = timing.compute_input + timing.compute_infer + timing.compute_output;
+        let took = timing.compute();
         // Groups of one frame follow each other.
         let begun = now.checked_sub(took).map_or(self.begun, |it| it.max(self.begun));
         let (instance, Share { requests, rows }) = (&self.name, share);

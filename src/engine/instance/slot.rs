@@ -1,6 +1,7 @@
 //! A slot is an instance's place in its batcher's pool: taken while it has work, then released.
 
 use std::{
+    cell::Cell,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -44,6 +45,8 @@ pub struct SlotReleased {
     pub(super) slot: usize,
     /// Of one execution, from the handover on; `None` if nothing was executed.
     pub(super) took: Option<Duration>,
+    /// The same without what it waited before and after, if the instance measures that.
+    pub(super) executed: Option<Duration>,
     /// The model, if it was lent to another thread with the work.
     pub(super) returned: Option<Box<LocalModel>>,
 }
@@ -77,7 +80,8 @@ impl OfferedSlot<'_> {
     /// For work of so many executions that goes on after its handover.
     pub(super) fn guard(&self, executions: u32) -> SlotGuard {
         let OfferedSlot { owner, index, begun } = *self;
-        SlotGuard { owner: owner.clone(), index, begun, executions, returned: None }
+        let (owner, measured, returned) = (owner.clone(), Cell::default(), None);
+        SlotGuard { owner, index, begun, executions, measured, returned }
     }
 }
 
@@ -88,12 +92,22 @@ pub(super) struct SlotGuard {
     begun: Instant,
     /// 0 if the work was turned away: its time says nothing.
     executions: u32,
+    /// Executions that the instance measured itself, and how long they took together.
+    measured: Cell<(u32, Duration)>,
     returned: Option<Box<LocalModel>>,
 }
 
 impl SlotGuard {
     pub(super) fn owner(&self) -> &dyn SlotOwner {
         &*self.owner
+    }
+
+    /// An execution took this long, without what it waited before and after; zero: not measured.
+    pub(super) fn measured(&self, took: Duration) {
+        if !took.is_zero() {
+            let (executions, before) = self.measured.get();
+            self.measured.set((executions + 1, before + took));
+        }
     }
 
     /// Releases the slot and gives back the model that was lent with the work.
@@ -105,7 +119,52 @@ impl SlotGuard {
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         let took = (self.executions != 0).then(|| self.begun.elapsed() / self.executions);
+        let (executions, together) = self.measured.get();
+        let executed = together.checked_div(executions);
         let returned = self.returned.take();
-        self.owner.release(SlotReleased { slot: self.index, took, returned });
+        self.owner.release(SlotReleased { slot: self.index, took, executed, returned });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Releases(Mutex<Vec<SlotReleased>>);
+
+    impl SlotOwner for Releases {
+        fn release(&self, released: SlotReleased) {
+            self.0.lock().push(released);
+        }
+        fn requeue(&self, _: Requeue) {}
+    }
+
+    /// What an execution is said to have taken, in milliseconds, of so many that were handed over ten
+    /// seconds ago and of which the instance measured these.
+    fn check(executions: u32, measured: &[u64], expected: Option<u64>) {
+        let releases = Arc::new(Releases::default());
+        let owner: Arc<dyn SlotOwner> = releases.clone();
+        let begun = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        let guard = OfferedSlot { owner: &owner, index: 0, begun }.guard(executions);
+        measured.iter().for_each(|took| guard.measured(Duration::from_millis(*took)));
+        drop(guard);
+        let released = releases.0.lock().pop().unwrap();
+        let seconds = |share: u32| Duration::from_secs(10) / share;
+        assert!(released.took.is_none_or(|it| seconds(executions) <= it));
+        assert_eq!(released.took.is_none(), executions == 0);
+        let executed = released.executed.map(|it| it.as_millis() as u64);
+        assert_eq!(executed, expected, "{executions} executions, measured {measured:?}");
+    }
+
+    #[test]
+    fn an_execution_is_as_long_as_the_instance_says_and_from_the_handover_on() {
+        check(2, &[], None);
+        check(2, &[0, 0], None);
+        check(2, &[10, 30], Some(20));
+        check(2, &[10, 0], Some(10));
+        check(0, &[], None);
     }
 }
