@@ -149,6 +149,11 @@ pub trait Remote {
         true
     }
 
+    /// Has it no process, and is none about to come?
+    fn stays_down(&self) -> bool {
+        false
+    }
+
     /// Has its model called others? Then any execution may take long.
     fn calls_others(&self) -> bool {
         false

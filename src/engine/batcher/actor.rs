@@ -163,7 +163,7 @@ impl Batcher {
     }
 
     /// Dispatches behind all that is in the mailbox already, so that those requests join the batch.
-    fn flush_soon(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn flush_soon(&mut self, ctx: &mut Context<Self>) {
         if let Some(shard) = &self.shard {
             shard.call();
         } else if !self.is_flushing && self.pool.has_room() {

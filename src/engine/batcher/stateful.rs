@@ -44,10 +44,13 @@ impl Batcher {
         let mut lost = Vec::new();
         let known = stateful.generations.iter_mut().zip(self.pool.generations());
         for (slot, (known, now)) in known.enumerate() {
-            if *known != now {
-                *known = now;
+            if now.has_forgotten(known) {
                 lost.extend(self.scheduler.lost(slot));
             }
+            if now.is_up != known.is_up {
+                self.scheduler.set_up(slot, now.is_up);
+            }
+            *known = now;
         }
         self.reject(lost);
     }

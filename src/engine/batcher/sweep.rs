@@ -40,6 +40,11 @@ impl Handler<Sweep> for Batcher {
         self.reject(stopped);
         self.withdraw_claims();
         self.forget_predecessor();
+        if self.stateful.is_some() {
+            // Nobody says that an instance is up again.
+            self.find_losses();
+            self.flush_soon(ctx);
+        }
         let shard = self.shard.as_ref().map_or(0, Shard::index);
         deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler);
         let may_queue = self.scheduler.len() != 0 || self.pool.is_busy();

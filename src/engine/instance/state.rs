@@ -52,6 +52,15 @@ enum InstanceState {
 pub struct InstanceGeneration {
     engine: u64,
     process: u64,
+    /// False while it stays down.
+    pub is_up: bool,
+}
+
+impl InstanceGeneration {
+    /// Does it know nothing of what the other one was told?
+    pub fn has_forgotten(&self, other: &InstanceGeneration) -> bool {
+        (self.engine, self.process) != (other.engine, other.process)
+    }
 }
 
 /// What became of work that was handed over.
@@ -98,8 +107,12 @@ impl Instance {
 
     /// Which engine and which process of it this is.
     pub(super) fn worker_generation(&mut self) -> InstanceGeneration {
+        let is_up = match &self.state {
+            InstanceState::Up(_) => self.worker().is_none_or(|it| !it.stays_down()),
+            InstanceState::Down { is_brief, .. } => *is_brief,
+        };
         let process = self.worker().map_or(0, |it| it.generation());
-        InstanceGeneration { engine: self.generation, process }
+        InstanceGeneration { engine: self.generation, process, is_up }
     }
 
     /// The process it is attached to, if it has one.

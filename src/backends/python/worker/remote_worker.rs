@@ -109,6 +109,10 @@ impl Remote for RemoteWorker {
         link.in_flight.is_empty() && link.detached.requests().next().is_none()
     }
 
+    fn stays_down(&self) -> bool {
+        matches!(self.0.borrow().state, WorkerState::Down { is_brief: false, .. })
+    }
+
     fn calls_others(&self) -> bool {
         self.0.borrow().calls.have_begun()
     }

@@ -36,6 +36,12 @@ pub(in crate::batcher) trait Scheduler: Send {
         Vec::new()
     }
 
+    /// The instance in this slot stays down, or is up again: sequences that begin go elsewhere, as
+    /// long as another one is up. Only told where a scheduler is stateful.
+    fn set_up(&mut self, slot: usize, is_up: bool) {
+        let _ = (slot, is_up);
+    }
+
     /// Is this the id of a sequence that goes on here?
     fn knows(&self, id: &Correlation) -> bool {
         let _ = id;

@@ -14,6 +14,23 @@ impl Sequences {
         if !self.slots.slot(place).is_through() {
             return;
         }
+        match self.slots.is_offered(place.instance) {
+            true => self.give(place, now),
+            false => self.slots.release(place),
+        }
+    }
+
+    /// Gives slots to those that wait for one: more of them are offered now.
+    pub(super) fn give_all(&mut self, now: Instant) {
+        while self.backlog.len() != 0
+            && let Some(place) = self.slots.take_free()
+        {
+            self.give(place, now);
+        }
+    }
+
+    /// Gives a slot that nobody has to the sequence that has waited longest, if one waits.
+    fn give(&mut self, place: SlotPlace, now: Instant) {
         while let Some((_, entry)) = self.backlog.pop() {
             if entry.has_stopped() {
                 self.cancel(entry);

@@ -252,6 +252,11 @@ impl Scheduler for Sequences {
         self.end_lost(slot)
     }
 
+    fn set_up(&mut self, slot: usize, is_up: bool) {
+        self.slots.set_up(slot, is_up);
+        self.give_all(self.now);
+    }
+
     fn knows(&self, id: &Correlation) -> bool {
         self.table.home(id).is_some()
     }

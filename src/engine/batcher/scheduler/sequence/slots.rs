@@ -34,6 +34,8 @@ pub(super) struct InstanceSlots {
     begun: Vec<usize>,
     /// It executes.
     pub(super) is_busy: bool,
+    /// It stays down.
+    is_down: bool,
 }
 
 /// A place for one sequence.
@@ -74,6 +76,7 @@ impl SequenceSlots {
             with_waiting: BTreeSet::new(),
             begun: Vec::new(),
             is_busy: false,
+            is_down: false,
         };
         let all = (0..instances).flat_map(|it| (0..rows).map(move |row| (row, it)));
         let free = all.map(|(row, instance)| SlotPlace { row, instance }).collect();
@@ -99,9 +102,26 @@ impl SequenceSlots {
 
     /// Gives a sequence the free slot with the lowest number.
     pub(super) fn take(&mut self, id: Option<Correlation>, now: Instant) -> Option<SlotPlace> {
-        let place = self.free.pop_first()?;
+        let place = self.take_free()?;
         self.occupy(place, id, VecDeque::new(), now);
         Some(place)
+    }
+
+    /// Takes the free slot with the lowest number of the instances that sequences may begin at.
+    pub(super) fn take_free(&mut self) -> Option<SlotPlace> {
+        let place = self.free.iter().copied().find(|it| self.is_offered(it.instance))?;
+        self.free.remove(&place);
+        Some(place)
+    }
+
+    /// May sequences begin at this instance? Where all stay down they do, and are told so.
+    pub(super) fn is_offered(&self, instance: usize) -> bool {
+        !self.instances[instance].is_down || self.instances.iter().all(|it| it.is_down)
+    }
+
+    /// The instance stays down, or is up again.
+    pub(super) fn set_up(&mut self, instance: usize, is_up: bool) {
+        self.instances[instance].is_down = !is_up;
     }
 
     /// Gives a slot that nobody has to a sequence with these requests.

@@ -59,6 +59,29 @@ fn a_sequence_that_begins_again_behind_what_is_lost_goes_on() {
 }
 
 #[test]
+fn sequences_begin_where_an_instance_is_up() {
+    let mut stage = Stage::new(&Play { batch: 1, instances: 2, takes: 5, ..Play::default() });
+    for ms in 0..END {
+        match ms {
+            1 => stage.scheduler.set_up(0, false),
+            20 => stage.scheduler.set_up(0, true),
+            30 => stage.scheduler.set_up(0, false),
+            31 => stage.scheduler.set_up(1, false),
+            _ => (),
+        }
+        stage.release(ms);
+        let arrivals = [(2, "A+"), (3, "B+!"), (25, "B+!"), (26, "A!"), (40, "C+!"), (40, "D+!")];
+        for (_, text) in arrivals.iter().filter(|it| it.0 == ms) {
+            stage.arrive(ms, text);
+        }
+        stage.run(ms);
+    }
+    // While both are down they are given what there is, and will say that they are down.
+    let expected = ["2@1 A1", "20@0 B1", "25@0 B2", "26@1 A2", "40@0 C1", "40@1 D1"];
+    assert_eq!(stage.seen, expected);
+}
+
+#[test]
 fn what_was_not_begun_is_executed_if_it_begins_a_sequence() {
     check(&[(0, "A+!")], true, &["0@0 A1", "10@0 A1"]);
 }
