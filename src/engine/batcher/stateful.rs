@@ -11,7 +11,7 @@ use actix::{Handler, Message};
 use super::{actor::Batcher, scheduler::Scheduler};
 use troupe_base::{
     model::Model,
-    request::{Pending, SEQUENCE_START},
+    request::{Correlation, Pending, SEQUENCE_START},
 };
 
 /// So many models at most that were replaced by a reload go on with their sequences, one behind the
@@ -60,7 +60,9 @@ impl Batcher {
     pub(super) fn forward(&mut self, pending: Pending) -> Option<Pending> {
         let is_ours = |scheduler: &dyn Scheduler| {
             let context = &pending.request.context;
-            context.flags & SEQUENCE_START != 0 || scheduler.knows(&context.correlation)
+            let has_none = context.correlation == Correlation::None;
+            let begins = context.flags & SEQUENCE_START != 0;
+            has_none || begins || scheduler.knows(&context.correlation)
         };
         let predecessor = self.stateful.as_ref().and_then(|it| it.predecessor.as_ref());
         let Some(predecessor) = predecessor.filter(|_| !is_ours(&*self.scheduler)) else {
