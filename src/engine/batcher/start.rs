@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{
     actor::Batcher,
     deadlock::ModelReport,
-    instances::{InstanceSource, has_limits, wanted},
+    instances::{InstanceSource, WantedInstance, has_limits, wanted},
     mailbox::{BatcherShard, Mailbox},
     rate_claims::RateClaims,
     readiness::Checkup,
@@ -139,20 +139,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     });
     let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
     let started = try_join_all(started).await.map_err(gone)?;
-    let mut has_check = false;
-    let (mut shards, mut instances) = (Vec::new(), Vec::new());
-    for (batcher, (actors, wanted)) in started.into_iter().zip(deal(wanted, count)).enumerate() {
-        let actors = actors?;
-        has_check |= actors.has_check;
-        shards.push(actors.shard);
-        let attached = wanted.into_iter().zip(actors.instances).enumerate();
-        instances.extend(attached.map(|(slot, (wanted, address))| InstanceMailbox {
-            wanted,
-            address,
-            batcher,
-            slot,
-        }));
-    }
+    let (shards, instances, has_check) = collected(started, deal(wanted, count))?;
     let checkup = has_check.then(Arc::<Checkup>::default);
     let scaler = Arc::new(Scaler {
         source,
@@ -173,6 +160,28 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         checkup,
         _neighbours: neighbours,
     }))
+}
+
+/// The batchers, all their instances, and whether the model has a say in whether it is ready.
+fn collected(
+    started: Vec<Result<StartedActors>>,
+    dealt: Vec<Vec<WantedInstance>>,
+) -> Result<(Vec<BatcherShard>, Vec<InstanceMailbox>, bool)> {
+    let mut has_check = false;
+    let (mut shards, mut instances) = (Vec::new(), Vec::new());
+    for (batcher, (actors, wanted)) in started.into_iter().zip(dealt).enumerate() {
+        let actors = actors?;
+        has_check |= actors.has_check;
+        shards.push(actors.shard);
+        let attached = wanted.into_iter().zip(actors.instances).enumerate();
+        instances.extend(attached.map(|(slot, (wanted, address))| InstanceMailbox {
+            wanted,
+            address,
+            batcher,
+            slot,
+        }));
+    }
+    Ok((shards, instances, has_check))
 }
 
 /// A model whose executions end before whoever asks could have asked another thread needs no queue
