@@ -7,6 +7,7 @@ use std::{
 };
 
 use actix::{Actor, Addr, AsyncContext};
+use actix_rt::ArbiterHandle;
 use futures_util::future::try_join_all;
 use tokio::sync::oneshot;
 
@@ -127,18 +128,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         shards: (count != 1).then(|| Arc::new(Shards::new(count))),
     };
     let is_fixed = is_everywhere || is_fixed(&config);
-    let dealt = deal(opened, count).into_iter().enumerate();
-    let started = dealt.zip(&numbers).map(|((shard, opened), number)| {
-        let (started, made) = oneshot::channel();
-        let shared = shared.clone();
-        threads[*number].spawn_fn(move || {
-            // Nobody waits any more when the load was given up.
-            let _ = started.send(start_here(shared, shard, opened));
-        });
-        made
-    });
-    let gone = |_| Error::internal(format!("the engine stopped while '{}' loaded", config.name));
-    let started = try_join_all(started).await.map_err(gone)?;
+    let started = start_on(threads, &numbers, shared, deal(opened, count)).await?;
     let (shards, instances, has_check) = collected(started, deal(wanted, count))?;
     let checkup = has_check.then(Arc::<Checkup>::default);
     let scaler = Arc::new(Scaler {
@@ -160,6 +150,27 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         checkup,
         _neighbours: neighbours,
     }))
+}
+
+/// Starts a batcher with its instances on each of these threads, named by their numbers.
+async fn start_on(
+    threads: &[ArbiterHandle],
+    numbers: &[usize],
+    shared: SharedParts,
+    dealt: Vec<Vec<(InstanceOpener, OpenedModel)>>,
+) -> Result<Vec<Result<StartedActors>>> {
+    let model = shared.config.name.clone();
+    let started = dealt.into_iter().enumerate().zip(numbers).map(|((shard, opened), number)| {
+        let (started, made) = oneshot::channel();
+        let shared = shared.clone();
+        threads[*number].spawn_fn(move || {
+            // Nobody waits any more when the load was given up.
+            let _ = started.send(start_here(shared, shard, opened));
+        });
+        made
+    });
+    let gone = |_| Error::internal(format!("the engine stopped while '{model}' loaded"));
+    try_join_all(started).await.map_err(gone)
 }
 
 /// The batchers, all their instances, and whether the model has a say in whether it is ready.
