@@ -30,7 +30,7 @@ pub(super) struct Controls {
 /// One control input.
 enum ControlTensor {
     /// The tensors for false and true.
-    Flag(SequenceFlag, [Tensor; 2]),
+    Flag(SequenceFlag, Box<[Tensor; 2]>),
     Id {
         name: Arc<str>,
         dtype: DataType,
@@ -117,7 +117,7 @@ impl ControlTensor {
                 let tensor =
                     |it: &Vec<u8>| Tensor::new(*dtype, shape(batch), Bytes::copy_from_slice(it));
                 let [off, on] = values;
-                ControlTensor::Flag(*flag, [tensor(off)?, tensor(on)?])
+                ControlTensor::Flag(*flag, Box::new([tensor(off)?, tensor(on)?]))
             }
         })
     }

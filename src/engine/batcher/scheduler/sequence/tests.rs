@@ -113,8 +113,7 @@ fn a_sequence_may_begin_again_before_it_has_ended() {
 
 #[test]
 fn who_is_idle_for_too_long_is_forgotten_and_leaves_the_slot() {
-    let play =
-        Play { strategy: DIRECT, batch: 1, instances: 1, takes: 10, idle: 20, ..Play::default() };
+    let play = Play { strategy: DIRECT, batch: 1, instances: 1, takes: 10, idle: 20 };
     // Not while it waits or runs: 10 + 20 after the end of A1, and B waits however long.
     check(
         &play,
