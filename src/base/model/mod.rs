@@ -6,6 +6,7 @@ mod health;
 mod lookup;
 mod names;
 mod reshape;
+mod succession;
 mod trace;
 pub mod warmup;
 
@@ -249,11 +250,9 @@ impl Model {
     }
 
     /// It takes the place of this model: requests of sequences that have begun there go there, if
-    /// both have the same inputs and outputs.
+    /// what it takes and gives would be taken and given there, too.
     pub fn succeed(&self, predecessor: &Arc<Model>) {
-        let (new, old) = (&self.config, &predecessor.config);
-        let both = new.sequences().is_some() && old.sequences().is_some();
-        if both && (&new.inputs, &new.outputs) == (&old.inputs, &old.outputs) {
+        if succession::can_succeed(&self.config, &predecessor.config) {
             self.answers.succeed(predecessor);
         }
     }
@@ -263,9 +262,9 @@ impl Model {
         self.answers.succeeded(age);
     }
 
-    /// Runs a request that its successor has checked.
-    pub fn go_on(&self, request: Request, reply: Reply) {
-        self.answers.infer(request, reply);
+    /// Runs a request that its successor has checked. It stays until that is answered.
+    pub fn go_on(self: &Arc<Model>, request: Request, reply: Reply) {
+        self.answers.infer(request, reply.holding(self.clone()));
     }
 
     /// Checks the request against the config, then runs it.

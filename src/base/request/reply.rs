@@ -1,6 +1,7 @@
 //! What a model answers: one response, or of a decoupled model any number, and then the end.
 
 use std::{
+    any::Any,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
@@ -140,6 +141,8 @@ pub struct Reply {
     charge: Charge,
     /// What the request's inputs take of the model's share.
     _inputs: Option<Reserved>,
+    /// What stays at least until it is answered.
+    _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Reply {
@@ -160,6 +163,7 @@ impl Reply {
             states: None,
             charge: Charge::default(),
             _inputs: None,
+            _held: None,
         }
     }
 
@@ -195,6 +199,12 @@ impl Reply {
     pub fn charged(mut self, charge: Charge, inputs: Option<Reserved>) -> Reply {
         self.charge = charge;
         self._inputs = inputs;
+        self
+    }
+
+    /// Keeps this until it is answered.
+    pub fn holding(mut self, held: Arc<dyn Any + Send + Sync>) -> Reply {
+        self._held = Some(held);
         self
     }
 

@@ -75,8 +75,12 @@ impl Batcher {
         let mut left = MAX_EXECUTIONS_IN_A_ROW;
         while !self.is_paused {
             let delayed_until = self.hand_over(&mut left);
+            if self.expire_due() && self.stateful.is_some() {
+                // A slot may have another sequence now, which nobody would hand over.
+                continue;
+            }
             // There is one timer: it is set for whatever comes first.
-            let due = self.expire_due();
+            let due = self.scheduler.next_due();
             if let Some(first) = delayed_until.into_iter().chain(due).min() {
                 self.wake_at(first);
             }

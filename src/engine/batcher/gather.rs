@@ -58,16 +58,17 @@ impl Batcher {
         Gathered { slot, work: InstanceWork(batches), delayed_until }
     }
 
-    /// Rejects what has waited too long, if the scheduler has a time for that; says when the next
-    /// will have.
-    pub(super) fn expire_due(&mut self) -> Option<Instant> {
-        let due = self.scheduler.next_due()?;
+    /// Rejects what has waited too long, if the scheduler has a time for that; says whether it was
+    /// time.
+    pub(super) fn expire_due(&mut self) -> bool {
+        let Some(due) = self.scheduler.next_due() else { return false };
         let now = Instant::now();
-        if due <= now {
+        let is_due = due <= now;
+        if is_due {
             let expired = self.scheduler.expire(now);
             self.reject(expired);
         }
-        self.scheduler.next_due()
+        is_due
     }
 
     pub(super) fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {

@@ -2,7 +2,10 @@
 //! forwards what the model before a reload has begun.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
     time::Instant,
 };
 
@@ -80,12 +83,18 @@ impl Batcher {
         }
     }
 
-    /// Lets go of the model before a reload once all of its sequences have ended.
+    /// Lets go of the model before a reload once all of its sequences have ended and nobody else has
+    /// it: whoever has may be about to begin one there.
     pub(super) fn forget_predecessor(&mut self) {
         let Some(stateful) = &mut self.stateful else { return };
-        let left = stateful.predecessor.as_ref().map_or(0, |it| it.sequences());
+        let Some(predecessor) = &stateful.predecessor else { return };
+        let is_held = Arc::strong_count(predecessor) != 1;
+        // Whoever let go of it did so after its sequence was counted.
+        fence(Ordering::Acquire);
+        let left = predecessor.sequences();
         stateful.sequences.predecessors.store(left, Ordering::Relaxed);
-        if left == 0 && stateful.predecessor.take().is_some() {
+        if left == 0 && !is_held {
+            stateful.predecessor = None;
             tracing::info!(
                 "all sequences of '{}' that began before its reload have ended",
                 self.config.name

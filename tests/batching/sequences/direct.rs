@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::models::{ask, batches, direct, direct_with, oldest, request, sum};
+use super::models::{PATIENT, ask, batches, direct, direct_with, oldest, request, sum};
 use crate::support::{Repository, Server, at_once, http::finish, models::execute, native, until};
 
 #[test]
@@ -150,26 +150,29 @@ fn native_models_read_control_inputs_and_zeros() {
 
 #[test]
 fn a_sequence_waits_for_a_slot_until_another_one_ends_or_is_idle_for_too_long() {
-    let more = "max_sequence_idle_microseconds: 300000";
-    let server = Server::start(Repository::of([("m", direct_with(1, more))]));
-    assert_eq!(sum(&server, "m", 1, ("+", 1)), 1.);
-    let pending = || server.metric("nv_inference_pending_request_count", &["model=\"m\""]).unwrap();
+    let brief = direct_with(1, "max_sequence_idle_microseconds: 300000");
+    let models = [("brief", brief), ("patient", direct_with(1, PATIENT))];
+    let server = Server::start(Repository::of(models));
+    assert_eq!(sum(&server, "brief", 1, ("+", 1)), 1.);
     // Nobody ends the first one: it loses its slot after 300 ms.
-    assert_eq!(sum(&server, "m", 2, ("+", 2)), 2.);
-    let text = "inference request for sequence 1 to model 'm' must specify the START flag on the \
+    assert_eq!(sum(&server, "brief", 2, ("+", 2)), 2.);
+    let text = "inference request for sequence 1 to model 'brief' must specify the START flag on the \
                 first request of the sequence";
-    ask(&server, "m", 1, ("", 1)).refuses(400, text);
+    ask(&server, "brief", 1, ("", 1)).refuses(400, text);
+    let labels = ["model=\"patient\""];
+    let pending = || server.metric("nv_inference_pending_request_count", &labels).unwrap();
     // The second one has it, ends, and the third one follows.
-    let third = server.http.start("m", &request(3, "+!", 3));
-    assert_eq!(sum(&server, "m", 2, ("!", 2)), 4.);
+    assert_eq!(sum(&server, "patient", 2, ("+", 2)), 2.);
+    let third = server.http.start("patient", &request(3, "+!", 3));
+    until("the third one to wait", || pending() == 1.);
+    assert_eq!(sum(&server, "patient", 2, ("!", 2)), 4.);
     assert_eq!(finish(third).numbers("OUTPUT"), [3.]);
     until("nothing to wait any more", || pending() == 0.);
 }
 
 #[test]
 fn a_request_in_the_backlog_waits_as_long_as_its_timeout_says() {
-    let more = "max_sequence_idle_microseconds: 60000000";
-    let server = Server::start(Repository::of([("m", direct_with(1, more))]));
+    let server = Server::start(Repository::of([("m", direct_with(1, PATIENT))]));
     assert_eq!(sum(&server, "m", 1, ("+", 1)), 1.);
     let mut waits = request(2, "+", 2);
     waits["parameters"]["timeout"] = 2000.into();

@@ -1,14 +1,13 @@
 //! Instances that end, and models that are reloaded, while they hold sequences.
 
-use super::models::{ask, direct, direct_with, oldest, sum};
-use crate::support::{Repository, Server};
+use super::models::{PATIENT, ask, direct_with, oldest_with, request, sum};
+use crate::support::{Repository, Server, ensemble, http::finish, models::delay};
 
 const NO_START: &str = "must specify the START flag on the first request of the sequence";
 
 #[test]
 fn sequences_of_a_process_that_ends_are_forgotten_and_leave_their_slots() {
-    let more = "max_sequence_idle_microseconds: 60000000";
-    let server = Server::start(Repository::of([("m", direct_with(2, more))]));
+    let server = Server::start(Repository::of([("m", direct_with(2, PATIENT))]));
     assert_eq!(sum(&server, "m", 1, ("+", 1)), 1.);
     assert_eq!(sum(&server, "m", 2, ("+", 2)), 2.);
     ask(&server, "m", 1, ("", 1000)).refuses(503, "it was ended by signal 9");
@@ -24,13 +23,15 @@ fn sequences_of_a_process_that_ends_are_forgotten_and_leave_their_slots() {
 
 #[test]
 fn a_sequence_goes_on_where_it_has_begun_when_its_model_is_reloaded() {
-    let server = Server::explicit(Repository::of([("m", direct(4)), ("o", oldest(4, "UINT64"))]));
+    let direct = || direct_with(4, PATIENT);
+    let oldest = || oldest_with(4, "UINT64", PATIENT);
+    let server = Server::explicit(Repository::of([("m", direct()), ("o", oldest())]));
     for (model, id_is_added) in [("m", 0.), ("o", 5.)] {
         server.load(model).ok();
         assert_eq!(sum(&server, model, 5, ("+", 1)), 1.);
         for more in 0..2 {
             // Another config is another model.
-            let changed = if model == "m" { direct(4) } else { oldest(4, "UINT64") };
+            let changed = if model == "m" { direct() } else { oldest() };
             let changed = changed.parameter("reload", &more.to_string());
             let path = format!("{model}/config.pbtxt");
             server.repository.write_file(&path, &changed.config);
@@ -45,5 +46,28 @@ fn a_sequence_goes_on_where_it_has_begun_when_its_model_is_reloaded() {
         let text = format!("all sequences of '{model}' that began before its reload have ended");
         server.logged(&text);
     }
+    server.is_well();
+}
+
+#[test]
+fn a_sequence_that_is_on_its_way_to_a_model_that_is_reloaded_begins_and_goes_on_there() {
+    let steps = ["slow: x=IN -> y=a", "m: INPUT=a -> OUTPUT=OUT"];
+    let model = || direct_with(4, PATIENT);
+    let repository = Repository::of([("m", model())])
+        .with("slow", delay(2500, "x:INT32[1] -> y:INT32[1]").batch(4))
+        .with("e", ensemble("IN:INT32[1] -> OUT:INT32[1]", &steps).batch(4));
+    let server = Server::explicit(repository);
+    server.load("e").ok();
+    let mut begins = request(5, "+", 1);
+    begins["inputs"][0]["name"] = "IN".into();
+    let begun = server.http.start("e", &begins);
+    let changed = model().parameter("reload", "1");
+    server.repository.write_file("m/config.pbtxt", &changed.config);
+    server.load("m").ok();
+    // The model before the reload has no sequence until now.
+    assert_eq!(finish(begun).numbers("OUT"), [1.]);
+    assert_eq!(sum(&server, "m", 5, ("", 1)), 2.);
+    assert_eq!(sum(&server, "m", 5, ("!", 1)), 3.);
+    server.logged("all sequences of 'm' that began before its reload have ended");
     server.is_well();
 }

@@ -37,6 +37,9 @@ const FLAGS: &str = "
 
 const TENSORS: &str = "INPUT:INT32[1] -> OUTPUT:INT32[1]";
 
+/// Sequences are idle for a minute before they are forgotten: not while a test runs.
+pub(super) const PATIENT: &str = "max_sequence_idle_microseconds: 60000000";
+
 /// Adds up, a sequence in each row.
 pub(super) fn direct(batch: u32) -> Model {
     direct_with(batch, "")
@@ -50,12 +53,17 @@ pub(super) fn direct_with(batch: u32, more: &str) -> Model {
 
 /// Adds up, whichever sequences are there; the last answer has the id added. `dtype` is the id's.
 pub(super) fn oldest(batch: u32, dtype: &str) -> Model {
+    oldest_with(batch, dtype, "")
+}
+
+/// The same with more in its `sequence_batching`.
+pub(super) fn oldest_with(batch: u32, dtype: &str, more: &str) -> Model {
     let sequences = format!(
         "sequence_batching {{ oldest {{ max_candidate_sequences: 8 }} {FLAGS} \
          control_input {{ name: 'END' control {{ kind: CONTROL_SEQUENCE_END bool_false_true: \
          [false, true] }} }} \
          control_input {{ name: 'CORRID' control {{ kind: CONTROL_SEQUENCE_CORRID data_type: \
-         TYPE_{dtype} }} }} }}"
+         TYPE_{dtype} }} }} {more} }}"
     );
     python(TENSORS, ADDS_UP).batch(batch).with(sequences)
 }
