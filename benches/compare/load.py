@@ -129,6 +129,11 @@ def _wrk(threads, server, case, clients, seconds, folder):
     return wrk(script, threads, server, case.model, clients, seconds, folder)
 
 
+def wrk_case(server, case, clients, seconds, folder):
+    """What wrk reports of a case, on one thread."""
+    return _wrk(1, server, case, clients, seconds, folder)
+
+
 def wrk(script, threads, server, model, clients, seconds, folder):
     """What wrk reports of a model that is asked by a script, which ends with WRK_DONE."""
     url = f"http://{server.http}/v2/models/{model}/infer"
