@@ -39,7 +39,7 @@ pub(in crate::batcher) enum Pushed {
     /// Too many wait already.
     Full(Box<Rejected>),
     /// Nobody will ever take it: to be dropped, which answers it.
-    Closed(Pending),
+    Closed(Box<Pending>),
 }
 
 impl ShardedQueue {
@@ -54,7 +54,7 @@ impl ShardedQueue {
         let since = pending.reply.since();
         let mut queues = self.0.lock();
         if queues.is_closed {
-            return Pushed::Closed(pending);
+            return Pushed::Closed(Box::new(pending));
         }
         if is_too_long(queues.len) {
             return Pushed::Full(full(pending));
