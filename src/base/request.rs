@@ -29,7 +29,7 @@ pub use states::{MAX_INITIAL_BYTES, SequenceStates, StateKeeper, StateSet, zero_
 
 use crate::{
     budget::Charge,
-    error::Error,
+    error::{Error, Result},
     statistics::ExecutedRows,
     tensor::{OwnerCell, Tensor},
     trace::Span,
@@ -113,6 +113,28 @@ impl Scope {
     fn is_cancelled(&self) -> bool {
         let above = || self.above.as_ref().is_some_and(|it| it.is_cancelled());
         self.is_cancelled.load(Ordering::Relaxed) || above()
+    }
+}
+
+/// The most characters of an id of a sequence that is a text.
+const MAX_ID_CHARS: usize = 128;
+
+impl Correlation {
+    /// 0 is no id.
+    pub fn of_number(number: u64) -> Correlation {
+        if number == 0 { Correlation::None } else { Correlation::Number(number) }
+    }
+
+    /// A text without characters is no id; INVALID_ARGUMENT if it has too many.
+    pub fn of_text(text: String) -> Result<Correlation> {
+        if text.is_empty() {
+            return Ok(Correlation::None);
+        }
+        if MAX_ID_CHARS < text.chars().count() {
+            let text = "string correlation ID cannot be longer than";
+            return Err(Error::invalid(format!("{text} {MAX_ID_CHARS} characters")));
+        }
+        Ok(Correlation::Text(text))
     }
 }
 

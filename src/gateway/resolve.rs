@@ -13,9 +13,6 @@ use troupe_base::{
     tensor::{Tensor, charge_inputs},
 };
 
-/// Of an id of a sequence that is a text.
-const MAX_ID_CHARS: usize = 128;
-
 /// What a client asks, in its names.
 #[derive(Debug, Default)]
 pub struct NamedRequest<'a> {
@@ -73,19 +70,14 @@ fn reserved() -> Error {
 
 fn correlation(value: Parameter) -> Result<Correlation> {
     match value {
-        Parameter::String(text) if text.is_empty() => Ok(Correlation::None),
-        Parameter::String(text) if MAX_ID_CHARS < text.chars().count() => Err(Error::invalid(
-            format!("string correlation ID cannot be longer than {MAX_ID_CHARS} characters"),
-        )),
-        Parameter::String(text) => Ok(Correlation::Text(text)),
+        Parameter::String(text) => Correlation::of_text(text),
         // As Triton says it over HTTP, though not as its 500: it is the client's mistake.
         Parameter::Int(..0) => Err(Error::invalid(
             "Unable to parse 'sequence_id': attempt to access JSON non-string as string",
         )),
-        Parameter::Int(_) | Parameter::Uint(_) => match count("sequence_id", value)? {
-            0 => Ok(Correlation::None),
-            number => Ok(Correlation::Number(number)),
-        },
+        Parameter::Int(_) | Parameter::Uint(_) => {
+            Ok(Correlation::of_number(count("sequence_id", value)?))
+        }
         _ => Err(wrong_type("sequence_id", "int64_param or string_param")),
     }
 }

@@ -41,6 +41,11 @@ impl Answer for ReshapedReply {
         self.reply.answer_at(result, now);
     }
 
+    /// The reply behind it counts for the same model.
+    fn uncount(&mut self) {
+        self.reply.uncount();
+    }
+
     fn takes_many(&self) -> bool {
         self.reply.takes_many()
     }
@@ -92,4 +97,33 @@ fn convert(
     shape.extend(to.iter().map(|dim| if *dim == -1 { variable.next().unwrap_or(1) } else { *dim }));
     *tensor = Some(old.reshaped(shape)?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{error::Error, statistics::Statistics};
+
+    /// Does a request that failed count for its model?
+    fn check(is_counted: bool) {
+        let config = crate::config::read_text(
+            "name: 'm' backend: 'native' input { name: 'x' data_type: TYPE_UINT8 dims: 1 } \
+             output { name: 'y' data_type: TYPE_UINT8 dims: 1 }",
+            "f",
+        );
+        let config = config.unwrap().finish(&Default::default()).unwrap();
+        let stats = Arc::new(Statistics::default());
+        let (counted, mut answer) = Reply::channel();
+        let reshaped = reply(Arc::new(config), counted.counted(stats.clone()));
+        let reshaped = if is_counted { reshaped } else { reshaped.uncounted() };
+        reshaped.answer(Err(Error::cancelled()));
+        assert!(answer.try_recv().unwrap().is_err());
+        assert_eq!(stats.fail().count, u64::from(is_counted));
+    }
+
+    #[test]
+    fn what_was_refused_counts_nowhere_behind_a_reshaped_reply_either() {
+        check(true);
+        check(false);
+    }
 }

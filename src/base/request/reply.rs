@@ -75,6 +75,9 @@ pub trait Answer: Send {
         self.answer(Err(error), now);
     }
 
+    /// The request never was one of its model: counts it nowhere, if it would in a reply behind it.
+    fn uncount(&mut self) {}
+
     /// Can it take any number of responses? Only then are `part` and `end` called.
     fn takes_many(&self) -> bool {
         false
@@ -189,8 +192,15 @@ impl Reply {
 
     /// Counts the answer nowhere: the request never was one of the model.
     pub fn uncounted(mut self) -> Reply {
-        self.guard = None;
+        self.uncount();
         self
+    }
+
+    pub(crate) fn uncount(&mut self) {
+        self.guard = None;
+        if let Some(to) = &mut self.to {
+            to.uncount();
+        }
     }
 
     /// Charges the request for the tensors it is answered with. `inputs` are free again when it is

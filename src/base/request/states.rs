@@ -13,8 +13,8 @@ use crate::{
     tensor::{DataType, Shape, Tensor, element_count, shape_text},
 };
 
-/// States up to so many bytes are copied out of what the model answered: sharing one would keep the
-/// answers of its whole batch.
+/// States up to so many bytes are copied out of what the model answered: sharing one would keep
+/// what was answered beside it.
 const MAX_COPIED_BYTES: usize = 64 << 10;
 /// Bytes that one state of a sequence may begin with.
 pub const MAX_INITIAL_BYTES: usize = 2 << 30;
@@ -27,6 +27,8 @@ pub struct StateSet {
     /// How many of the executors' outputs clients see; they come first.
     seen_outputs: usize,
     batches: bool,
+    /// Rows of several sequences may be answered as one tensor.
+    joins: bool,
     places: Vec<StatePlace>,
     /// What all sequences of the model may hold.
     share: Arc<Budget>,
@@ -93,6 +95,7 @@ impl StateSet {
             first_input: config.inputs.len() - states.len(),
             seen_outputs: config.proto.output.len(),
             batches,
+            joins: config.max_batch_size > 1,
             places: states.iter().zip(initial).map(place).collect::<Result<_>>()?,
             share: budget.model_share(),
             budget: budget.clone(),
@@ -111,7 +114,7 @@ impl StateSet {
         request.inputs.resize(self.first_input, None);
         for (index, place) in self.places.iter().enumerate() {
             let other = like.and_then(|it| it.inputs.get(self.first_input + index)?.as_ref());
-            request.inputs.push(Some(zeros_like(other.unwrap_or(&place.initial))));
+            request.inputs.push(Some(other.unwrap_or(&place.initial).zeros_like()));
         }
     }
 
@@ -198,7 +201,7 @@ impl StateKeeper {
                 Some(kept) if kept.held.of_share.bytes() == bytes => kept.held.clone(),
                 _ => set.hold(bytes)?,
             };
-            written.push(Some(KeptState { tensor: own(tensor)?, held }));
+            written.push(Some(KeptState { tensor: own(tensor, set.joins)?, held }));
         }
         for (kept, written) in kept.iter_mut().zip(written) {
             if written.is_some() {
@@ -224,9 +227,11 @@ impl fmt::Debug for StateSet {
     }
 }
 
-/// The same tensor, in memory of its own if it is small.
-fn own(tensor: &Tensor) -> Result<Tensor> {
-    if MAX_COPIED_BYTES < tensor.data().len() {
+/// The same tensor, in memory of its own if it is small, or if it may be a row of a batch: those
+/// would be kept as a whole. A worker's segment has no rows of other requests.
+fn own(tensor: &Tensor, joins: bool) -> Result<Tensor> {
+    let is_row = joins && tensor.segment().is_none();
+    if !is_row && MAX_COPIED_BYTES < tensor.data().len() {
         return Ok(tensor.clone().of_counted());
     }
     let data = Bytes::copy_from_slice(tensor.data());
@@ -242,13 +247,6 @@ pub fn zero_bytes(dtype: DataType, dims: &[i64]) -> Result<Bytes> {
         Error::invalid(format!("shape {shape} takes more than {MAX_INITIAL_BYTES} bytes"))
     })?;
     Ok(vec![0; size].into())
-}
-
-fn zeros_like(tensor: &Tensor) -> Tensor {
-    let elements = element_count(tensor.shape()).unwrap_or(0);
-    let data = vec![0; elements * tensor.dtype().size().unwrap_or(4)];
-    Tensor::new(tensor.dtype(), tensor.shape().into(), data.into())
-        .expect("a tensor of that type and shape exists")
 }
 
 #[cfg(test)]

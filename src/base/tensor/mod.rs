@@ -89,6 +89,15 @@ impl Tensor {
         true
     }
 
+    /// Zeros of the same type and shape; where it has strings, ones without characters.
+    pub fn zeros_like(&self) -> Tensor {
+        let elements = element_count(&self.shape).unwrap_or(0);
+        let size = self.dtype.size().unwrap_or(size_of::<u32>());
+        let data = vec![0; elements.saturating_mul(size)].into();
+        Tensor::new(self.dtype, self.shape.clone(), data)
+            .expect("a tensor of that type and shape exists")
+    }
+
     /// The element type.
     #[inline]
     pub fn dtype(&self) -> DataType {

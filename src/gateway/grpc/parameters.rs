@@ -31,6 +31,10 @@ pub(super) fn read(map: HashMap<String, InferParameter>) -> Result<Parameters> {
                 _ => return Err(wrong_type(&name, "bool_param")),
             },
             Some(ParameterChoice::BoolParam(it)) => Parameter::Bool(it),
+            // Triton takes the bits of a negative one, for want of unsigned numbers.
+            Some(ParameterChoice::Int64Param(it)) if name == "sequence_id" => {
+                Parameter::Uint(it as u64)
+            }
             Some(ParameterChoice::Int64Param(it)) => Parameter::Int(it),
             Some(ParameterChoice::Uint64Param(it)) => Parameter::Uint(it),
             Some(ParameterChoice::DoubleParam(it)) => Parameter::Double(it),
@@ -271,6 +275,18 @@ mod tests {
             let given = map(&given);
             let expected = RequestedOutput { classes: expected, range: None };
             assert_eq!(output(&given, "t"), Ok(expected), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn negative_ids_of_sequences_are_the_numbers_of_their_bits() {
+        for (name, given, expected) in [
+            ("sequence_id", 7, Parameter::Uint(7)),
+            ("sequence_id", -1, Parameter::Uint(u64::MAX)),
+            ("priority", -1, Parameter::Int(-1)),
+        ] {
+            let got = read(map(&[(name, Int64Param(given))])).unwrap();
+            assert_eq!(got, [(name.into(), expected)]);
         }
     }
 

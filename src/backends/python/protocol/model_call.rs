@@ -193,10 +193,8 @@ impl ModelCall<'_> {
 fn context(extra: CallExtra) -> Result<Context> {
     let parameters = parameters(&extra.parameters).map_err(Error::invalid)?;
     let correlation = match extra.correlation_id {
-        Id::Number(0) => Correlation::None,
-        Id::Number(number) => Correlation::Number(number),
-        Id::Text(text) if text.is_empty() => Correlation::None,
-        Id::Text(text) => Correlation::Text(text),
+        Id::Number(number) => Correlation::of_number(number),
+        Id::Text(text) => Correlation::of_text(text)?,
     };
     Ok(Context {
         id: extra.id,

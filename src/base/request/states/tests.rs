@@ -128,3 +128,38 @@ fn rows_without_a_request_have_zeros_of_the_same_shape() {
     set.feed_zeros(&mut empty, None);
     assert!(!set.are_alike(&like, &empty));
 }
+
+/// Keeps this row of a tensor with so many rows of 100 KiB: does the state share its bytes?
+fn check_sharing(max_batch: u32, rows: usize, is_shared: bool) {
+    let size = MAX_COPIED_BYTES + 1;
+    let text = format!(
+        "name: 'm' backend: 'native' max_batch_size: {max_batch} \
+         input {{ name: 'x' data_type: TYPE_UINT8 dims: 1 }} \
+         output {{ name: 'y' data_type: TYPE_UINT8 dims: 1 }} \
+         sequence_batching {{ \
+           state {{ input_name: 's' output_name: 'S' data_type: TYPE_UINT8 dims: -1 }} }}"
+    );
+    let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+    let config = config.for_executor().unwrap();
+    let budget = ByteBudget::new(usize::MAX);
+    let set = StateSet::new(&config, vec![Bytes::from_static(b"i")], &budget).unwrap().unwrap();
+    let states = set.begin();
+    let lead = [rows as i64].into_iter().filter(|_| 0 < max_batch);
+    let shape: Shape = lead.chain([size as i64]).collect();
+    let batch = Tensor::new(DataType::Uint8, shape, vec![7; rows * size].into()).unwrap();
+    let row = if max_batch == 0 { batch.clone() } else { batch.slice_rows(0, 1) };
+    let (_, answered) = step(&states, request(1), [None, Some(row)]);
+    answered.unwrap();
+    let mut next = request(0);
+    states.feed(&mut next);
+    let state = next.inputs[1].as_ref().unwrap();
+    assert_eq!((state.data().len(), state.data()[size - 1]), (size, 7));
+    assert_eq!(state.data().as_ptr() == batch.data().as_ptr(), is_shared, "{max_batch} {rows}");
+}
+
+#[test]
+fn a_large_state_is_copied_out_of_a_batch_and_otherwise_shared() {
+    check_sharing(4, 3, false);
+    check_sharing(1, 1, true);
+    check_sharing(0, 1, true);
+}

@@ -53,10 +53,10 @@ impl BatchRule {
         !self.max_delay.is_zero()
     }
 
-    /// Which of those that wait, the next one first, run now.
+    /// Which of those that wait, each since then, the next one first, run now.
     pub(super) fn choose<'a>(
         &self,
-        waiting: impl Iterator<Item = &'a Pending>,
+        waiting: impl Iterator<Item = (&'a Pending, Instant)>,
         now: Instant,
     ) -> BatchChoice {
         let Some(head) = self.head(waiting) else { return BatchChoice::Nothing };
@@ -73,11 +73,10 @@ impl BatchRule {
     }
 
     /// `None` if nothing waits.
-    fn head<'a>(&self, mut waiting: impl Iterator<Item = &'a Pending>) -> Option<Head> {
-        let first = waiting.next()?;
-        let oldest = first.reply.since();
+    fn head<'a>(&self, mut waiting: impl Iterator<Item = (&'a Pending, Instant)>) -> Option<Head> {
+        let (first, oldest) = waiting.next()?;
         let mut head = Head { all: 0, rows: 0, oldest, preferred: 0, is_closed: false };
-        for pending in std::iter::once(first).chain(waiting) {
+        for (pending, since) in std::iter::once((first, oldest)).chain(waiting) {
             let rows = head.rows.saturating_add(pending.request.rows());
             let fits = head.all == 0 || (rows <= self.max_rows && self.join(first, pending));
             if !fits {
@@ -86,7 +85,7 @@ impl BatchRule {
             }
             head.all += 1;
             head.rows = rows;
-            head.oldest = head.oldest.min(pending.reply.since());
+            head.oldest = head.oldest.min(since);
             if self.preferred.contains(&rows) {
                 head.preferred = head.all;
             }

@@ -45,7 +45,8 @@ impl<Q: RequestQueue> Scheduler for Dynamic<Q> {
         if !rejected.is_empty() {
             return Decision::Reject(rejected);
         }
-        match self.rule.choose(self.queue.iter(), now) {
+        let waiting = self.queue.iter().map(|it| (it, it.reply.since()));
+        match self.rule.choose(waiting, now) {
             BatchChoice::Nothing => Decision::Idle,
             BatchChoice::Delay { until } => {
                 Decision::Delay { until, reason: "the batch is not full" }

@@ -47,10 +47,7 @@ pub(super) trait RequestQueue: Send {
 
     /// The models that wait in a call for one of these requests, and since when.
     fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
-        let call = |pending: &Pending| {
-            Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
-        };
-        self.iter().filter_map(call).collect()
+        self.iter().filter_map(caller).collect()
     }
 }
 
@@ -58,6 +55,11 @@ pub(super) trait RequestQueue: Send {
 #[derive(Default)]
 pub(super) struct PlainQueue {
     waiting: VecDeque<Pending>,
+}
+
+/// The models that wait in a call for this request, and since when.
+pub(super) fn caller(pending: &Pending) -> Option<(Arc<CallChain>, Instant)> {
+    Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
 }
 
 /// Rejects a request for which there is no room.

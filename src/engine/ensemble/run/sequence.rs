@@ -48,9 +48,9 @@ pub(super) fn parameters(context: &Context) -> Parameters {
 
 fn id(value: &Parameter) -> Result<Correlation> {
     match value {
-        Parameter::Int(id) => Ok(Correlation::Number(*id as u64)),
-        Parameter::Uint(id) => Ok(Correlation::Number(*id)),
-        Parameter::String(id) => Ok(Correlation::Text(id.clone())),
+        Parameter::Int(id) => Ok(Correlation::of_number(*id as u64)),
+        Parameter::Uint(id) => Ok(Correlation::of_number(*id)),
+        Parameter::String(id) => Correlation::of_text(id.clone()),
         _ => Err(Error::invalid(
             "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or \
              TRITONSERVER_PARAMETER_STRING",
@@ -93,11 +93,17 @@ mod tests {
         check(&[("sequence_id", Parameter::Int(7))], "Number(7) 1");
         check(&[("sequence_id", Parameter::String("a".into()))], "Text(\"a\") 1");
         check(&[("sequence_end", Parameter::Bool(true))], "None 3");
+        check(&[("sequence_id", Parameter::Int(0))], "None 1");
+        check(&[("sequence_id", Parameter::String(String::new()))], "None 1");
         check(&[("sequence_start", Parameter::Bool(false))], "None 0");
     }
 
     #[test]
-    fn wrong_types_are_errors() {
+    fn what_is_no_id_of_a_sequence_is_an_error() {
+        check(
+            &[("sequence_id", Parameter::String("é".repeat(129)))],
+            "string correlation ID cannot be longer than 128 characters",
+        );
         check(
             &[("sequence_id", Parameter::Bool(true))],
             "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or \

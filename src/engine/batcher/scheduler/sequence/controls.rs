@@ -12,15 +12,18 @@ use troupe_base::{
         SEQUENCE_START, Wanted,
     },
     statistics::Timing,
-    tensor::{DataType, Shape, Tensor, element_count},
+    tensor::{DataType, Shape, Tensor},
 };
+
+/// Inputs of null requests up to so many bytes are kept: no budget counts them.
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// What adds control inputs to requests.
 pub(super) struct Controls {
     all: Vec<ControlTensor>,
     /// How many inputs a client may send: control inputs come behind them.
     clients_inputs: usize,
-    /// The last null request's inputs: most batches have the same shapes.
+    /// The last null request's inputs, if they are small: most batches have the same shapes.
     null_inputs: Vec<Option<Tensor>>,
     null_context: Arc<Context>,
     /// Of one row.
@@ -94,12 +97,16 @@ impl Controls {
             _ => false,
         };
         let known = &self.null_inputs;
-        if known.len() != inputs.len() || !known.iter().zip(inputs).all(is_same) {
-            self.null_inputs = inputs.iter().map(|it| it.as_ref().map(zeros_like)).collect();
-        }
+        let zeros = if known.len() == inputs.len() && known.iter().zip(inputs).all(is_same) {
+            known.clone()
+        } else {
+            inputs.iter().map(|it| it.as_ref().map(Tensor::zeros_like)).collect()
+        };
+        let bytes: usize = zeros.iter().flatten().map(|it| it.data().len()).sum();
+        self.null_inputs = if bytes <= MAX_KEPT_BYTES { zeros.clone() } else { Vec::new() };
         let mut request = Request {
             context: self.null_context.clone(),
-            inputs: self.null_inputs.clone(),
+            inputs: zeros,
             wanted: Wanted::Only(Default::default()),
             batch: self.batch,
         };
@@ -163,15 +170,6 @@ fn id_tensor(id: &Correlation, dtype: DataType, batch: u32) -> Tensor {
     Tensor::new(dtype, shape(batch), data).expect("the bytes of one element were just made")
 }
 
-/// Zeros, or empty strings.
-fn zeros_like(tensor: &Tensor) -> Tensor {
-    let elements = element_count(tensor.shape()).unwrap_or(0);
-    let bytes = tensor.dtype().size().unwrap_or(size_of::<u32>()).saturating_mul(elements);
-    let data = BytesMut::zeroed(bytes).freeze();
-    Tensor::new(tensor.dtype(), tensor.shape().into(), data)
-        .expect("a tensor of that shape and type exists")
-}
-
 /// Waits for the answer of a null request.
 struct Nobody;
 
@@ -204,14 +202,30 @@ mod tests {
         assert_eq!(id_tensor(&number(), DataType::Uint32, 1).shape(), [1, 1]);
     }
 
+    /// Inputs of null requests are those of zeros in the same shape, kept for the next one if small.
+    fn check_null_request(width: usize, is_kept: bool) {
+        let mut controls = Controls {
+            all: Vec::new(),
+            clients_inputs: 1,
+            null_inputs: Vec::new(),
+            null_context: Arc::default(),
+            batch: 1,
+        };
+        let shape = [1, width as i64].into_iter().collect();
+        let input = Tensor::new(DataType::Uint8, shape, vec![7; width].into()).unwrap();
+        let like = Request { inputs: vec![Some(input)], ..Request::default() };
+        for _ in 0..2 {
+            let null = controls.null_request(&like, Instant::now());
+            let zeros = null.request.inputs[0].as_ref().unwrap();
+            assert_eq!((zeros.data().len(), zeros.data()[width - 1]), (width, 0));
+            assert_eq!(controls.null_inputs.len(), usize::from(is_kept), "{width}");
+        }
+    }
+
     #[test]
-    fn null_rows_are_zeros_and_empty_strings() {
-        let text = Bytes::from_static(b"\x01\0\0\0a\x01\0\0\0b");
-        let strings = Tensor::new(DataType::Bytes, [1, 2].into_iter().collect(), text).unwrap();
-        let zeros = zeros_like(&strings);
-        assert_eq!((zeros.shape(), &**zeros.data()), (&[1, 2][..], &[0; 8][..]));
-        let numbers = [1, 3].into_iter().collect();
-        let numbers = Tensor::new(DataType::Fp16, numbers, vec![7; 6].into()).unwrap();
-        assert_eq!(zeros_like(&numbers).data().to_vec(), [0; 6]);
+    fn only_small_inputs_of_null_requests_are_kept() {
+        check_null_request(9, true);
+        check_null_request(MAX_KEPT_BYTES, true);
+        check_null_request(MAX_KEPT_BYTES + 1, false);
     }
 }

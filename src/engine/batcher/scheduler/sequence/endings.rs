@@ -108,8 +108,8 @@ impl Sequences {
     /// Ends the sequences of an instance whose next request was cancelled.
     pub(super) fn end_cancelled_fronts(&mut self, instance: usize, now: Instant) {
         let fronts = self.slots.instance(instance).fronts();
-        let stopped = fronts.filter(|(_, it)| it.request.context.is_stopped());
-        let stopped: Vec<usize> = stopped.map(|(row, _)| row).collect();
+        let stopped = fronts.filter(|it| it.pending.request.context.is_stopped());
+        let stopped: Vec<usize> = stopped.map(|it| it.row).collect();
         for row in stopped {
             self.end_cancelled(SlotPlace { row, instance }, now);
         }

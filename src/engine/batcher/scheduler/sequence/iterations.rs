@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use super::{Rejected, Sequences, refusals};
 use troupe_base::{
     error::Error,
-    request::{Context, Correlation, Pending, SEQUENCE_START},
+    request::{Correlation, Pending},
 };
 
 impl Sequences {
@@ -17,8 +17,7 @@ impl Sequences {
         if context.correlation != Correlation::None {
             return false;
         }
-        let id = own_ids.next_id(&self.table, self.controls.wants_text());
-        pending.request.context = told(context, id, SEQUENCE_START);
+        pending.request.context = own_ids.begin(context, &self.table, self.controls.wants_text());
         true
     }
 
@@ -30,13 +29,13 @@ impl Sequences {
         from: Instant,
     ) -> Result<(), Box<Rejected>> {
         let context = pending.request.context.clone();
-        if self.own_ids.is_none() {
+        let Some(own_ids) = &mut self.own_ids else {
             let error = Error::invalid(
                 "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model \
                  is not configured to handle such a flag.",
             );
             return Err(Box::new(Rejected { pending, error }));
-        }
+        };
         let place = self.slots.of_in_flight(&pending);
         let place = place.filter(|it| !self.slots.slot(*it).is_lost());
         let Some(place) = place else {
@@ -44,15 +43,11 @@ impl Sequences {
             return Err(Box::new(Rejected { pending, error }));
         };
         self.controls.remove(&mut pending.request);
-        pending.request.context = told(&context, context.correlation.clone(), 0);
-        self.slots.slot_mut(place).last = from;
+        let again = Arc::new(context.in_sequence(context.correlation.clone(), 0));
+        own_ids.go_on(&again);
+        pending.request.context = again;
         self.waiting += 1;
-        self.slots.push_front(place, pending);
+        self.slots.push_again(place, pending, from);
         Ok(())
     }
-}
-
-/// The same request, cancelled with it.
-fn told(context: &Context, id: Correlation, flags: u32) -> Arc<Context> {
-    Arc::new(context.in_sequence(id, flags))
 }

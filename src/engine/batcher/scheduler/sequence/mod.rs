@@ -29,7 +29,7 @@ use self::{
 };
 use super::{
     decision::{Decision, Rejected, Scheduler},
-    queue::{full, is_too_long},
+    queue::{caller, full, is_too_long},
 };
 use crate::instance::FreeSlots;
 use troupe_base::{
@@ -93,7 +93,7 @@ impl Sequences {
     }
 
     /// Where a request goes; a sequence that begins gets a slot, or waits for one.
-    fn home(&mut self, pending: &Pending, now: Instant) -> Result<SequenceHome> {
+    fn home(&mut self, pending: &Pending, is_own: bool, now: Instant) -> Result<SequenceHome> {
         let context = &pending.request.context;
         refusals::check(&self.model, &pending.request)?;
         self.controls.check(&self.model, context)?;
@@ -107,6 +107,9 @@ impl Sequences {
         }
         if !begins {
             return Err(refusals::not_started(&self.model, id));
+        }
+        if !is_own && self.own_ids.as_mut().is_some_and(|it| it.is_live(id)) {
+            return Err(refusals::in_use(&self.model, id));
         }
         if self.table.is_full() {
             return Err(refusals::too_many(&self.model, MAX_SEQUENCES));
@@ -155,7 +158,7 @@ impl Scheduler for Sequences {
             return Err(full(pending));
         }
         let is_own = self.begin_own(&mut pending);
-        let home = match self.home(&pending, from) {
+        let home = match self.home(&pending, is_own, from) {
             Ok(home) => home,
             Err(error) => {
                 pending.reply = pending.reply.uncounted();
@@ -220,7 +223,7 @@ impl Scheduler for Sequences {
             let of = self.slots.instance(instance);
             match self.rule.choose(of, now) {
                 RowChoice::Run(rows) => {
-                    let oldest = of.fronts().map(|(_, it)| it.reply.since()).min();
+                    let oldest = of.fronts().map(|it| it.since).min();
                     if best.as_ref().is_none_or(|(other, _, _)| oldest < *other) {
                         best = Some((oldest, instance, rows));
                     }
@@ -295,10 +298,7 @@ impl Scheduler for Sequences {
     }
 
     fn callers(&self) -> Vec<(Arc<CallChain>, Instant)> {
-        let call = |pending: &Pending| {
-            Some((pending.request.context.call_chain.clone()?, pending.reply.since()))
-        };
-        self.slots.waiting().chain(self.backlog.waiting()).filter_map(call).collect()
+        self.slots.waiting().chain(self.backlog.waiting()).filter_map(caller).collect()
     }
 
     fn len(&self) -> usize {

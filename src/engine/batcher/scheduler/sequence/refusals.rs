@@ -31,6 +31,15 @@ pub(super) fn not_started(model: &str, id: &Correlation) -> Error {
     ))
 }
 
+/// A request without an id, which nobody can join, was given this one.
+pub(super) fn in_use(model: &str, id: &Correlation) -> Error {
+    Error::unavailable(format!(
+        "sequence {} of model '{model}' is that of a request without an id, until it is answered. \
+         Begin with another id",
+        id_text(id)
+    ))
+}
+
 /// A request of a sequence without a slot has waited for longer than its `timeout`.
 pub(super) fn expired() -> Error {
     Error::unavailable("timeout of the corresponding sequence has been expired")

@@ -66,11 +66,11 @@ impl RowRule {
 impl DirectRule {
     /// The oldest request says which shapes the batch has; others wait for the next one.
     fn choose(&self, slots: &InstanceSlots, now: Instant) -> RowChoice {
-        let first = slots.fronts().min_by_key(|(_, it)| it.reply.since());
-        let Some((_, first)) = first else { return RowChoice::Nothing };
-        let joins = slots.fronts().filter(|(_, it)| can_join(first, it, &self.ragged));
-        let ready: Vec<usize> = joins.map(|(row, _)| row).collect();
-        let due = first.reply.since() + self.max_delay;
+        let first = slots.fronts().min_by_key(|it| it.since);
+        let Some(first) = first else { return RowChoice::Nothing };
+        let joins = slots.fronts().filter(|it| can_join(first.pending, it.pending, &self.ragged));
+        let ready: Vec<usize> = joins.map(|it| it.row).collect();
+        let due = first.since + self.max_delay;
         let waits = !self.max_delay.is_zero() && (ready.len() as f32) < self.min_rows;
         if waits && now < due {
             return RowChoice::Delay { until: due };
@@ -85,12 +85,12 @@ impl DirectRule {
 /// The rule sees the next request of each sequence, the oldest first.
 fn oldest(rule: &BatchRule, slots: &InstanceSlots, now: Instant) -> RowChoice {
     let mut fronts: Vec<_> = slots.fronts().collect();
-    fronts.sort_by_key(|(_, it)| it.reply.since());
-    match rule.choose(fronts.iter().map(|(_, it)| *it), now) {
+    fronts.sort_by_key(|it| it.since);
+    match rule.choose(fronts.iter().map(|it| (it.pending, it.since)), now) {
         BatchChoice::Nothing => RowChoice::Nothing,
         BatchChoice::Delay { until } => RowChoice::Delay { until },
         BatchChoice::Take(count) => {
-            RowChoice::Run(fronts.into_iter().take(count).map(|(row, _)| Some(row)).collect())
+            RowChoice::Run(fronts.into_iter().take(count).map(|it| Some(it.row)).collect())
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the sequence scheduler: arrivals in virtual time, and the executions expected of them.
 
+mod iterations;
 mod losses;
 mod play;
 mod seeded;

@@ -131,6 +131,15 @@ impl Stage {
     }
 
     pub(super) fn arrive(&mut self, ms: u64, text: &str) {
+        let correlation = match &text[..1] {
+            "?" => Correlation::None,
+            name => Correlation::Text(name.into()),
+        };
+        self.arrive_as(ms, text, correlation);
+    }
+
+    /// The same for a sequence with any id.
+    pub(super) fn arrive_as(&mut self, ms: u64, text: &str, correlation: Correlation) {
         let name = &text[..1];
         let number = self.numbers.entry(name.to_owned()).or_default();
         *number += 1;
@@ -142,10 +151,6 @@ impl Stage {
         };
         let rows = after('#').max(1) as u32;
         let mut pending = waiting(rows, after('*').max(1) as i64, self.at(ms));
-        let correlation = match name {
-            "?" => Correlation::None,
-            _ => Correlation::Text(name.into()),
-        };
         let flag = |sign, flag| if text.contains(sign) { flag } else { 0 };
         let flags = flag('+', SEQUENCE_START) | flag('!', SEQUENCE_END);
         let timeout_us = 1000 * after('~');
