@@ -244,6 +244,11 @@ impl Model {
         self.answers.taps()
     }
 
+    /// Does the order matter in which requests of a client reach it, or a model that it runs?
+    pub fn has_sequences(&self) -> bool {
+        self.config.sequences().is_some() || self.steps.iter().any(|it| it.has_sequences())
+    }
+
     /// How many sequences it has to go on with.
     pub fn sequences(&self) -> usize {
         self.answers.sequences()

@@ -72,6 +72,15 @@ pub(super) async fn once(
     observed: &mut Observed,
 ) -> Result<ModelInferResponse> {
     let params = convert::request_off_thread(message, &admitted.model, deadline, regions).await;
+    run(admitted, params, observed).await
+}
+
+/// The same once the message is decoded.
+pub(super) async fn run(
+    admitted: &Admitted,
+    params: Result<InferParams>,
+    observed: &mut Observed,
+) -> Result<ModelInferResponse> {
     let params = admitted.noted(params)?;
     let InferParams { request, deliveries } = params;
     let context = request.context.clone();

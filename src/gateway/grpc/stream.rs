@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use super::{
     convert,
-    infer::{once, prepare},
+    infer::{once, prepare, run},
     message::InferMessage,
     observe::{self, CallHead},
     parameters,
@@ -109,6 +109,17 @@ impl StreamAnswer {
     fn refused(id: String, error: Error) -> StreamAnswer {
         StreamAnswer { id, result: Err(error), is_final: true, trace: None }
     }
+
+    /// The only answer of a request.
+    fn only(
+        id: String,
+        result: Result<ModelInferResponse>,
+        mut observed: Observed,
+    ) -> StreamAnswer {
+        observe::finish(&mut observed, &result);
+        let trace = Some(observed.trace.take());
+        StreamAnswer { id, result, is_final: true, trace }
+    }
 }
 
 /// What the client still sends.
@@ -119,7 +130,7 @@ enum StreamInput {
 }
 
 impl StreamCall {
-    fn begin(&mut self, mut message: InferMessage) {
+    async fn begin(&mut self, mut message: InferMessage) {
         let id = str::to_owned(&message.id);
         let state = &self.start.state;
         let mut observed = observe::begin(state, &message);
@@ -129,15 +140,29 @@ impl StreamCall {
         });
         match admitted {
             Ok((admitted, regions)) if admitted.model.config.decoupled => {
-                // Requests begin in the order they came, but for those that take long to decode.
+                // Requests begin in the order they came, but for those that take long to decode; of
+                // sequences those, too.
                 let config = &admitted.model.config;
-                let progress = if convert::is_long(&message, config, &regions) {
+                let progress = if admitted.model.has_sequences() {
+                    let message = Arc::new(message);
+                    let (read, model) = (message.clone(), &admitted.model);
+                    let params = convert::request_off_thread(read, model, None, regions).await;
+                    DecoupledRequest::begin(admitted, &message, params, observed)
+                } else if convert::is_long(&message, config, &regions) {
                     DecoupledRequest::begin_off_thread(admitted, message, regions, observed).boxed()
                 } else {
                     let params = convert::request(&message, config, None, &regions);
                     DecoupledRequest::begin(admitted, &message, params, observed)
                 };
                 self.in_flight.many.push(progress);
+            }
+            Ok((admitted, regions)) if admitted.model.has_sequences() => {
+                let model = &admitted.model;
+                let params = convert::request_off_thread(message, model, None, regions).await;
+                self.in_flight.single.push_back(Box::pin(async move {
+                    let result = run(&admitted, params, &mut observed).await;
+                    StreamAnswer::only(id, result, observed)
+                }));
             }
             admitted => self.in_flight.single.push_back(Box::pin(async move {
                 let result = match admitted {
@@ -146,9 +171,7 @@ impl StreamCall {
                     }
                     Err(error) => Err(error),
                 };
-                observe::finish(&mut observed, &result);
-                let trace = Some(observed.trace.take());
-                StreamAnswer { id, result, is_final: true, trace }
+                StreamAnswer::only(id, result, observed)
             })),
         }
     }
@@ -189,7 +212,7 @@ async fn next(
             biased;
             message = requests.next(), if is_open && has_room => {
                 match message {
-                    Some(Ok(message)) => call.begin(message),
+                    Some(Ok(message)) => call.begin(message).await,
                     Some(Err(status)) => call.input = StreamInput::Closed(Some(status)),
                     None => call.input = StreamInput::Closed(None),
                 }

@@ -1,8 +1,8 @@
 //! Sequences over gRPC streams, and with decoupled models.
 
 use troupe_proto::inference::{
-    InferParameter, ModelInferRequest, ModelStreamInferResponse, infer_parameter::ParameterChoice,
-    model_infer_request::InferInputTensor,
+    InferParameter, InferTensorContents, ModelInferRequest, ModelStreamInferResponse,
+    infer_parameter::ParameterChoice, model_infer_request::InferInputTensor,
 };
 
 use super::models::{direct, oldest};
@@ -99,5 +99,38 @@ fn decoupled_models_have_sequences() {
     let mut sums = numbers(&grpc.stream(requests).unwrap());
     sums.sort();
     assert_eq!(sums, [10, 11, 20, 21, 100, 101, 200, 201, 300, 301]);
+    server.is_well();
+}
+
+#[test]
+fn requests_of_a_stream_that_take_long_to_decode_keep_their_order() {
+    let source = "
+        class TritonPythonModel:
+            def execute(self, requests):
+                answers = []
+                for it in requests:
+                    x = pb_utils.get_input_tensor_by_name(it, 'INPUT').as_numpy()
+                    y = pb_utils.Tensor('OUTPUT', np.full((1, 1), x.ravel()[-1], np.int32))
+                    answers.append(pb_utils.InferenceResponse([y]))
+                return answers";
+    let model = python("INPUT:INT32[-1] -> OUTPUT:INT32[1]", source).batch(4);
+    let model = model.with("sequence_batching { oldest { } }");
+    let server = Server::start(Repository::of([("m", model)]));
+    // Typed contents take long to decode: the later ones take less time than the first.
+    let long = |flags, number, length: usize| {
+        let mut message = message("m", Some(1), flags, 0);
+        message.inputs[0].shape = vec![1, length as i64];
+        let int_contents = vec![number; length];
+        message.inputs[0].contents =
+            Some(InferTensorContents { int_contents, ..Default::default() });
+        message.raw_input_contents.clear();
+        message
+    };
+    let mut grpc = Grpc::connect(server.grpc);
+    for _ in 0..5 {
+        let requests =
+            vec![long("+", 1, 900_000), long("", 2, 100_000), long("", 3, 1), long("!", 4, 1)];
+        assert_eq!(numbers(&grpc.stream(requests).unwrap()), [1, 2, 3, 4]);
+    }
     server.is_well();
 }
