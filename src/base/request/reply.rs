@@ -144,8 +144,8 @@ pub struct Reply {
     charge: Charge,
     /// What the request's inputs take of the model's share.
     _inputs: Option<Reserved>,
-    /// What stays at least until it is answered.
-    _held: Option<Arc<dyn Any + Send + Sync>>,
+    /// What stays at least until it is answered: rarely something, so in a box.
+    _held: Option<Box<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Reply {
@@ -214,7 +214,7 @@ impl Reply {
 
     /// Keeps this until it is answered.
     pub fn holding(mut self, held: Arc<dyn Any + Send + Sync>) -> Reply {
-        self._held = Some(held);
+        self._held = Some(Box::new(held));
         self
     }
 
