@@ -154,6 +154,17 @@ pub trait Remote {
         false
     }
 
+    /// Has it no process at this moment, and has told its `Health` so?
+    fn is_down(&self) -> bool {
+        false
+    }
+
+    /// It is given no work any more: what it keeps so as not to be given any while it is down, to
+    /// be dropped.
+    fn let_go(&mut self) -> Vec<Rc<dyn Completion>> {
+        Vec::new()
+    }
+
     /// Has its model called others? Then any execution may take long.
     fn calls_others(&self) -> bool {
         false
@@ -222,6 +233,9 @@ pub trait Completion {
 
     /// Takes back a group that was not begun, to be queued anew; instead of `executed`.
     fn not_started(&self, group: usize, requests: Vec<Request>);
+
+    /// Nothing of this work executes any more, though its `Rc` is kept until the worker is ready.
+    fn has_stopped(&self) {}
 
     /// Takes the reply of one request that is answered apart from its group; before `executed`.
     fn detach(&self, group: usize, index: usize) -> Option<Reply>;

@@ -1,7 +1,7 @@
 //! Real workers under the real `python3`: what models may do, and what they must not break.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fs,
     path::PathBuf,
     rc::Rc,
@@ -138,6 +138,8 @@ type Group = Result<Vec<Result<Response>>>;
 struct Collect {
     groups: RefCell<Vec<Option<Group>>>,
     through: RefCell<Option<oneshot::Sender<Vec<Group>>>>,
+    /// Nothing of it executes any more.
+    stopped: Cell<bool>,
 }
 
 impl Completion for Collect {
@@ -157,6 +159,10 @@ impl Completion for Collect {
         *slot = Some(Err(Error::unavailable("not started")));
     }
 
+    fn has_stopped(&self) {
+        self.stopped.set(true);
+    }
+
     fn detach(&self, _: usize, _: usize) -> Option<Reply> {
         None
     }
@@ -174,6 +180,7 @@ async fn run(remote: &mut dyn Remote, groups: Vec<Vec<Request>>) -> Vec<Group> {
     let done = Collect {
         groups: RefCell::new(groups.iter().map(|_| None).collect()),
         through: RefCell::new(Some(sender)),
+        stopped: Cell::default(),
     };
     remote.start(groups, Rc::new(done));
     receiver.await.unwrap()

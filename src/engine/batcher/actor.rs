@@ -109,6 +109,7 @@ impl Batcher {
 
     /// The same, once, while executions are `left`; says until when a batch waits for company.
     fn hand_over(&mut self, left: &mut u32) -> Option<Instant> {
+        let mut delayed_until = None;
         while *left != 0
             && self.scheduler.len() != 0
             && let Some(offered) = self.acquire()
@@ -117,10 +118,13 @@ impl Batcher {
             let now = Instant::now();
             let gathered = self.gather(offered, now);
             if gathered.work.0.is_empty() {
-                if self.decline(offered) && gathered.delayed_until.is_none() {
+                delayed_until = [delayed_until, gathered.delayed_until].into_iter().flatten().min();
+                // What waits for company in one slot of a sequence may be whole in another one.
+                let others_differ = self.stateful.is_some() || delayed_until.is_none();
+                if self.decline(offered) && others_differ {
                     continue;
                 }
-                return gathered.delayed_until;
+                return delayed_until;
             }
             if let Some(shard) = &self.shard
                 && self.pool.is_worth_sharing(self.scheduler.len())
@@ -137,7 +141,7 @@ impl Batcher {
             *left = left.saturating_sub(ended);
         }
         self.withdraw_claims();
-        None
+        delayed_until
     }
 
     /// Queues a request that waits from then on.

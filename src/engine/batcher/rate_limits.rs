@@ -3,7 +3,10 @@
 use actix::{Context, Handler, Message, WeakAddr};
 
 use super::actor::Batcher;
-use crate::rate_limiter::{Claimant, Grant};
+use crate::{
+    instance::SlotStopped,
+    rate_limiter::{Claimant, Grant},
+};
 
 /// The instance in this slot has the resources that it has claimed.
 #[derive(Message)]
@@ -41,8 +44,10 @@ impl Batcher {
     /// The slot was given its work, or is through with it.
     pub(super) fn end_limited(&mut self, slot: usize, has_ended: bool) {
         if let Some(claims) = &mut self.rate_claims {
-            // One that is down begins nothing, for whoever knows how long.
-            if !self.pool.is_up(slot) || has_ended && self.scheduler.len() == 0 {
+            // One that is down begins nothing, for whoever knows how long, and one that was scaled
+            // away nothing at all.
+            let begins_more = self.pool.is_up(slot) && self.pool.is_open(slot);
+            if !begins_more || has_ended && self.scheduler.len() == 0 {
                 claims.end(slot);
             } else if has_ended {
                 claims.renew(slot, &self.pool);
@@ -57,7 +62,7 @@ impl Batcher {
         true
     }
 
-    /// The slot executes nothing more.
+    /// The slot is not given any more work.
     pub(super) fn forget_claim(&mut self, slot: usize) {
         if let Some(claims) = &mut self.rate_claims {
             claims.forget(slot, &self.pool);
@@ -77,6 +82,16 @@ impl Batcher {
             && self.scheduler.len() == 0
         {
             claims.withdraw(&self.pool);
+        }
+    }
+}
+
+impl Handler<SlotStopped> for Batcher {
+    type Result = ();
+
+    fn handle(&mut self, SlotStopped(slot): SlotStopped, _: &mut Context<Self>) {
+        if let Some(claims) = &mut self.rate_claims {
+            claims.end(slot);
         }
     }
 }

@@ -112,7 +112,11 @@ impl Scaler {
             let batcher = self.emptiest();
             let (answer, attached) = oneshot::channel();
             self.batchers[batcher].do_send(AddInstance { opener, opened, answer });
-            let gone = |_| Err(Error::unavailable("the model ended while it was scaled"));
+            let gone = |_| {
+                // Whoever would have taken it is not there to count it out.
+                self.source.health.leave(true);
+                Err(Error::unavailable("the model ended while it was scaled"))
+            };
             match attached.await.unwrap_or_else(gone) {
                 Ok(AddedInstance { slot, address }) => {
                     let mailbox =

@@ -20,7 +20,7 @@ use super::{
     engine::Capacity,
     local::LocalModel,
     open::{InstanceOpener, OpenedModel},
-    slot::{OfferedSlot, Requeue, SlotOwner, SlotReleased},
+    slot::{OfferedSlot, Requeue, SlotOwner, SlotReleased, SlotStopped},
     state::{Handover, Instance, InstanceGeneration},
     work::InstanceWork,
 };
@@ -136,6 +136,13 @@ impl InstanceHandle {
         self.instance.borrow_mut().take_back(returned);
     }
 
+    /// It is given no work any more: releases the slot that it keeps while it is down.
+    pub(super) fn let_go(&self) {
+        // Dropped when the instance is not borrowed any more.
+        let kept = self.with_worker(|worker| worker.let_go());
+        drop(kept);
+    }
+
     /// Lets go of the engine, unless there is something in work.
     pub(super) fn retire(&self) -> bool {
         let is_quiet = self.with_worker(|worker| worker.is_quiet()).unwrap_or(true);
@@ -179,6 +186,13 @@ impl Handler<SlotReleased> for InstanceActor {
         self.is_warming_up = false;
         self.warm_up();
     }
+}
+
+impl Handler<SlotStopped> for InstanceActor {
+    type Result = ();
+
+    /// A warm-up has no grant.
+    fn handle(&mut self, _: SlotStopped, _: &mut Self::Context) {}
 }
 
 impl Handler<Requeue> for InstanceActor {

@@ -25,7 +25,7 @@ pub use self::{
     open::{InstanceOpener, OpenedModel, runs_inline},
     placement::FreeSlots,
     pool::{InstancePool, PoolUse},
-    slot::{Requeue, SlotOwner, SlotReleased},
+    slot::{Requeue, SlotOwner, SlotReleased, SlotStopped},
     state::InstanceGeneration,
     state_feed::StateFeed,
     work::InstanceWork,

@@ -128,8 +128,14 @@ impl InstancePool {
         self.placement.close(slot)
     }
 
+    /// Is the slot given work?
+    pub fn is_open(&self, slot: usize) -> bool {
+        self.placement.is_open(slot)
+    }
+
     /// Lets go of the instance in a closed slot, unless it has something in work.
     pub fn retire(&mut self, slot: usize) -> bool {
+        self.instances[slot].let_go();
         let is_through = self.placement.is_resting(slot) || !self.is_up(slot);
         is_through && self.instances[slot].retire()
     }

@@ -165,6 +165,10 @@ impl Completion for RemoteWork {
         }
     }
 
+    fn has_stopped(&self) {
+        self.guard.has_stopped();
+    }
+
     fn detach(&self, group: usize, index: usize) -> Option<Reply> {
         let mut groups = self.groups.borrow_mut();
         let reply = groups.get_mut(group)?.as_mut()?.replies.get_mut(index)?.take()?;

@@ -16,6 +16,8 @@ use troupe_base::request::Pending;
 pub trait SlotOwner: Send + Sync {
     /// Called once for each work that was not finished when it was handed over.
     fn release(&self, released: SlotReleased);
+    /// The work in this slot executes no more, though the slot is not released yet.
+    fn stopped(&self, slot: SlotStopped);
     /// Takes back a request that is to be queued anew.
     fn requeue(&self, requeue: Requeue);
 }
@@ -23,11 +25,20 @@ pub trait SlotOwner: Send + Sync {
 /// Weak: work in flight must not keep alive a model that nobody holds.
 impl<A> SlotOwner for WeakAddr<A>
 where
-    A: Actor<Context = Context<A>> + Handler<SlotReleased> + Handler<Requeue>,
+    A: Actor<Context = Context<A>>
+        + Handler<SlotReleased>
+        + Handler<SlotStopped>
+        + Handler<Requeue>,
 {
     fn release(&self, released: SlotReleased) {
         if let Some(actor) = self.upgrade() {
             actor.do_send(released);
+        }
+    }
+
+    fn stopped(&self, stopped: SlotStopped) {
+        if let Some(actor) = self.upgrade() {
+            actor.do_send(stopped);
         }
     }
 
@@ -57,6 +68,11 @@ impl SlotReleased {
         self.slot
     }
 }
+
+/// The work in this slot executes no more: its instance is down, and keeps the slot until it is up.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct SlotStopped(pub usize);
 
 /// A request that is to be queued anew.
 #[derive(Message)]
@@ -110,6 +126,11 @@ impl SlotGuard {
         }
     }
 
+    /// Nothing executes in the slot any more.
+    pub(super) fn has_stopped(&self) {
+        self.owner.stopped(SlotStopped(self.index));
+    }
+
     /// Releases the slot and gives back the model that was lent with the work.
     pub(super) fn give_back(mut self, model: Box<LocalModel>) {
         self.returned = Some(model);
@@ -139,6 +160,7 @@ mod tests {
         fn release(&self, released: SlotReleased) {
             self.0.lock().push(released);
         }
+        fn stopped(&self, _: SlotStopped) {}
         fn requeue(&self, _: Requeue) {}
     }
 

@@ -153,7 +153,9 @@ impl Instance {
         if std::mem::replace(&mut self.is_retired, true) {
             return;
         }
-        self.opener.name.health.leave(self.is_up());
+        // A worker process that is down has been counted out by its backend already.
+        let is_counted = self.is_up() && self.worker().is_none_or(|worker| !worker.is_down());
+        self.opener.name.health.leave(is_counted);
         self.generation += 1;
         let down = InstanceState::Down { error: self.error("it was removed"), is_brief: false };
         let last = std::mem::replace(&mut self.state, down);

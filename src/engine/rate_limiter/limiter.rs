@@ -53,7 +53,10 @@ impl RateLimiter {
 
     /// Instances come, all or none: a model that could never execute is not loaded.
     pub fn join(self: &Arc<Self>, demands: &[ResourceDemand]) -> Result<Vec<Arc<Seat>>> {
-        let ids = self.state.lock().claims.add(demands)?;
+        let mut ids = Ok(Vec::new());
+        // With them there may be more of something: then others are granted it.
+        self.change(None, |state| ids = state.claims.add(demands));
+        let ids = ids?;
         let seat = |instance| Arc::new(Seat { limiter: self.clone(), instance });
         Ok(ids.into_iter().map(seat).collect())
     }
@@ -203,5 +206,18 @@ mod tests {
         drop(taken);
         assert!(slots().is_empty());
         assert!(claim(1).is_some());
+    }
+    #[test]
+    fn what_comes_may_bring_more_and_who_waits_is_granted_it() {
+        let limiter = RateLimiter::new(Vec::new());
+        let seats = limiter.join(&[demand(1), demand(1)]).unwrap();
+        let told = Arc::new(Told::default());
+        let claimant: Arc<dyn Claimant> = told.clone();
+        let first = seats[0].claim(0, &claimant);
+        assert!(first.is_some() && seats[1].claim(1, &claimant).is_none());
+        // There is as much as one instance needs at most.
+        let _big = limiter.join(&[demand(2)]).unwrap();
+        assert_eq!(told.0.lock().iter().map(|it| it.0).collect::<Vec<_>>(), [1]);
+        told.0.lock().clear();
     }
 }

@@ -137,6 +137,49 @@ async fn a_worker_that_cannot_come_back_says_why() {
 }
 
 #[actix_rt::test]
+async fn a_worker_that_stays_down_lets_go_of_what_it_is_given_when_it_is_to_go() {
+    let source = "
+        import os
+        class TritonPythonModel:
+            def initialize(self, args):
+                marker = args['model_repository'] + '/once'
+                if os.path.exists(marker):
+                    raise RuntimeError('only once')
+                open(marker, 'w').close()
+            def execute(self, requests):
+                os._exit(0)
+        ";
+    let one: (DataType, &[i64]) = (FP32, &[1]);
+    let model = model(source, &[one], &[one]);
+    let health = Arc::new(Health::default());
+    // Another instance stays up.
+    (0..2).for_each(|_| health.join());
+    let mut remote = model.open_with(&health).unwrap();
+    assert!(!remote.is_down() && remote.let_go().is_empty());
+    let start = |remote: &mut dyn Remote| {
+        let (sender, receiver) = oneshot::channel();
+        let through = RefCell::new(Some(sender));
+        let done = Collect { groups: RefCell::new(vec![None]), through, stopped: Cell::default() };
+        let done = Rc::new(done);
+        remote.start(vec![vec![request(vec![fp32(&[1], &[0.0])])]], done.clone());
+        (done, receiver)
+    };
+    let (first, through) = start(&mut *remote);
+    while !first.stopped.get() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(remote.is_down() && health.is_ready());
+    drop(first);
+    let (second, turned_away) = start(&mut *remote);
+    assert!(second.stopped.get(), "nothing executes");
+    drop(second);
+    assert_eq!(remote.let_go().len(), 2);
+    assert!(through.await.unwrap()[0].is_err());
+    let answers = turned_away.await.unwrap();
+    assert_eq!(answers[0].as_ref().unwrap_err().to_string(), "not started");
+}
+
+#[actix_rt::test]
 async fn a_worker_that_never_returns_can_be_dropped() {
     let one: (DataType, &[i64]) = (FP32, &[1]);
     let model = model(MORTAL, &[one], &[one]);
@@ -144,7 +187,8 @@ async fn a_worker_that_never_returns_can_be_dropped() {
     let mut other = model.open();
     let send = |x: f32| request(vec![fp32(&[1], &[x])]);
     let (sender, receiver) = oneshot::channel();
-    let done = Collect { groups: RefCell::new(vec![None]), through: RefCell::new(Some(sender)) };
+    let through = RefCell::new(Some(sender));
+    let done = Collect { groups: RefCell::new(vec![None]), through, stopped: Cell::default() };
     stuck.start(vec![vec![send(5.0)]], Rc::new(done));
     assert_eq!(floats(&output(&mut *other, send(0.0)).await), [0.0]);
     drop(stuck);

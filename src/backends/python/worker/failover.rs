@@ -33,6 +33,7 @@ impl WorkerLink {
                     _ => failed(&done, group, error),
                 });
             }
+            flight.done.has_stopped();
             self.held.push(flight.done);
         }
         events
@@ -49,6 +50,7 @@ impl WorkerLink {
         if !is_brief && !self.setup.health.is_ready() {
             return all_failed(&groups, &done, &Error::crashed(why.as_str()));
         }
+        done.has_stopped();
         self.held.push(done.clone());
         not_started(groups, &done)
     }

@@ -113,6 +113,18 @@ impl Remote for RemoteWorker {
         matches!(self.0.borrow().state, WorkerState::Down { is_brief: false, .. })
     }
 
+    fn is_down(&self) -> bool {
+        matches!(self.0.borrow().state, WorkerState::Down { .. })
+    }
+
+    fn let_go(&mut self) -> Vec<Rc<dyn Completion>> {
+        let mut link = self.0.borrow_mut();
+        match link.state {
+            WorkerState::Down { .. } => link.take_more(),
+            WorkerState::Up(_) => Vec::new(),
+        }
+    }
+
     fn calls_others(&self) -> bool {
         self.0.borrow().calls.have_begun()
     }
