@@ -1,15 +1,19 @@
 //! A model whose answers are kept: looks a request up before it is queued.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use tokio::time::sleep;
 
 use super::{
     answer::{self, KeptAnswer},
-    flights::{Flights, Join},
+    flights::{Flights, Join, Urgency},
     key::{AnswerKey, KeyScope},
     lead::{Asker, Lead, LeadModel},
     local::{LocalStore, ModelCap},
@@ -25,9 +29,10 @@ use troupe_base::{
     trace::CacheHit,
 };
 
-/// To hash a request of more bytes than this takes milliseconds: longer than an engine thread may be
-/// kept.
-const MAX_HASHED_HERE: usize = 8 << 20;
+/// An answer of more bytes is copied by another thread, and after it was given.
+const MAX_COPIED_HERE: u64 = 1 << 20;
+/// How often those that wait are looked through for such as have gone.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks a model only what nobody asked before.
 pub(super) struct CachedModel(Arc<CachedModelState>);
@@ -46,6 +51,8 @@ pub(super) struct CachedModelSetup {
 pub(super) struct CachedModelState {
     setup: CachedModelSetup,
     flights: Flights<Follower>,
+    /// A task looks through those that wait.
+    is_swept: AtomicBool,
     log: LogPause,
 }
 
@@ -59,7 +66,8 @@ pub(super) struct Follower {
 impl CachedModel {
     pub(super) fn new(setup: CachedModelSetup) -> CachedModel {
         let (flights, log) = (Flights::default(), LogPause::default());
-        CachedModel(Arc::new(CachedModelState { setup, flights, log }))
+        let is_swept = AtomicBool::default();
+        CachedModel(Arc::new(CachedModelState { setup, flights, is_swept, log }))
     }
 }
 
@@ -72,7 +80,7 @@ impl Infer for CachedModel {
             return inner.infer(request, reply);
         }
         let bytes: usize = request.inputs.iter().flatten().map(|it| it.data().len()).sum();
-        if bytes <= MAX_HASHED_HERE {
+        if bytes <= state.setup.cache.hasher.max_bytes_here() {
             return state.look_up(request, reply);
         }
         let weak = Arc::downgrade(state);
@@ -107,7 +115,8 @@ impl CachedModelState {
                     Some(it) => it,
                     None => return,
                 };
-                self.setup.cache.runtime.spawn(self.clone().look_up_there(begun, lead, request));
+                let look_up = self.clone().look_up_there(begun, lead, request);
+                self.setup.cache.runtime_here().spawn(look_up);
             }
         }
     }
@@ -164,9 +173,13 @@ impl CachedModelState {
         // A model that calls this one holds an instance while it waits, and whoever finds deadlocks
         // does not see for whom.
         let may_wait = waiting.context.call_chain.is_none();
-        let priority = waiting.context.priority;
-        let (waiting, leads) = match self.flights.join(key, priority, may_wait, waiting) {
-            Join::Follows => return None,
+        let Context { priority, timeout_us, .. } = *waiting.context;
+        let urgency = Urgency { priority, timeout_us };
+        let (waiting, leads) = match self.flights.join(key, urgency, may_wait, waiting) {
+            Join::Follows => {
+                self.sweep_later();
+                return None;
+            }
             Join::Leads(waiting) => (waiting, true),
             Join::Alone(waiting) => (waiting, false),
         };
@@ -181,6 +194,35 @@ impl CachedModelState {
     ) -> (Lead<Self>, Request) {
         let Follower { request, asker, .. } = waiting;
         (Lead::new(Arc::downgrade(self), key, asker, leads), request)
+    }
+
+    /// Answers those that wait and have gone, once in a while until nobody waits.
+    fn sweep_later(self: &Arc<Self>) {
+        if self.is_swept.swap(true, SeqCst) {
+            return;
+        }
+        let weak = Arc::downgrade(self);
+        self.setup.cache.runtime_here().spawn(async move {
+            loop {
+                sleep(SWEEP_INTERVAL).await;
+                let Some(state) = weak.upgrade() else { return };
+                if state.sweep() {
+                    continue;
+                }
+                state.is_swept.store(false, SeqCst);
+                // Somebody may have come just now, and have found that there is a task.
+                if !state.sweep() || state.is_swept.swap(true, SeqCst) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Does anybody still wait?
+    fn sweep(&self) -> bool {
+        let (stopped, is_waited) = self.flights.sweep(|it| it.context.is_stopped());
+        answer_stopped(stopped);
+        is_waited
     }
 
     fn execute(&self, lead: Lead<Self>, request: Request) {
@@ -212,6 +254,23 @@ impl CachedModelState {
         reply.answer_at(Ok(response(timing)), now);
     }
 
+    fn keep_now(&self, key: AnswerKey, response: &Response, now: Instant) {
+        match &self.setup.cache.store {
+            Store::Local(local) => self.keep_here(local, key, response, now),
+            Store::Redis(_) => self.keep_there(key, response),
+        }
+    }
+
+    fn keep_soon(self: &Arc<Self>, key: AnswerKey, response: Response) {
+        let weak = Arc::downgrade(self);
+        self.setup.cache.runtime.spawn_blocking(move || {
+            let Some(state) = weak.upgrade() else { return };
+            let begun = Instant::now();
+            state.keep_now(key, &response, begun);
+            state.setup.cache.counters.inserted(begun.elapsed());
+        });
+    }
+
     fn keep_here(&self, local: &LocalStore, key: AnswerKey, response: &Response, now: Instant) {
         let cap = self.setup.cap.as_ref();
         if let Err(text) = local.check(answer::weight(response), cap) {
@@ -232,7 +291,7 @@ impl CachedModelState {
     fn keep_there(&self, key: AnswerKey, response: &Response) {
         let (value, ttl) = (redis_value::encode(response), self.setup.ttl);
         let cache = self.setup.cache.clone();
-        self.setup.cache.runtime.spawn(async move {
+        self.setup.cache.runtime_here().spawn(async move {
             if let Store::Redis(redis) = &cache.store {
                 redis.insert(key, value, ttl).await;
             }
@@ -266,25 +325,22 @@ impl LeadModel for CachedModelState {
         }
     }
 
-    fn pass_on(self: &Arc<Self>, key: AnswerKey) {
+    fn pass_on(self: &Arc<Self>, key: AnswerKey, was_refused: bool) {
         let (next, stopped) = self.flights.next(key, |it| !it.context.is_stopped());
-        for waiting in stopped {
-            let error = waiting.context.stopped().unwrap_or_else(Error::cancelled);
-            waiting.asker.reply.answer(Err(error));
-        }
+        answer_stopped(stopped);
         let Some(next) = next else { return };
         let (lead, request) = self.lead(key, next, true);
-        let state = self.clone();
+        let (state, lead) = (self.clone(), lead.after(was_refused));
         // Not from here: one after the other may be refused at once.
-        self.setup.cache.runtime.spawn(async move { state.execute(lead, request) });
+        self.setup.cache.runtime_here().spawn(async move { state.execute(lead, request) });
     }
 
-    fn keep(&self, key: AnswerKey, response: &Response, lookup: Duration) {
+    fn keep(self: &Arc<Self>, key: AnswerKey, response: &Response, lookup: Duration) {
         let begun = Instant::now();
         if answer::is_sound(response) {
-            match &self.setup.cache.store {
-                Store::Local(local) => self.keep_here(local, key, response, begun),
-                Store::Redis(_) => self.keep_there(key, response),
+            match answer::weight(response) <= MAX_COPIED_HERE {
+                true => self.keep_now(key, response, begun),
+                false => self.keep_soon(key, response.clone()),
             }
         }
         let insertion = begun.elapsed();
@@ -308,6 +364,13 @@ impl Drop for CachedModelState {
                 local.forget(generation);
             }
         });
+    }
+}
+
+fn answer_stopped(followers: Vec<Follower>) {
+    for waiting in followers {
+        let error = waiting.context.stopped().unwrap_or_else(Error::cancelled);
+        waiting.asker.reply.answer(Err(error));
     }
 }
 

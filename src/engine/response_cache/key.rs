@@ -58,6 +58,14 @@ impl KeyHasher {
         Ok(KeyHasher::Keyed(secret))
     }
 
+    /// To hash a request of more bytes takes milliseconds: longer than an engine thread may be kept.
+    pub(super) fn max_bytes_here(&self) -> usize {
+        match self {
+            KeyHasher::Keyed(_) => 8 << 20,
+            KeyHasher::Shared => 1 << 20,
+        }
+    }
+
     /// The key of what answers `request`.
     pub(super) fn key(&self, scope: &KeyScope, request: &Request) -> AnswerKey {
         match self {

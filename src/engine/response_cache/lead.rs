@@ -29,7 +29,7 @@ pub(super) trait LeadModel: Send + Sync + 'static {
     fn hit(&self, asker: Asker, response: impl FnOnce(Timing) -> Response, now: Instant);
 
     /// Keeps an answer, and counts the request that got it.
-    fn keep(&self, key: AnswerKey, response: &Response, lookup: Duration);
+    fn keep(self: &Arc<Self>, key: AnswerKey, response: &Response, lookup: Duration);
 
     /// Answers requests that waited for one that has this answer.
     fn answer_followers(&self, key: AnswerKey, response: &Response, is_executed: bool);
@@ -37,8 +37,9 @@ pub(super) trait LeadModel: Send + Sync + 'static {
     /// The execution that others waited for failed: it would have failed for them, too.
     fn fail_followers(&self, key: AnswerKey, error: &Error);
 
-    /// The request that others waited for gave up, or was not let in: another one is executed.
-    fn pass_on(self: &Arc<Self>, key: AnswerKey);
+    /// The request that others waited for gave up, or was not let in: another one is executed, the
+    /// last one that is if one of them `was_refused`.
+    fn pass_on(self: &Arc<Self>, key: AnswerKey, was_refused: bool);
 }
 
 /// The reply of such a request. However it ends, those that wait for it are seen to.
@@ -51,12 +52,20 @@ pub(super) struct Lead<M: LeadModel> {
     pub(super) lookup: Duration,
     /// Others may wait for it.
     leads: bool,
+    /// One that led before it was not let in.
+    was_refused: bool,
 }
 
 impl<M: LeadModel> Lead<M> {
     pub(super) fn new(model: Weak<M>, key: AnswerKey, asker: Asker, leads: bool) -> Lead<M> {
         let lookup = asker.lookup;
-        Lead { model, key, asker: Some(asker), lookup, leads }
+        Lead { model, key, asker: Some(asker), lookup, leads, was_refused: false }
+    }
+
+    /// The same, behind one that was not let in, if so.
+    pub(super) fn after(mut self, was_refused: bool) -> Lead<M> {
+        self.was_refused = was_refused;
+        self
     }
 
     pub(super) fn key(&self) -> AnswerKey {
@@ -94,8 +103,10 @@ impl<M: LeadModel> Lead<M> {
                 }
             }
             Err(error) => {
-                if leads && is_its_own(error.kind()) {
-                    model.pass_on(self.key);
+                let (kind, was_refused) = (error.kind(), self.was_refused);
+                // Whoever waits is not asked for one after the other where nobody is let in.
+                if leads && (kind.is_abandoned() || (is_refusal(kind) && !was_refused)) {
+                    model.pass_on(self.key, was_refused || is_refusal(kind));
                 } else if leads {
                     model.fail_followers(self.key, &error);
                 }
@@ -130,14 +141,9 @@ impl<M: LeadModel> Drop for Lead<M> {
     }
 }
 
-/// Says the error something about this request only: that it gave up, or was not let in? Then it
-/// was not executed, and another one may be.
-fn is_its_own(kind: ErrorKind) -> bool {
-    kind.is_abandoned()
-        || matches!(
-            kind,
-            ErrorKind::Unavailable | ErrorKind::ResourceExhausted | ErrorKind::TooLarge
-        )
+/// Was it not let in? Then it was not executed, and another one may be.
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::ResourceExhausted | ErrorKind::TooLarge)
 }
 
 /// Flaws are counted once, with the request that was executed.

@@ -1,7 +1,7 @@
 //! The cache in the server's memory: bounded by its bytes; what is asked for often stays.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
     sync::{
         Arc,
@@ -22,6 +22,9 @@ const MAX_PARTS: u64 = 16;
 /// What answers are expected to take; only the size of tables hangs on it.
 const USUAL_ANSWER_BYTES: u64 = 4 << 10;
 const MAX_EXPECTED_ANSWERS: u64 = 1 << 20;
+/// Of the answers of a model that newer ones have replaced, so many are remembered besides one for
+/// each that is kept.
+const MAX_REPLACED: usize = 64;
 
 /// Answers of all models, in memory.
 pub(super) struct LocalStore {
@@ -41,8 +44,18 @@ pub(super) struct ModelCap {
 /// The oldest come first; those that the cache gave up meanwhile count until it is their turn.
 #[derive(Default)]
 struct ModelAnswers {
-    keys: VecDeque<(AnswerKey, u64)>,
+    /// Also of answers that a newer one of their key has replaced: those count no more.
+    order: VecDeque<(AnswerKey, u64)>,
+    /// The newest of each key.
+    newest: HashMap<AnswerKey, NumberedAnswer>,
+    /// Numbers answers.
+    next: u64,
     bytes: u64,
+}
+
+struct NumberedAnswer {
+    number: u64,
+    weight: u64,
 }
 
 impl LocalStore {
@@ -88,18 +101,22 @@ impl LocalStore {
 
     /// Keeps an answer for which `check` has found room.
     pub(super) fn insert(&self, key: AnswerKey, answer: Arc<KeptAnswer>, cap: Option<&ModelCap>) {
-        let weight = answer.weight;
+        // Counted first: whoever makes room meanwhile does not take it for an older one of its key.
+        let gone = cap.map(|cap| cap.enter(key, answer.weight)).unwrap_or_default();
         self.answers.insert(key, answer);
-        if let Some(cap) = cap {
-            for oldest in cap.enter(key, weight) {
-                self.evict(oldest, |_| true);
-            }
+        for oldest in gone {
+            self.evict(oldest, |_| true);
         }
     }
 
-    /// Forgets the answers of a loaded model; looks at all there are.
+    /// Forgets the answers of a loaded model; looks at all there are, one by one, so that nobody
+    /// waits for long.
     pub(super) fn forget(&self, generation: u128) {
-        self.answers.retain(|_, it| it.generation != generation);
+        for (key, answer) in self.answers.iter() {
+            if answer.generation == generation {
+                self.answers.remove_if(&key, |it| it.generation == generation);
+            }
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -134,15 +151,39 @@ impl ModelCap {
     /// Counts an answer; those that are to go make room for it.
     fn enter(&self, key: AnswerKey, weight: u64) -> Vec<AnswerKey> {
         let mut kept = self.kept.lock();
-        kept.keys.push_back((key, weight));
-        kept.bytes += weight;
+        kept.enter(key, weight);
         let mut gone = Vec::new();
         while self.max_bytes < kept.bytes {
-            let Some((oldest, weight)) = kept.keys.pop_front() else { break };
-            kept.bytes -= weight;
-            gone.push(oldest);
+            let Some((oldest, number)) = kept.order.pop_front() else { break };
+            if kept.is_newest(oldest, number)
+                && let Some(answer) = kept.newest.remove(&oldest)
+            {
+                kept.bytes -= answer.weight;
+                gone.push(oldest);
+            }
         }
         gone
+    }
+}
+
+impl ModelAnswers {
+    fn enter(&mut self, key: AnswerKey, weight: u64) {
+        let number = self.next;
+        self.next += 1;
+        if let Some(older) = self.newest.insert(key, NumberedAnswer { number, weight }) {
+            self.bytes -= older.weight;
+        }
+        self.bytes += weight;
+        self.order.push_back((key, number));
+        // Keys that are kept again and again do not make it long.
+        if 2 * self.newest.len() + MAX_REPLACED < self.order.len() {
+            let newest = &self.newest;
+            self.order.retain(|(key, it)| newest.get(key).is_some_and(|new| new.number == *it));
+        }
+    }
+
+    fn is_newest(&self, key: AnswerKey, number: u64) -> bool {
+        self.newest.get(&key).is_some_and(|it| it.number == number)
     }
 }
 
@@ -247,6 +288,26 @@ mod tests {
         assert_eq!((there, store.evictions()), ([false, true, true, true], 1));
         let error = store.check(answer(3000, 1, None).weight, Some(&cap)).unwrap_err();
         assert!(error.ends_with(&format!("total cache size: {}", 2 * weight)), "{error}");
+    }
+
+    #[test]
+    fn an_answer_that_is_kept_again_counts_once_and_is_as_young_as_its_last_time() {
+        let store = LocalStore::new(100_000).unwrap();
+        let weight = answer(1000, 1, None).weight;
+        let cap = ModelCap::new(3 * weight);
+        let there =
+            |keys: [u128; 4]| keys.map(|it| store.get(AnswerKey(it), Instant::now()).is_some());
+        for key in [1, 2, 1, 1, 3] {
+            store.insert(AnswerKey(key), answer(1000, 1, None), Some(&cap));
+        }
+        assert_eq!(there([1, 2, 3, 4]), [true, true, true, false]);
+        store.insert(AnswerKey(4), answer(1000, 1, None), Some(&cap));
+        assert_eq!(there([1, 2, 3, 4]), [true, false, true, true]);
+        for _ in 0..1000 {
+            store.insert(AnswerKey(4), answer(1000, 1, None), Some(&cap));
+        }
+        assert_eq!(there([1, 2, 3, 4]), [true, false, true, true]);
+        assert!(cap.kept.lock().order.len() <= MAX_REPLACED + 6);
     }
 
     #[test]

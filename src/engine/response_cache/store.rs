@@ -9,7 +9,7 @@ pub(super) struct SharedCache {
     pub(super) store: Store,
     pub(super) hasher: KeyHasher,
     pub(super) counters: CacheCounters,
-    /// Runs what waits for a Redis, or would keep an engine thread for long.
+    /// Of the server's own thread: its pool runs what would keep an engine thread for long.
     pub(super) runtime: Handle,
 }
 
@@ -20,6 +20,12 @@ pub(super) enum Store {
 }
 
 impl SharedCache {
+    /// The runtime of the thread that asks, so that what waits for a Redis is spread like requests
+    /// are; of a thread that has none, the server's own.
+    pub(super) fn runtime_here(&self) -> Handle {
+        Handle::try_current().unwrap_or_else(|_| self.runtime.clone())
+    }
+
     /// Do other servers see what is kept?
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.store, Store::Redis(_))

@@ -59,7 +59,7 @@ struct Cached {
 type Asking = (Arc<Context>, Receiver<Result<Response>>);
 
 async fn cached() -> Cached {
-    let cache = ResponseCache::open(&CacheConfig::Local { size: 1 << 20 }).await.unwrap();
+    let cache = ResponseCache::open(&CacheConfig::Local { size: 4 << 20 }).await.unwrap();
     let text = "name: 'm' backend: 'native' response_cache { enable: true } \
                 input { name: 'x' data_type: TYPE_UINT8 dims: 1 } \
                 output { name: 'y' data_type: TYPE_UINT8 dims: 1 }";
@@ -226,4 +226,73 @@ async fn a_model_that_is_gone_leaves_nothing_behind() {
     asked.answer(Ok(5));
     assert_eq!(number(hangs).await, Ok(5));
     assert_eq!(entries(), 0);
+}
+
+#[tokio::test]
+async fn where_nobody_is_let_in_a_second_one_is_tried_and_no_third() {
+    let cached = cached().await;
+    let first = cached.ask();
+    let others: Vec<_> = (0..9).map(|_| cached.ask()).collect();
+    cached.asked.answer(Err(Error::unavailable("full")));
+    assert_eq!(number(first).await, Err(Error::unavailable("full")));
+    cached.asked.is_asked(1).await;
+    // One that gives up between the two changes nothing.
+    cached.asked.answer(Err(Error::cancelled()));
+    cached.asked.is_asked(1).await;
+    cached.asked.answer(Err(Error::unavailable("still full")));
+    let mut others = others.into_iter();
+    assert_eq!(number(others.next().unwrap()).await, Err(Error::cancelled()));
+    for one in others {
+        assert_eq!(number(one).await, Err(Error::unavailable("still full")));
+    }
+    assert_eq!(cached.asked.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_and_goes_is_answered_before_the_execution_ends() {
+    let cached = cached().await;
+    let (first, gone, stays) = (cached.ask(), cached.ask(), cached.ask());
+    gone.0.cancel();
+    assert_eq!(number(gone).await, Err(Error::cancelled()));
+    // The task goes on as long as somebody waits.
+    let late = cached.ask();
+    late.0.cancel();
+    assert_eq!(number(late).await, Err(Error::cancelled()));
+    cached.asked.answer(Ok(1));
+    assert_eq!((number(first).await, number(stays).await), (Ok(1), Ok(1)));
+    // And comes back when somebody waits again.
+    tokio::time::sleep(std::time::Duration::from_secs(9)).await;
+    let (_first, again) = (cached.ask_for(Context::default(), 8), {
+        let again = cached.ask_for(Context::default(), 8);
+        again.0.cancel();
+        again
+    });
+    assert_eq!(number(again).await, Err(Error::cancelled()));
+}
+
+#[test]
+fn those_that_wait_are_answered_when_the_runtime_has_gone() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let cached = runtime.block_on(cached());
+    drop(runtime);
+    let all: Vec<_> = (0..4000).map(|_| cached.ask()).collect();
+    cached.asked.0.lock().clear();
+    for (_, answer) in all {
+        assert!(answer.blocking_recv().unwrap().is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_large_answer_is_given_before_it_is_kept() {
+    let cached = cached().await;
+    let first = cached.ask();
+    let pending = cached.asked.0.lock().remove(0);
+    let large = Some(tensor(&vec![3; 2 << 20]));
+    pending.reply.answer(Ok(Response { outputs: vec![large], ..Response::default() }));
+    assert_eq!(number(first).await, Ok(3));
+    assert_eq!(cached.counts(), [1, 0, 1, 0]);
+    while cached.cache.usage().held.unwrap().entries == 0 {
+        yield_now().await;
+    }
+    assert_eq!(number(cached.ask()).await, Ok(3));
 }
