@@ -1,7 +1,7 @@
 //! The response cache: keeps answers of models whose config says so, in memory or in a Redis, and
 //! executes of equal requests one.
 //!
-//! [`ResponseCache`] is what a server has one of; it puts a [`CachedModel`] in front of a model.
+//! [`ResponseCache`] is what a server has one of; it puts a `CachedModel` in front of a model.
 //! What an answer depends on is in its `key`. `flights` are requests that equal ones wait for.
 
 mod answer;
