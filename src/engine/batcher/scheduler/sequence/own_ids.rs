@@ -8,8 +8,8 @@ use std::{
 use super::table::SequenceTable;
 use troupe_base::request::{Context, Correlation, SEQUENCE_START};
 
-/// The first id: few clients count up to here, and cut to 32 bits it is not 0.
-const FIRST_ID: u64 = 1 << 31;
+/// 0 is no id.
+const FIRST_ID: u64 = 1;
 /// So many ids may be known before those of answered requests are looked for.
 const MIN_SWEPT: usize = 64;
 
