@@ -9,6 +9,8 @@ use std::{
 
 use parking_lot::Mutex;
 
+use super::log_window::LogWindow;
+
 /// What one model may log in each `WINDOW`; further failures are counted.
 const MAX_LINES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(10);
@@ -37,20 +39,13 @@ enum OutputFlaw {
     WholeBatch,
 }
 
-#[derive(Debug, Default)]
-struct LogWindow {
-    since: Option<Instant>,
-    lines: u32,
-    left_out: u64,
-}
-
 impl FailureLog {
     /// For `version` of `model`, all its instances.
     pub fn new(model: &Arc<str>, version: i64) -> FailureLog {
         FailureLog {
             model: model.clone(),
             version,
-            window: Mutex::default(),
+            window: Mutex::new(LogWindow::new(MAX_LINES, WINDOW)),
             warned: Mutex::default(),
         }
     }
@@ -124,23 +119,8 @@ impl FailureLog {
 /// What was left out and not told yet.
 impl Drop for FailureLog {
     fn drop(&mut self) {
-        let left_out = self.window.lock().left_out;
+        let left_out = self.window.lock().left_out();
         self.tell_left_out(left_out);
-    }
-}
-
-impl LogWindow {
-    /// May one more line be logged? Says how many were not since the last one.
-    fn take(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| WINDOW <= now.saturating_duration_since(since)) {
-            (self.since, self.lines) = (Some(now), 0);
-        }
-        if self.lines == MAX_LINES {
-            self.left_out += 1;
-            return None;
-        }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.left_out))
     }
 }
 
@@ -184,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_model_that_always_fails_fills_no_log_and_what_is_left_out_is_counted() {
-        let mut window = LogWindow::default();
+        let mut window = LogWindow::new(MAX_LINES, WINDOW);
         let begin = Instant::now();
         for _ in 0..MAX_LINES {
             assert_eq!(window.take(begin), Some(0));

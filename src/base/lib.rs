@@ -22,5 +22,6 @@ pub mod budget;
 pub mod error;
 pub mod failure_log;
 pub mod files;
+pub mod log_window;
 pub mod table;
 pub mod text;

@@ -23,11 +23,10 @@ use super::{BatcherSetup, Mailbox, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
-    config::{ServerFeatures, read_text},
+    config::{ModelConfig, ServerFeatures, read_text},
     error::{Error, Result},
     model::{Health, Infer},
     request::{Reply, Request, Response},
-    statistics::Statistics,
     tensor::{DataType, Tensor},
 };
 
@@ -92,6 +91,25 @@ struct Bed {
     mailbox: Arc<Mailbox>,
 }
 
+/// The config of a server without GPUs.
+fn config(text: &str) -> ModelConfig {
+    read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap()
+}
+
+/// A model that is in no ensemble.
+fn setup(config: ModelConfig, backend: Backend, engines: Engines) -> BatcherSetup {
+    BatcherSetup {
+        config: Arc::new(config),
+        version: 1,
+        stats: Arc::default(),
+        health: Arc::default(),
+        backend,
+        states: None,
+        engines,
+        ensemble: None,
+    }
+}
+
 impl Bed {
     async fn start(placement: Placement, failures: usize, config: &str) -> Bed {
         Bed::with_instances(1, placement, failures, config).await
@@ -109,20 +127,11 @@ impl Bed {
              input {{ name: 'x' data_type: TYPE_UINT8 dims: -1 allow_ragged_batch: true }} \
              output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
         );
-        let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
         let opened = AtomicUsize::new(0);
         let echoes = Arc::new(Echoes { placement, opened, instances, failures });
-        let health = Arc::<Health>::default();
-        let setup = BatcherSetup {
-            states: None,
-            config: Arc::new(config),
-            version: 1,
-            stats: Arc::new(Statistics::default()),
-            health: health.clone(),
-            backend: Backend::Local(echoes.clone()),
-            engines: Engines::new(vec![Arbiter::current()]),
-            ensemble: None,
-        };
+        let engines = Engines::new(vec![Arbiter::current()]);
+        let setup = setup(self::config(&text), Backend::Local(echoes.clone()), engines);
+        let health = setup.health.clone();
         Bed { echoes, health, mailbox: start(setup).await.unwrap() }
     }
 

@@ -17,9 +17,9 @@ use super::{
     key::{AnswerKey, KeyScope},
     lead::{Asker, Lead, LeadModel},
     local::{LocalStore, ModelCap},
-    log_pause::LogPause,
     redis_value,
     store::{SharedCache, Store},
+    warning::Warning,
 };
 use troupe_base::{
     error::Error,
@@ -53,7 +53,7 @@ pub(super) struct CachedModelState {
     flights: Flights<Follower>,
     /// A task looks through those that wait.
     is_swept: AtomicBool,
-    log: LogPause,
+    warning: Warning,
 }
 
 /// A request that was looked up in vain.
@@ -65,9 +65,9 @@ pub(super) struct Follower {
 
 impl CachedModel {
     pub(super) fn new(setup: CachedModelSetup) -> CachedModel {
-        let (flights, log) = (Flights::default(), LogPause::default());
+        let (flights, warning) = (Flights::default(), Warning::default());
         let is_swept = AtomicBool::default();
-        CachedModel(Arc::new(CachedModelState { setup, flights, is_swept, log }))
+        CachedModel(Arc::new(CachedModelState { setup, flights, is_swept, warning }))
     }
 }
 
@@ -163,7 +163,7 @@ impl CachedModelState {
         let response = redis_value::decode(bytes, self.setup.scope.outputs);
         if response.is_none() {
             let model = &self.setup.scope.model;
-            self.log.warn(|| format!("what the cache holds for '{model}' is no answer of it"));
+            self.warning.log(|| format!("what the cache holds for '{model}' is no answer of it"));
         }
         response
     }
@@ -276,7 +276,7 @@ impl CachedModelState {
         if let Err(text) = local.check(answer::weight(response), cap) {
             let model = &self.setup.scope.model;
             let key = key.0;
-            return self.log.warn(|| {
+            return self.warning.log(|| {
                 format!(
                     "Failed to insert key [{key}] into response cache: {text} (model '{model}')"
                 )

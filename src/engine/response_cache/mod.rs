@@ -11,12 +11,12 @@ mod flights;
 mod key;
 mod lead;
 mod local;
-mod log_pause;
 mod redis;
 mod redis_value;
 mod store;
 #[cfg(test)]
 mod tests;
+mod warning;
 
 use std::sync::{
     Arc,

@@ -17,7 +17,7 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::{key::AnswerKey, log_pause::LogPause};
+use super::{key::AnswerKey, warning::Warning};
 use troupe_base::error::{Error, Result};
 use troupe_options::{RedisConfig, RedisTls};
 
@@ -36,7 +36,7 @@ pub(super) struct RedisStore {
     /// Nobody asks before.
     resumes: Mutex<Option<Instant>>,
     pending_bytes: AtomicUsize,
-    log: LogPause,
+    warning: Warning,
 }
 
 impl RedisStore {
@@ -67,7 +67,7 @@ impl RedisStore {
             wait: config.wait_timeout,
             resumes: Mutex::default(),
             pending_bytes: AtomicUsize::new(0),
-            log: LogPause::default(),
+            warning: Warning::default(),
         })
     }
 
@@ -102,7 +102,7 @@ impl RedisStore {
     ) -> bool {
         let bytes = value.len();
         let Some(_pending) = self.pend(bytes) else {
-            self.log.warn(|| {
+            self.warning.log(|| {
                 format!(
                     "Failed to insert key: {}. {MAX_PENDING_BYTES} bytes are on their way to the \
                      Redis already",
@@ -144,7 +144,7 @@ impl RedisStore {
 
     fn failed(&self, text: impl FnOnce() -> String) {
         *self.resumes.lock() = Some(Instant::now() + PAUSE);
-        self.log.warn(|| format!("{}; models are executed meanwhile", text()));
+        self.warning.log(|| format!("{}; models are executed meanwhile", text()));
     }
 
     fn connection(&self) -> ConnectionManager {

@@ -22,6 +22,7 @@ use crate::{
     socket::{BoundSocket, ListeningSocket},
     transport::Transport,
 };
+use troupe_base::log_window::LogWindow;
 use troupe_engine::engines::Engines;
 
 /// Between two warnings that nothing can be accepted.
@@ -131,14 +132,14 @@ impl Listener {
             Ok(listener) => listener,
             Err(error) => return tracing::error!(%error, "cannot accept connections"),
         };
-        let mut warned_at = None;
+        let mut warnings = LogWindow::new(1, WARNING_PAUSE);
         let mut counts = Vec::with_capacity(targets.len());
         loop {
             let socket = tokio::select! {
                 biased;
                 // An error means that the gateway was dropped.
                 _ = stop.changed() => return,
-                socket = accept(&listener, &mut warned_at) => socket,
+                socket = accept(&listener, &mut warnings) => socket,
             };
             // One that is not admitted is closed by being dropped.
             let Some(guard) = connections.admit(socket.as_fd()) else { continue };
@@ -175,15 +176,14 @@ impl Acceptor {
     }
 }
 
-async fn accept(listener: &Acceptor, warned_at: &mut Option<Instant>) -> AcceptedSocket {
+async fn accept(listener: &Acceptor, warnings: &mut LogWindow) -> AcceptedSocket {
     loop {
         match listener.accept().await {
             Ok(socket) => return socket,
             Err(error) if is_of_one_connection(&error) => (),
             Err(error) => {
                 // Beyond descriptors, all that is left is to try again: one line says so.
-                if warned_at.is_none_or(|it| WARNING_PAUSE <= it.elapsed()) {
-                    *warned_at = Some(Instant::now());
+                if warnings.take(Instant::now()).is_some() {
                     tracing::warn!(%error, "cannot accept connections");
                 }
                 tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;

@@ -9,6 +9,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::{io::AsyncReadExt, net::unix::pipe, sync::watch};
 
+use troupe_base::log_window::LogWindow;
+
 /// Longer lines are cut.
 const MAX_LINE_BYTES: usize = 8 << 10;
 /// Lines a worker may log in a second; the rest is counted.
@@ -93,53 +95,30 @@ pub(crate) struct OutputSource {
     pub(crate) tail: StderrTail,
 }
 
-/// How much a worker may still log in this second.
-pub(crate) struct LineBudget {
-    since: Instant,
-    left: u32,
-    dropped: u64,
-}
-
-impl Default for LineBudget {
-    fn default() -> LineBudget {
-        LineBudget { since: Instant::now(), left: MAX_LINES_PER_SECOND, dropped: 0 }
-    }
-}
-
-impl LineBudget {
-    /// May one more line be logged? Says how many were not since the last one.
-    pub(crate) fn take(&mut self) -> Option<u64> {
-        if Duration::from_secs(1) <= self.since.elapsed() {
-            (self.since, self.left) = (Instant::now(), MAX_LINES_PER_SECOND);
-        }
-        if self.left == 0 {
-            self.dropped += 1;
-            return None;
-        }
-        self.left -= 1;
-        Some(std::mem::take(&mut self.dropped))
-    }
+/// What a worker may log.
+pub(crate) fn line_budget() -> LogWindow {
+    LogWindow::new(MAX_LINES_PER_SECOND, Duration::from_secs(1))
 }
 
 /// Logs lines until the pipe ends.
 pub(crate) async fn follow(mut receiver: pipe::Receiver, source: OutputSource) {
     let mut chunk = vec![0; 16 << 10];
     let mut splitter = Splitter::default();
-    let mut budget = LineBudget::default();
+    let mut budget = line_budget();
     loop {
         let size = receiver.read(&mut chunk).await.unwrap_or(0);
         splitter.feed(&chunk[..size], &mut |line| {
             if source.stream == "stderr" {
                 source.tail.push(&escape(line));
             }
-            if let Some(dropped) = budget.take() {
+            if let Some(dropped) = budget.take(Instant::now()) {
                 report_dropped(&source, dropped);
                 let OutputSource { model, instance, stream, .. } = &source;
                 tracing::info!(target: "troupe::python", %model, %instance, stream, "{line}");
             }
         });
         if size == 0 {
-            report_dropped(&source, budget.dropped);
+            report_dropped(&source, budget.left_out());
             return;
         }
         // Whoever prints without end must not keep the others' lines from being read.
@@ -242,8 +221,10 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_instead_of_logged() {
-        let mut budget = LineBudget::default();
-        let logged = (0..MAX_LINES_PER_SECOND + 100).filter(|_| budget.take().is_some()).count();
-        assert_eq!((logged, budget.dropped), (MAX_LINES_PER_SECOND as usize, 100));
+        let mut budget = line_budget();
+        let logged = (0..MAX_LINES_PER_SECOND + 100)
+            .filter(|_| budget.take(Instant::now()).is_some())
+            .count();
+        assert_eq!((logged, budget.left_out()), (MAX_LINES_PER_SECOND as usize, 100));
     }
 }

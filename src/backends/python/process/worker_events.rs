@@ -1,13 +1,16 @@
 //! Events of a worker beside its answers, from its start to its end: log lines and metrics.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::{stdio_log::LineBudget, worker_metrics::WorkerMetrics};
+use super::{stdio_log::line_budget, worker_metrics::WorkerMetrics};
 use crate::python::protocol::kinds;
-use troupe_base::metrics::{CopiedBytes, Metrics};
+use troupe_base::{
+    log_window::LogWindow,
+    metrics::{CopiedBytes, Metrics},
+};
 
 /// The level of `Logger.VERBOSE`.
 const VERBOSE: i64 = 3;
@@ -19,7 +22,7 @@ const MAX_LOGGED_BYTES: usize = 128 << 10;
 pub(crate) struct WorkerEvents {
     model: Arc<str>,
     instance: Arc<str>,
-    budget: Mutex<LineBudget>,
+    budget: Mutex<LogWindow>,
     held: Mutex<WorkerMetrics>,
     /// Counts what is copied for the worker.
     pub(crate) copied: Arc<CopiedBytes>,
@@ -43,7 +46,7 @@ impl WorkerEvents {
         WorkerEvents {
             model: model.clone(),
             instance: instance.clone(),
-            budget: Mutex::default(),
+            budget: Mutex::new(line_budget()),
             held: Mutex::new(WorkerMetrics::new(metrics.clone())),
             copied: copied.clone(),
         }
@@ -69,7 +72,7 @@ impl WorkerEvents {
         if level == VERBOSE && !tracing::enabled!(target: "troupe::python", tracing::Level::DEBUG) {
             return;
         }
-        let Some(dropped) = self.budget.lock().take() else { return };
+        let Some(dropped) = self.budget.lock().take(Instant::now()) else { return };
         let WorkerEvents { model, instance, .. } = self;
         if 0 < dropped {
             tracing::warn!(target: "troupe::python", %model, %instance, "{dropped} lines were not logged");

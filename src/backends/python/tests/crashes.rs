@@ -103,9 +103,8 @@ async fn a_worker_that_is_replaced_runs_what_was_loaded_whatever_was_saved_since
     }
 }
 
-#[actix_rt::test]
-async fn a_worker_that_cannot_come_back_says_why() {
-    let source = "
+/// A model that starts once, and ends when it executes.
+const ONLY_ONCE: &str = "
         import os
         class TritonPythonModel:
             def initialize(self, args):
@@ -116,8 +115,11 @@ async fn a_worker_that_cannot_come_back_says_why() {
             def execute(self, requests):
                 os._exit(0)
         ";
+
+#[actix_rt::test]
+async fn a_worker_that_cannot_come_back_says_why() {
     let one: (DataType, &[i64]) = (FP32, &[1]);
-    let model = model(source, &[one], &[one]);
+    let model = model(ONLY_ONCE, &[one], &[one]);
     let health = Arc::new(Health::default());
     health.join();
     let mut remote = model.open_with(&health).unwrap();
@@ -138,19 +140,8 @@ async fn a_worker_that_cannot_come_back_says_why() {
 
 #[actix_rt::test]
 async fn a_worker_that_stays_down_lets_go_of_what_it_is_given_when_it_is_to_go() {
-    let source = "
-        import os
-        class TritonPythonModel:
-            def initialize(self, args):
-                marker = args['model_repository'] + '/once'
-                if os.path.exists(marker):
-                    raise RuntimeError('only once')
-                open(marker, 'w').close()
-            def execute(self, requests):
-                os._exit(0)
-        ";
     let one: (DataType, &[i64]) = (FP32, &[1]);
-    let model = model(source, &[one], &[one]);
+    let model = model(ONLY_ONCE, &[one], &[one]);
     let health = Arc::new(Health::default());
     // Another instance stays up.
     (0..2).for_each(|_| health.join());

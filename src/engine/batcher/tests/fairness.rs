@@ -11,15 +11,13 @@ use std::{
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::time::timeout;
 
-use super::{BatcherSetup, Mailbox, start};
+use super::{Mailbox, config, setup, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
-    config::{ServerFeatures, read_text},
     error::Result,
     model::Infer,
     request::{Reply, Request},
-    statistics::Statistics,
 };
 
 /// So many executions at most, each of which asks for the next one.
@@ -73,19 +71,10 @@ fn what_is_queued_again_and_again_lets_others_of_the_thread_have_their_turn() {
     System::new().block_on(async {
         let threads: Vec<ArbiterHandle> = (0..2).map(|_| Arbiter::new().handle()).collect();
         let text = "name: 'm' backend: 'native'";
-        let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
         let chain = Arc::<Chain>::default();
-        let setup = BatcherSetup {
-            states: None,
-            config: Arc::new(config),
-            version: 1,
-            stats: Arc::new(Statistics::default()),
-            health: Arc::default(),
-            backend: Backend::Local(Arc::new(OpensChained(chain.clone()))),
-            engines: Engines::new(threads.clone()),
-            ensemble: None,
-        };
-        let mailbox = start(setup).await.unwrap();
+        let backend = Backend::Local(Arc::new(OpensChained(chain.clone())));
+        let mailbox =
+            start(setup(config(text), backend, Engines::new(threads.clone()))).await.unwrap();
         chain.mailbox.set(Arc::downgrade(&mailbox)).unwrap();
         let asked = mailbox.clone();
         threads[0].spawn_fn(move || asked.infer(Request::default(), Reply::channel().0));

@@ -6,7 +6,7 @@ use std::{sync::Arc, thread};
 use actix_rt::{Arbiter, System};
 use bytes::Bytes;
 
-use super::{BatcherSetup, Mailbox, start};
+use super::{Mailbox, setup, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
@@ -14,7 +14,6 @@ use troupe_base::{
     error::Result,
     model::Infer,
     request::{Reply, Request},
-    statistics::Statistics,
     tensor::{DataType, Tensor},
 };
 
@@ -66,17 +65,8 @@ async fn open_of(
     let features = ServerFeatures { gpus: || Some(&[0]) };
     let config = read_text(&text, "f").unwrap().finish(&features).unwrap();
     let where_it_runs = WhereItRuns { placement, is_predictable, engine: thread::current().id() };
-    let setup = BatcherSetup {
-        states: None,
-        config: Arc::new(config),
-        version: 1,
-        stats: Arc::new(Statistics::default()),
-        health: Arc::default(),
-        backend: Backend::Local(Arc::new(where_it_runs)),
-        engines: Engines::new(vec![Arbiter::current()]),
-        ensemble: None,
-    };
-    start(setup).await.unwrap()
+    let backend = Backend::Local(Arc::new(where_it_runs));
+    start(setup(config, backend, Engines::new(vec![Arbiter::current()]))).await.unwrap()
 }
 
 /// Does a request of this shape run on the engine's thread?

@@ -18,16 +18,15 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Answer, BatcherSetup, Mailbox, ask_on, start};
+use super::{Answer, Mailbox, ask_on, config, setup, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{
         Backend, Completion, Executed, InstanceName, OpenRemote, OpenedRemote, Outcome, Remote,
     },
-    config::{ServerFeatures, read_text},
     error::Result,
     request::{Request, Response},
-    statistics::{Statistics, Timing},
+    statistics::Timing,
 };
 
 /// Requests from this number on are held until they are let through.
@@ -152,7 +151,6 @@ impl Bed {
         let threads: Vec<ArbiterHandle> = (0..2).map(|_| Arbiter::new().handle()).collect();
         let text = "name: 'm' backend: 'python' instance_group { count: 2 } \
                     input { name: 'x' data_type: TYPE_UINT8 dims: 1 }";
-        let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
         let play = Arc::new(Play {
             let_through: watch::Sender::new(BTreeSet::new()),
             handed: Mutex::default(),
@@ -160,17 +158,10 @@ impl Bed {
             calls_others: AtomicBool::new(false),
             is_behind: AtomicBool::new(false),
         });
-        let setup = BatcherSetup {
-            states: None,
-            config: Arc::new(config),
-            version: 1,
-            stats: Arc::new(Statistics::default()),
-            health: Arc::default(),
-            backend: Backend::Remote(Arc::new(OpensWorkers(play.clone()))),
-            engines: Engines::new(threads.clone()),
-            ensemble: None,
-        };
-        let bed = Bed { play, threads, mailbox: start(setup).await.unwrap() };
+        let backend = Backend::Remote(Arc::new(OpensWorkers(play.clone())));
+        let engines = Engines::new(threads.clone());
+        let mailbox = start(setup(config(text), backend, engines)).await.unwrap();
+        let bed = Bed { play, threads, mailbox };
         for _ in 0..100 {
             bed.ask(0, 0).await.unwrap().unwrap();
             bed.ask(0, 1).await.unwrap().unwrap();

@@ -10,13 +10,12 @@ use actix_rt::{Arbiter, ArbiterHandle, System};
 use parking_lot::{Condvar, Mutex};
 use tokio::time::{sleep, timeout};
 
-use super::{Answer, BatcherSetup, Mailbox, ask_on, start};
+use super::{Answer, Mailbox, ask_on, config, setup, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
-    config::{ServerFeatures, read_text},
     error::Result,
-    model::{Health, Infer},
+    model::Infer,
     request::{Reply, Request},
     statistics::Statistics,
 };
@@ -98,18 +97,10 @@ impl Bed {
              input {{ name: 'x' data_type: TYPE_UINT8 dims: 1 }} \
              output {{ name: 'y' data_type: TYPE_UINT8 dims: 1 }}"
         );
-        let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
-        let (gates, stats) = (Arc::<Gates>::default(), Arc::<Statistics>::default());
-        let setup = BatcherSetup {
-            states: None,
-            config: Arc::new(config),
-            version: 1,
-            stats: stats.clone(),
-            health: Arc::<Health>::default(),
-            backend: Backend::Local(Arc::new(OpensGated(gates.clone()))),
-            engines: Engines::new(threads.clone()),
-            ensemble: None,
-        };
+        let gates = Arc::<Gates>::default();
+        let backend = Backend::Local(Arc::new(OpensGated(gates.clone())));
+        let setup = setup(config(&text), backend, Engines::new(threads.clone()));
+        let stats = setup.stats.clone();
         Bed { gates, threads, mailbox: start(setup).await.unwrap(), stats }
     }
 

@@ -6,15 +6,13 @@ use std::{sync::Arc, thread};
 use actix_rt::{Arbiter, ArbiterHandle, System};
 use tokio::sync::oneshot;
 
-use super::{BatcherSetup, Mailbox, start};
+use super::{BatcherSetup, Mailbox, config, setup, start};
 use crate::engines::Engines;
 use troupe_base::{
     backend::{Backend, Batch, Executor, InstanceName, OpenLocal, Placement, Tensors},
-    config::{ServerFeatures, read_text},
     error::Result,
     model::{Health, Infer},
     request::{Reply, Request},
-    statistics::Statistics,
     tensor::{DataType, Tensor},
 };
 
@@ -57,16 +55,10 @@ async fn open_in(
     let text = format!(
         "name: 'm' backend: 'native' {more} output {{ name: 'y' data_type: TYPE_UINT8 dims: -1 }}"
     );
-    let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
     let setup = BatcherSetup {
-        states: None,
-        config: Arc::new(config),
-        version: 1,
-        stats: Arc::new(Statistics::default()),
         health: health.clone(),
-        backend: Backend::Local(Arc::new(WhichThread)),
-        engines: engines.clone(),
         ensemble: ensemble.map(Arc::from),
+        ..setup(config(&text), Backend::Local(Arc::new(WhichThread)), engines.clone())
     };
     start(setup).await.unwrap()
 }

@@ -1,0 +1,1 @@
+../../sequence/1/model.py
