@@ -2,12 +2,15 @@
 //! rates of the last minute.
 
 mod age_tracker;
+mod atomics;
 mod clock;
 mod counters;
 mod durations;
 mod executed_rows;
 mod histogram;
 mod in_flight;
+#[cfg(test)]
+mod interleavings;
 mod log_linear;
 mod quantiles;
 pub mod recent;
@@ -17,6 +20,7 @@ mod responses;
 mod sharded_counters;
 pub mod sliding_window;
 mod thread_arcs;
+mod thread_numbers;
 mod timing;
 mod totals;
 

@@ -1,14 +1,11 @@
 //! Counters sharded by thread: adding is a relaxed load and store, without any locked instruction.
 
-use std::{
-    marker::PhantomData,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
-};
+use std::{marker::PhantomData, sync::OnceLock};
 
-use parking_lot::Mutex;
+use super::{
+    atomics::{AtomicU64, AtomicUsize, Mutex, Ordering::Relaxed},
+    thread_numbers::{ThreadNumbers, add_own},
+};
 
 /// Threads that have a shard of their own; further ones share one. Twice the most engine threads that
 /// nobody asked for: threads of models and blocking ones have numbers too. A place costs 24 bytes; the
@@ -67,8 +64,7 @@ impl ThreadShard<'_> {
     pub fn add(&self, place: usize, more: u64) {
         let cell = &self.cells[place];
         if self.is_own {
-            // No other thread writes this shard.
-            cell.store(cell.load(Relaxed).wrapping_add(more), Relaxed);
+            add_own(cell, more);
         } else {
             cell.fetch_add(more, Relaxed);
         }
@@ -91,33 +87,23 @@ pub(super) fn live(total: u64) -> u64 {
 #[inline]
 pub(super) fn thread() -> usize {
     thread_local! {
-        static NUMBER: ThreadNumber = ThreadNumber::take();
+        static NUMBER: ThreadNumber = ThreadNumber(NUMBERS.take());
     }
     // A thread that is ending has given its number back: it uses the shared shard.
     NUMBER.try_with(|it| it.0).unwrap_or(usize::MAX)
 }
 
-/// A thread's number, given back when the thread ends. This is process-wide on purpose: it numbers
-/// the process's threads and holds nothing of any server.
+/// A thread's number, given back when the thread ends.
 struct ThreadNumber(usize);
 
 /// Of the process and not of a server: threads are the process's, and a number says nothing about
 /// what is counted.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Numbers of threads that have ended.
-static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-
-impl ThreadNumber {
-    fn take() -> ThreadNumber {
-        // Taken under the lock that it was given back under: all additions of that thread are
-        // visible.
-        ThreadNumber(FREE.lock().pop().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed)))
-    }
-}
+static NUMBERS: ThreadNumbers =
+    ThreadNumbers { next: AtomicUsize::new(0), free: Mutex::new(Vec::new()) };
 
 impl Drop for ThreadNumber {
     fn drop(&mut self) {
-        FREE.lock().push(self.0);
+        NUMBERS.give_back(self.0);
     }
 }
 
