@@ -9,8 +9,6 @@ mod durations;
 mod executed_rows;
 mod histogram;
 mod in_flight;
-#[cfg(test)]
-mod interleavings;
 mod log_linear;
 mod quantiles;
 pub mod recent;

@@ -1,5 +1,8 @@
 //! Counters sharded by thread: adding is a relaxed load and store, without any locked instruction.
 
+#[cfg(test)]
+mod interleavings;
+
 use std::{marker::PhantomData, sync::OnceLock};
 
 use super::{

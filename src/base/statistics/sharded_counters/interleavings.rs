@@ -3,7 +3,8 @@
 //!
 //! The numbers of threads are compiled a second time, with loom's atomics.
 
-#[path = "thread_numbers.rs"]
+#[expect(clippy::duplicate_mod, reason = "here with atomics of loom")]
+#[path = "../thread_numbers.rs"]
 mod thread_numbers;
 
 mod atomics {
