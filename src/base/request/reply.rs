@@ -133,19 +133,25 @@ pub struct Reply {
     to: Option<Box<dyn Answer>>,
     /// Where this answer counts.
     guard: Option<RequestGuard>,
-    /// Where it is traced, if somebody watches the request.
-    open_span: Option<Box<OpenSpan>>,
     since: Instant,
-    /// The instance that answers, if it does so on its own.
-    instance: Option<Arc<str>>,
-    /// What takes the states of a sequence out of what is answered.
-    states: Option<Box<StateKeeper>>,
     /// Who is charged for what is answered.
     charge: Charge,
     /// What the request's inputs take of the model's share.
     _inputs: Option<Reserved>,
-    /// What stays at least until it is answered: rarely something, so in a box.
-    _held: Option<Box<Arc<dyn Any + Send + Sync>>>,
+    extras: Option<Box<Extras>>,
+}
+
+/// What few replies have: not in `Reply`, which each step of an ensemble moves about.
+#[derive(Default)]
+struct Extras {
+    /// Where it is traced, if somebody watches the request.
+    open_span: Option<OpenSpan>,
+    /// The instance that answers, if it does so on its own.
+    instance: Option<Arc<str>>,
+    /// What takes the states of a sequence out of what is answered.
+    states: Option<StateKeeper>,
+    /// What stays at least until it is answered.
+    _held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Reply {
@@ -160,13 +166,10 @@ impl Reply {
         Reply {
             to: Some(to),
             guard: None,
-            open_span: None,
             since,
-            instance: None,
-            states: None,
             charge: Charge::default(),
             _inputs: None,
-            _held: None,
+            extras: None,
         }
     }
 
@@ -214,30 +217,30 @@ impl Reply {
 
     /// Keeps this until it is answered.
     pub fn holding(mut self, held: Arc<dyn Any + Send + Sync>) -> Reply {
-        self._held = Some(Box::new(held));
+        self.extras()._held = Some(held);
         self
     }
 
     /// What follows is said by this instance.
     pub fn by_instance(mut self, name: &Arc<str>) -> Reply {
-        self.instance = Some(name.clone());
+        self.extras().instance = Some(name.clone());
         self
     }
 
     /// Keeps the states of the request's sequence, before anybody sees what is answered.
     pub fn keeping(mut self, states: StateKeeper) -> Reply {
-        self.states = Some(Box::new(states));
+        self.extras().states = Some(states);
         self
     }
 
     /// What keeps the states of the request's sequence, if it has some.
     pub fn state_keeper(&self) -> Option<&StateKeeper> {
-        self.states.as_deref()
+        self.extras.as_ref()?.states.as_ref()
     }
 
     /// Notes the answer in the record of the request.
     pub fn traced(mut self, open_span: OpenSpan) -> Reply {
-        self.open_span = Some(Box::new(open_span));
+        self.extras().open_span = Some(open_span);
         self
     }
 
@@ -264,8 +267,7 @@ impl Reply {
     /// Sends a response on that others or the end will follow.
     pub fn part(&mut self, part: impl Into<Part>) {
         let Part { mut result, credit } = part.into();
-        self.keep_states(&mut result);
-        self.name(&mut result);
+        self.take_states_and_name(&mut result);
         self.count_bytes(&mut result);
         let now = Instant::now();
         if let Some(guard) = &mut self.guard {
@@ -273,7 +275,7 @@ impl Reply {
             guard.progressed();
             guard.responded(elapsed, now, output_time(&result));
         }
-        if let Some(open_span) = &self.open_span {
+        if let Some(open_span) = self.open_span() {
             if let Ok(response) = &result {
                 open_span.outputs(&response.outputs);
             }
@@ -316,10 +318,9 @@ impl Reply {
 
     fn send(&mut self, mut result: Result<Response>, now: Instant) {
         let Some(to) = self.to.take() else { return };
-        self.keep_states(&mut result);
-        self.name(&mut result);
+        self.take_states_and_name(&mut result);
         self.count_bytes(&mut result);
-        if let (Some(open_span), Ok(response)) = (&self.open_span, &result) {
+        if let (Some(open_span), Ok(response)) = (self.open_span(), &result) {
             open_span.outputs(&response.outputs);
         }
         if let Some(guard) = &mut self.guard {
@@ -343,23 +344,30 @@ impl Reply {
         }
     }
 
-    fn keep_states(&self, result: &mut Result<Response>) {
-        if let Some(keeper) = &self.states
+    /// Keeps the states of the request's sequence, and says which instance answers.
+    fn take_states_and_name(&self, result: &mut Result<Response>) {
+        let Some(extras) = &self.extras else { return };
+        if let Some(keeper) = &extras.states
             && let Ok(response) = result
             && let Err(error) = keeper.keep(&mut response.outputs)
         {
             *result = Err(error);
         }
-    }
-
-    fn name(&self, result: &mut Result<Response>) {
-        if let Some(name) = &self.instance {
+        if let Some(name) = &extras.instance {
             Response::name_instance(result, name);
         }
     }
 
+    fn open_span(&self) -> Option<&OpenSpan> {
+        self.extras.as_ref()?.open_span.as_ref()
+    }
+
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
     fn count(&mut self, result: &Result<&Timing, &Error>, now: Instant) {
-        if let Some(open_span) = self.open_span.take() {
+        if let Some(open_span) = self.extras.as_mut().and_then(|it| it.open_span.take()) {
             open_span.end(result, now);
         }
         let Some(guard) = self.guard.take() else { return };
