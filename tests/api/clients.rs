@@ -14,9 +14,11 @@ use crate::{
     decoupled::models::{ENDS_WITH_LAST, FLOATS, REPEATS, STUMBLES, decoupled},
     python::plain::plain_models,
     support::{
-        Model, Repository, Server, ensemble,
+        Model, Repository, Server, at_once, ensemble,
         models::{delay, execute},
-        native, python, venv,
+        native,
+        perf_analyzer::perf_analyzer,
+        python, venv,
     },
 };
 
@@ -194,16 +196,9 @@ fn the_client_of_the_pipeline_prints_the_right_numbers() {
 
 #[test]
 fn perf_analyzer_reports_the_steps_of_an_ensemble() {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let home = std::env::var_os("PEER_HOME").map(|it| Path::new(&it).join("bin"));
-    let program = std::env::split_paths(&folders)
-        .chain(home)
-        .map(|it| it.join("perf_analyzer"))
-        .find(|it| it.exists());
-    let Some(program) = program else {
-        println!("skipped: no perf_analyzer on the PATH or in $PEER_HOME/bin");
+    if perf_analyzer().is_none() {
         return;
-    };
+    }
     let id = || native("identity", "x:FP32[4] -> y:FP32[4]");
     let steps = ["first: x=INPUT -> y=m", "second: x=m -> y=OUTPUT"];
     let server = Server::start(
@@ -211,13 +206,55 @@ fn perf_analyzer_reports_the_steps_of_an_ensemble() {
             .with("ensemble", ensemble("INPUT:FP32[4] -> OUTPUT:FP32[4]", &steps)),
     );
     for (protocol, address) in [("http", server.http.0), ("grpc", server.grpc)] {
-        let said = run(Command::new(&program)
+        let said = run(perf_analyzer()
+            .expect("it was there")
             .args(["-m", "ensemble", "-i", protocol, "-u", &address.to_string()])
             .args(["--measurement-mode", "count_windows", "--measurement-request-count", "50"])
             .args(["--max-trials", "3", "-s", "1000"]));
         for text in ["Composing models:", "first, version", "second, version", "Inference count:"] {
             assert!(said.contains(text), "no `{text}` over {protocol}:\n{said}");
         }
+    }
+    server.is_well();
+}
+
+/// Sequences of five requests or so, by every kind of call.
+const SEQUENCES: &[(&str, &str)] = &[
+    ("simple_sequence", "-i http --concurrency-range 3 --shared-memory system"),
+    ("simple_sequence", "-i grpc --sync --concurrency-range 3"),
+    ("simple_dyna_sequence", "-i http --sync --concurrency-range 3"),
+    ("simple_dyna_sequence", "-i grpc --async --concurrency-range 3 --shared-memory system"),
+    (
+        "simple_dyna_sequence",
+        "-i grpc --streaming --request-rate-range 60 --num-of-sequences 3 \
+         --sequence-id-range 500:520",
+    ),
+];
+
+#[test]
+fn perf_analyzer_drives_sequences() {
+    if perf_analyzer().is_none() {
+        return;
+    }
+    // Who begins to use regions unregisters those of everybody: a server for these.
+    let (with, without): (Vec<_>, Vec<_>) =
+        SEQUENCES.iter().partition(|(_, flags)| flags.contains("--shared-memory"));
+    at_once(2, |index| drive_sequences(if index == 0 { &with } else { &without }));
+}
+
+fn drive_sequences(cases: &[&(&str, &str)]) {
+    let models = sequence_models().into_iter().filter(|(name, _)| !name.contains("string"));
+    let server = Server::with(Repository::of(models), &["--allow-client-shm=true"]);
+    for (model, flags) in cases {
+        let address = if flags.contains("grpc") { server.grpc } else { server.http.0 };
+        let said = run(perf_analyzer()
+            .expect("it was there")
+            .args(["-m", model, "-u", &address.to_string(), "--sequence-length", "5"])
+            .args(["--measurement-mode", "count_windows", "--measurement-request-count", "20"])
+            .args(["-s", "1000"])
+            .args(flags.split(' ')));
+        let count = said.split("Sequence count: ").nth(1).and_then(|it| it.split(' ').next());
+        assert!(count.is_some_and(|it| it.parse().is_ok_and(|it: u32| it != 0)), "{model} {flags}");
     }
     server.is_well();
 }

@@ -8,6 +8,7 @@ pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod http2;
 pub(crate) mod models;
+pub(crate) mod perf_analyzer;
 pub(crate) mod process;
 pub(crate) mod prometheus;
 pub(crate) mod regions;

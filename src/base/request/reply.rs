@@ -163,14 +163,8 @@ impl Reply {
     /// The same, its time counted from `since` on.
     pub fn new_at(to: impl Answer + 'static, since: Instant) -> Reply {
         let to: Box<dyn Answer> = Box::new(to);
-        Reply {
-            to: Some(to),
-            guard: None,
-            since,
-            charge: Charge::default(),
-            _inputs: None,
-            extras: None,
-        }
+        let charge = Charge::default();
+        Reply { to: Some(to), guard: None, since, charge, _inputs: None, extras: None }
     }
 
     /// A reply and the place to wait for it.

@@ -18,10 +18,7 @@ use super::{
     coding::{self, Coding},
     elements::{append, max_text_bytes, write},
 };
-use crate::{
-    inference::{Deliveries, Delivery, Encoding},
-    shared_memory::RegionSlice,
-};
+use crate::inference::{Deliveries, Delivery, Encoding};
 use troupe_base::{
     budget::Charge,
     error::Result,
@@ -119,7 +116,9 @@ impl InferAnswer<'_> {
             }
             describe(name, tensor, &mut json);
             match self.deliveries.of(index) {
-                Delivery::Region(slice) => place(slice, tensor, &mut json),
+                // As Triton does it: its client in C++ takes any parameters here for those of bytes
+                // that follow.
+                Delivery::Region(_) => json.push(b'}'),
                 Delivery::Inline(Encoding::Bytes) | Delivery::Classes(_, Encoding::Bytes) => {
                     has_binary = true;
                     json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
@@ -173,19 +172,6 @@ fn describe(name: &str, tensor: &Tensor, json: &mut Vec<u8>) {
     json.extend_from_slice(tensor.dtype().as_str().as_bytes());
     json.extend_from_slice(b"\",\"shape\":");
     append(tensor.shape(), json);
-}
-
-/// In the place of the data, where it is.
-fn place(slice: &RegionSlice, tensor: &Tensor, json: &mut Vec<u8>) {
-    json.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");
-    append(slice.region(), json);
-    if slice.offset() != 0 {
-        json.extend_from_slice(b",\"shared_memory_offset\":");
-        append(&slice.offset(), json);
-    }
-    json.extend_from_slice(b",\"shared_memory_byte_size\":");
-    append(&tensor.data().len(), json);
-    json.extend_from_slice(b"}}");
 }
 
 impl EncodedBody {

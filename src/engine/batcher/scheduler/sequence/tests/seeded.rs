@@ -18,7 +18,59 @@ impl Numbers {
     }
 }
 
-fn play(seed: u64) {
+/// A request as it was sent.
+struct Sent {
+    ms: u64,
+    name: char,
+    /// `A1` is the first one of `A`.
+    id: String,
+    begins: bool,
+    ends: bool,
+}
+
+/// Of the sequence that is known by one name: its requests, and when the last of them came.
+type Known = (Vec<String>, u64);
+
+/// What is to be refused: requests of sequences that were idle for too long, which is from their
+/// last request on, or from the end of its execution; and nothing else.
+fn refusals(play: &Play, sent: &[Sent], rows: &[(u64, usize, usize, String)]) -> Vec<String> {
+    // An execution that takes no time is through in the next millisecond.
+    let ends: HashMap<&str, u64> =
+        rows.iter().map(|(ms, _, _, id)| (&**id, ms + play.takes.max(1))).collect();
+    let mut known: HashMap<char, Known> = HashMap::new();
+    let mut refused = Vec::new();
+    for Sent { ms, name, id, begins, ends: is_last } in sent {
+        if *begins {
+            known.insert(*name, (Vec::new(), *ms));
+        }
+        let is_idle = |(requests, came): &Known| {
+            let ends = requests.iter().map(|it| ends.get(&**it).copied().unwrap_or(u64::MAX));
+            let since = ends.max().unwrap_or(0).max(*came);
+            // At the very end of that time requests come before the look.
+            since.saturating_add(play.idle) < *ms
+        };
+        if known.get(name).is_some_and(is_idle) {
+            known.remove(name);
+        }
+        match known.get_mut(name) {
+            Some((requests, came)) => {
+                requests.push(id.clone());
+                *came = *ms;
+            }
+            None => refused.push(format!(
+                "{ms} {id}: inference request for sequence {name} to model 'm' must specify the \
+                 START flag on the first request of the sequence"
+            )),
+        }
+        if *is_last {
+            known.remove(name);
+        }
+    }
+    refused
+}
+
+/// How many requests were refused.
+fn play(seed: u64) -> usize {
     let mut numbers = Numbers(seed);
     let strategies = [
         "direct { }",
@@ -38,7 +90,7 @@ fn play(seed: u64) {
     let mut stage = Stage::new(&play);
     // Requests left to send of each sequence that has begun.
     let mut live: HashMap<char, u64> = HashMap::new();
-    let mut sent = 0;
+    let mut sent = Vec::new();
     // Which sequence each request is of: ids come again.
     let mut sequences: HashMap<String, usize> = HashMap::new();
     let mut counts: HashMap<char, (usize, usize)> = HashMap::new();
@@ -49,7 +101,6 @@ fn play(seed: u64) {
                 if numbers.below(10) != 0 {
                     continue;
                 }
-                sent += 1;
                 let width = 1 + numbers.below(2);
                 let left = live.get(&name).copied();
                 let left = left.unwrap_or_else(|| 1 + numbers.below(5));
@@ -57,8 +108,10 @@ fn play(seed: u64) {
                 let (requests, begun) = counts.entry(name).or_default();
                 *requests += 1;
                 *begun += usize::from(!start.is_empty());
-                sequences.insert(format!("{name}{requests}"), *begun);
-                let end = if left == 1 { "!" } else { "" };
+                let (id, begins, ends) = (format!("{name}{requests}"), start == "+", left == 1);
+                sequences.insert(id.clone(), *begun);
+                sent.push(Sent { ms, name, id, begins, ends });
+                let end = if ends { "!" } else { "" };
                 match left {
                     1 => live.remove(&name),
                     _ => live.insert(name, left - 1),
@@ -69,8 +122,10 @@ fn play(seed: u64) {
         stage.run(ms);
     }
     assert_eq!(stage.scheduler.len(), 0, "{seed}: {strategy}");
-    let rejected = stage.seen.iter().filter(|it| it.contains(": ")).count();
-    assert_eq!(stage.rows.len() + rejected, sent, "{seed}: every request runs once or is refused");
+    let rejected: Vec<_> = stage.seen.iter().filter(|it| it.contains(": ")).cloned().collect();
+    assert_eq!(rejected, refusals(&play, &sent, &stage.rows), "{seed}: {strategy}");
+    let ran = stage.rows.len() + rejected.len();
+    assert_eq!(ran, sent.len(), "{seed}: every request runs once or is refused");
     let mut last: HashMap<(char, usize), (u64, usize)> = HashMap::new();
     for (ms, _, _, id) in &stage.rows {
         let (name, number) = (id.chars().next().unwrap(), id[1..].parse().unwrap());
@@ -83,6 +138,7 @@ fn play(seed: u64) {
     }
     // Everybody has ended, or was idle for long: all slots are free again.
     assert!(stage.scheduler.is_unused(), "{seed}: {strategy}");
+    rejected.len()
 }
 
 impl Sequences {
@@ -94,5 +150,6 @@ impl Sequences {
 
 #[test]
 fn nothing_is_lost_and_no_slot_stays_taken() {
-    (0..300).for_each(play);
+    let refused: usize = (0..300).map(play).sum();
+    assert_ne!(refused, 0, "nobody was idle for too long");
 }
