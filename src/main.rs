@@ -267,7 +267,13 @@ fn graph(folder: &Path, format: GraphFormat, output: Option<&Path>) -> Result<()
         true => compile::compile(folder, None, Vec::new())?,
         false => fs::read_to_string(&file).map_err(|error| format!("{label}: {error}"))?,
     };
-    let picture = draw::command(&text, &label, format).map_err(|problems| {
+    let beside = folder.parent();
+    let text_of_step = |model: &str| {
+        let is_name = Path::new(model).components().count() == 1;
+        let file = beside.filter(|_| is_name)?.join(model).join("config.pbtxt");
+        fs::read_to_string(file).ok()
+    };
+    let picture = draw::command(&text, &label, format, &text_of_step).map_err(|problems| {
         problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     })?;
     match output {

@@ -18,6 +18,6 @@ pub use self::{
     machine::{CpuUsage, GpuUsage, MachineUsage, gpu_families},
     registry::Metrics,
     response_cache::{CacheUsage, HeldAnswers},
-    settings::LatencyMetrics,
+    settings::{CountedTraits, LatencyMetrics},
     steps::{EnsembleMetrics, QueuedGuard, StepDurations, StepMetrics, step_labels},
 };

@@ -15,6 +15,7 @@ pub mod recent;
 mod request_guard;
 mod response_cache;
 mod responses;
+mod sequences;
 mod sharded_counters;
 pub mod sliding_window;
 mod thread_arcs;
@@ -34,6 +35,7 @@ pub use self::{
     request_guard::RequestGuard,
     response_cache::{CacheStatistics, CacheSummaries},
     responses::{ResponseOutcome, ResponseTotal, Responses},
+    sequences::{SequenceStatistics, SequenceUsage},
     sharded_counters::{ShardedCounters, ThreadShard},
     thread_arcs::{ThreadArc, ThreadArcs},
     timing::{Timing, lap_time},

@@ -56,7 +56,7 @@ fn node(index: usize, it: &PictureNode) -> String {
                 let (input, output) = (cell("i", row, &it.inputs), cell("o", row, &it.outputs));
                 format!("<tr>{input}{output}</tr>")
             });
-            title + &rows.collect::<String>() + &numbers(it)
+            title + &rows.collect::<String>() + &numbers(it) + &facts(it)
         }
         NodeKind::Input => format!("<tr><td port=\"o0\"><b>{name}</b> {note}</td></tr>"),
         NodeKind::Output => format!("<tr><td port=\"i0\"><b>{name}</b> {note}</td></tr>"),
@@ -69,7 +69,9 @@ fn node(index: usize, it: &PictureNode) -> String {
 }
 
 fn numbers(it: &PictureNode) -> String {
-    let figures = it.live.iter().flat_map(|status| status.figures.chunks(2));
+    let more = it.live.iter().flat_map(|status| status.more.iter());
+    let figures = it.live.iter().map(|status| &status.figures[..]).chain(more.map(Vec::as_slice));
+    let figures = figures.flat_map(|row| row.chunks(2));
     let row = |pair: &[Figure]| {
         let cells = pair
             .iter()
@@ -77,6 +79,14 @@ fn numbers(it: &PictureNode) -> String {
         format!("<tr>{}</tr>", cells.collect::<String>())
     };
     figures.map(row).collect()
+}
+
+fn facts(it: &PictureNode) -> String {
+    let row = |fact: &String| {
+        let fact = escape_markup(&short(fact));
+        format!("<tr><td colspan=\"2\" align=\"left\">{fact}</td></tr>")
+    };
+    it.facts.iter().map(row).collect()
 }
 
 fn colour(health: StepHealth) -> Option<String> {

@@ -10,6 +10,7 @@ mod mermaid;
 pub mod numbers;
 mod page_updates;
 mod picture;
+mod scheduling;
 pub mod status;
 pub mod step;
 mod svg;
@@ -32,22 +33,35 @@ use troupe_options::GraphFormat;
 /// The picture of the model whose config.pbtxt this is, or everything wrong with the text.
 ///
 /// `label` names the file in problems; the model's name, where it is not written, is that of the
-/// folder the file lies in.
+/// folder the file lies in. `text_of_step` has the config.pbtxt of a step's model, if there is one:
+/// what is wrong with those is nobody's problem here.
 pub fn command(
     config_text: &str,
     label: &str,
     format: GraphFormat,
+    text_of_step: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, Vec<Problem>> {
+    let config = read(config_text, label)?;
+    let mut picture = EnsemblePicture::of(&config);
+    if config.is_ensemble() {
+        picture.tell_scheduling(&|model| {
+            let text = text_of_step(model)?;
+            Some(scheduling::facts(&read(&text, &format!("{model}/config.pbtxt")).ok()?))
+        });
+    }
+    Ok(match format {
+        GraphFormat::Dot => dot::write(&picture),
+        GraphFormat::Mermaid => mermaid::write(&picture),
+        GraphFormat::Svg => svg::write(&picture),
+    })
+}
+
+fn read(config_text: &str, label: &str) -> Result<ModelConfig, Vec<Problem>> {
     let mut draft = config::read_text(config_text, label)?;
     let folder = Path::new(label).parent().and_then(Path::file_name).and_then(|it| it.to_str());
     let name = folder.map_or_else(|| draft.proto.name.clone(), str::to_owned);
     draft.complete_from_directory(&name, &[])?;
-    let config = draft.finish(&config::ServerFeatures::default())?;
-    Ok(match format {
-        GraphFormat::Dot => dot(&config),
-        GraphFormat::Mermaid => mermaid(&config),
-        GraphFormat::Svg => svg(&config),
-    })
+    draft.finish(&config::ServerFeatures::default())
 }
 
 /// Source for Graphviz.

@@ -21,6 +21,7 @@ pub(super) fn live_picture(
             if !config.is_ensemble() {
                 node.note = format!("v{}", step.version);
             }
+            node.facts = step.scheduling.clone();
             let link = (config.is_ensemble() && step.ensemble).then(|| link(step));
             node.live = Some(LiveStep::of(step, link));
         }

@@ -245,9 +245,13 @@ fn card(
     *out += &svg::text(x + PAD + 16.0, title, "title", &node.name);
     let columns = variant.columns();
     let column = (wide - PAD) / columns as f64;
-    for (index, figure) in variant.figures(&status.figures).into_iter().enumerate() {
-        let left = x + PAD + column * (index % columns) as f64;
-        let top = y + CARD_HEADER + CELL.1 * (index / columns) as f64;
+    let rows = variant.figures(status);
+    let cells = rows.iter().enumerate();
+    let cells =
+        cells.flat_map(|(row, figures)| figures.iter().enumerate().map(move |it| (row, it)));
+    for (row, (cell, figure)) in cells {
+        let left = x + PAD + column * cell as f64;
+        let top = y + CARD_HEADER + CELL.1 * row as f64;
         *out += &svg::text(left, top + 10.0, "key", figure.label);
         let _ = writeln!(
             out,
@@ -256,6 +260,9 @@ fn card(
             top + 26.0,
             figure.value
         );
+    }
+    if variant == Variant::Cards {
+        svg::facts(out, node, x + PAD, y + CARD_HEADER + CELL.1 * rows.len() as f64);
     }
     let (bar, wide) = (y + height - 8.0, wide - 2.0 * PAD);
     let _ = writeln!(

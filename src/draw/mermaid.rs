@@ -45,18 +45,22 @@ pub(super) fn write(picture: &EnsemblePicture) -> String {
 
 fn node(index: usize, it: &PictureNode) -> String {
     let mut label = format!("<b>{}</b> {}", quoted(&short(&it.name)), quoted(&it.note));
+    let facts: String =
+        it.facts.iter().map(|fact| format!("<br/>{}", quoted(&short(fact)))).collect();
     let Some(live) = &it.live else {
+        label += &facts;
         return match it.kind {
             NodeKind::Step => format!("  n{index}[\"{label}\"]"),
             NodeKind::Input | NodeKind::Output => format!("  n{index}([\"{label}\"])"),
         };
     };
-    for row in live.figures.chunks(4) {
+    let more = live.more.iter().map(Vec::as_slice);
+    for row in live.figures.chunks(4).chain(more) {
         let figures: Vec<String> =
             row.iter().map(|figure| format!("{} {}", figure.label, figure.value)).collect();
         label = format!("{label}<br/>{}", figures.join(" · "));
     }
-    let line = format!("  n{index}[\"{label}\"]");
+    let line = format!("  n{index}[\"{label}{facts}\"]");
     match &live.link {
         Some(link) => format!("{line}\n  click n{index} href \"{}\"", quoted(link)),
         None => line,

@@ -41,7 +41,7 @@ pub(super) fn collect(picture: &EnsemblePicture, prefix: &str, updates: &mut Pag
         updates.attribute(&id, "class", live_svg::step_class(status));
         updates.attribute(&id, "aria-label", &status.title);
         updates.attribute(format!("{id}-bar"), "width", live_svg::bar_width(status));
-        for figure in &status.figures {
+        for figure in status.figures.iter().chain(status.more.iter().flatten()) {
             updates.text(format!("{id}-{}", figure.key), &figure.value);
         }
     }

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use petgraph::algo::toposort;
 
-use super::status::{LiveStep, LiveTensor};
+use super::{
+    scheduling,
+    status::{LiveStep, LiveTensor},
+};
 use troupe_base::{
     config::{EnsembleConfig, ModelConfig, StepConfig},
     tensor::{DataType, shape_text},
@@ -25,6 +28,8 @@ pub(super) struct PictureNode {
     pub(super) name: String,
     /// Type and shape of a client's tensor; number and version of a step.
     pub(super) note: String,
+    /// What the config of a step's model says of scheduling, a line each.
+    pub(super) facts: Vec<String>,
     /// What the model calls the tensors it reads; one without a name for a client's output.
     pub(super) inputs: Vec<String>,
     /// What the model calls the tensors it writes; one without a name for a client's input.
@@ -83,10 +88,22 @@ impl EnsemblePicture {
             .outputs
             .iter()
             .map(|it| client(NodeKind::Output, &it.name, note(it.dtype, &it.dims), last));
-        EnsemblePicture {
+        let mut picture = EnsemblePicture {
             model: config.name.to_string(),
             nodes: inputs.chain(steps).chain(outputs).collect(),
             flows: flows(config, ensemble),
+        };
+        if !config.is_ensemble() {
+            picture.nodes[config.inputs.len()].facts = scheduling::facts(config);
+        }
+        picture
+    }
+
+    /// Says of the models of steps what their configs say of scheduling; of those that are not known,
+    /// nothing.
+    pub(super) fn tell_scheduling(&mut self, of_step: &dyn Fn(&str) -> Option<Vec<String>>) {
+        for node in self.nodes.iter_mut().filter(|it| it.kind == NodeKind::Step) {
+            node.facts = of_step(&node.name).unwrap_or_default();
         }
     }
 }
@@ -94,7 +111,8 @@ impl EnsemblePicture {
 fn client(kind: NodeKind, name: &str, note: String, column: usize) -> PictureNode {
     let port = |wanted| if kind == wanted { vec![String::new()] } else { Vec::new() };
     let (outputs, inputs) = (port(NodeKind::Input), port(NodeKind::Output));
-    PictureNode { kind, name: name.to_owned(), note, inputs, outputs, column, live: None }
+    let (name, facts) = (name.to_owned(), Vec::new());
+    PictureNode { kind, name, note, facts, inputs, outputs, column, live: None }
 }
 
 fn step(index: usize, step: &StepConfig, column: usize) -> PictureNode {
@@ -107,6 +125,7 @@ fn step(index: usize, step: &StepConfig, column: usize) -> PictureNode {
         kind: NodeKind::Step,
         name: step.model.clone(),
         note: format!("step {index}{version}"),
+        facts: Vec::new(),
         inputs: names(&step.inputs),
         outputs: names(&step.outputs),
         column,

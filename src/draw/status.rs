@@ -16,6 +16,8 @@ pub(super) struct LiveStep {
     /// The share of time that its instances work.
     pub(super) busy: f64,
     pub(super) figures: Figures,
+    /// Rows of their own, below the figures that every step has.
+    pub(super) more: Vec<Vec<Figure>>,
     /// All of it in a sentence.
     pub(super) title: String,
     /// Where its own graph is.
@@ -53,6 +55,7 @@ impl LiveStep {
             health: step.health,
             busy: step.numbers.utilization.unwrap_or(0.0),
             figures: figures(&step.numbers),
+            more: scheduler_figures(&step.numbers),
             title: step_title(step),
             link,
         }
@@ -109,11 +112,35 @@ pub fn figures(of: &WorkNumbers) -> Figures {
     ]
 }
 
+/// What only steps with such schedulers have, a row for each: sequence slots, the response cache.
+pub fn scheduler_figures(of: &WorkNumbers) -> Vec<Vec<Figure>> {
+    let figure = |key, label, value| Figure { key, label, value };
+    let count = |it: usize| numbers::count(it as u64);
+    let sequences = of.sequences.map(|it| {
+        vec![
+            figure("taken", "slots taken", count(it.taken)),
+            figure("slots", "slots", count(it.slots)),
+            figure("backlog", "backlog", count(it.backlog)),
+        ]
+    });
+    let cache = of.cache.map(|it| {
+        let rate = (it.hits + it.misses != 0).then_some(it.hit_rate);
+        vec![
+            figure("cache", "cache hits", numbers::percent(rate)),
+            figure("hits", "hits", numbers::count(it.hits)),
+            figure("misses", "misses", numbers::count(it.misses)),
+            figure("coalesced", "coalesced", numbers::count(it.coalesced)),
+        ]
+    });
+    [sequences, cache].into_iter().flatten().collect()
+}
+
 /// A step in a sentence, for those who cannot see it.
 pub fn step_title(step: &StepView) -> String {
-    let numbers = figures(&step.numbers)
-        .map(|figure| format!("{} {}", figure.label, figure.value))
-        .join(", ");
+    let more = scheduler_figures(&step.numbers).into_iter().flatten();
+    let all = figures(&step.numbers).into_iter().chain(more);
+    let all: Vec<String> = all.map(|it| format!("{} {}", it.label, it.value)).collect();
+    let numbers = all.join(", ");
     let (model, index, health) = (&step.model, step.step, step.health.word());
     format!("{model}, step {index}, {health}: {numbers}")
 }

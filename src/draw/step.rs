@@ -4,11 +4,12 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use super::scheduling;
 use troupe_base::{
     metrics::activity::StepActivity,
     model::Model,
     statistics::{
-        BatchTotal, FailureReason, Statistics,
+        BatchTotal, CacheStatistics, FailureReason, SequenceUsage, Statistics,
         recent::{HistoryPoint, MinuteSummary, RecentStatistics},
         sliding_window::SLOTS,
     },
@@ -34,6 +35,10 @@ pub struct StepView {
     pub ready: bool,
     /// How it is.
     pub health: StepHealth,
+    /// What its config says of scheduling, in a few words each: queues, sequences, resources, answers
+    /// that are kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scheduling: Vec<String>,
     /// Instances there are; 0 for an ensemble.
     pub instances: usize,
     /// Instances that are up.
@@ -54,7 +59,7 @@ pub enum StepHealth {
     Unavailable,
     /// Requests failed in the last minute.
     Failing,
-    /// Its instances are always at work, and requests wait.
+    /// Its instances are always at work, and requests wait; or all slots are taken, and sequences do.
     Saturated,
     /// Requests were answered in the last minute.
     Working,
@@ -89,12 +94,39 @@ pub struct WorkNumbers {
     pub recent_errors: u64,
     /// Executions of the model by rows, whoever asked; ascending.
     pub batch_sizes: Vec<BatchSize>,
-    /// The share of the model's requests, whoever asked, that were answered out of the response
-    /// cache; `None` where its answers are not kept.
+    /// What the response cache did for the model, whoever asked; `None` where its answers are not
+    /// kept.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_hit_rate: Option<f64>,
+    pub cache: Option<CacheNumbers>,
+    /// The model's sequences, whoever sends them; `None` where it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<SequenceNumbers>,
     /// How the last request failed.
     pub last_error: Option<LastFailure>,
+}
+
+/// Requests since the load that the response cache was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CacheNumbers {
+    /// Hits as a share of hits and misses; 0 without any.
+    pub hit_rate: f64,
+    /// Answered without an execution.
+    pub hits: u64,
+    /// Executed.
+    pub misses: u64,
+    /// Of the hits, those that were answered by the execution of an equal request.
+    pub coalesced: u64,
+}
+
+/// Sequences at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SequenceNumbers {
+    /// Slots of all instances.
+    pub slots: usize,
+    /// Those that sequences have.
+    pub taken: usize,
+    /// Sequences that wait for a slot.
+    pub backlog: usize,
 }
 
 /// Executions of so many rows.
@@ -138,6 +170,7 @@ impl StepView {
             ensemble: model.config.is_ensemble(),
             ready: model.is_ready(),
             health: StepHealth::of(model.is_ready(), &numbers, &minute),
+            scheduling: scheduling::facts(&model.config),
             instances,
             instances_ready,
             numbers,
@@ -149,9 +182,11 @@ impl StepView {
 impl StepHealth {
     fn of(is_ready: bool, numbers: &WorkNumbers, minute: &MinuteSummary) -> StepHealth {
         let waits = numbers.queue_depth + numbers.window_waiting != 0;
+        let is_full = numbers.sequences.is_some_and(|it| it.backlog != 0);
         match () {
             () if !is_ready => StepHealth::Unavailable,
             () if minute.errors != 0 => StepHealth::Failing,
+            () if is_full => StepHealth::Saturated,
             () if waits && numbers.utilization.is_none_or(|it| 0.9 <= it) => StepHealth::Saturated,
             () if minute.requests != 0 || numbers.in_flight != 0 => StepHealth::Working,
             () => StepHealth::Idle,
@@ -175,7 +210,8 @@ impl WorkNumbers {
             requests: totals.success.count + failed,
             errors: failed.saturating_sub(cancelled),
             cancelled,
-            cache_hit_rate: stats.extra.cache.as_ref().map(|it| it.hit_rate()),
+            cache: stats.extra.cache.as_deref().map(CacheNumbers::of),
+            sequences: stats.extra.sequences.as_deref().map(|it| it.usage().into()),
             batch_sizes: batch_sizes(totals.batches),
             ..WorkNumbers::default()
         };
@@ -220,6 +256,23 @@ impl WorkNumbers {
             last_error,
             ..self
         }
+    }
+}
+
+impl CacheNumbers {
+    fn of(stats: &CacheStatistics) -> CacheNumbers {
+        CacheNumbers {
+            hit_rate: stats.hit_rate(),
+            hits: stats.hits().count,
+            misses: stats.misses().count,
+            coalesced: stats.coalesced_count(),
+        }
+    }
+}
+
+impl From<SequenceUsage> for SequenceNumbers {
+    fn from(SequenceUsage { slots, taken, backlog }: SequenceUsage) -> SequenceNumbers {
+        SequenceNumbers { slots, taken, backlog }
     }
 }
 

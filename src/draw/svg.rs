@@ -6,7 +6,7 @@ use super::{
     layout::{NodeBox, PictureLayout, TensorLabel, TensorLine},
     picture::{EnsemblePicture, NodeKind, PictureNode},
     text_width::short,
-    variant::{HEADER, PAD, ROW, SMALL, TITLE, Variant, below},
+    variant::{FACT, HEADER, PAD, ROW, SMALL, TITLE, Variant, below},
 };
 use troupe_base::text::escape_markup;
 
@@ -131,6 +131,15 @@ fn step(out: &mut String, node: &PictureNode, place: &NodeBox) {
     }
     for (row, name) in node.outputs.iter().enumerate() {
         *out += &text(right - PAD, y + below(node, row) + 4.0, "port end", name);
+    }
+    let rows = node.inputs.len().max(node.outputs.len());
+    facts(out, node, x + PAD, y + HEADER + ROW * rows as f64 + 2.0);
+}
+
+/// What the config of a step says, a line each, from this place down.
+pub(super) fn facts(out: &mut String, node: &PictureNode, x: f64, y: f64) {
+    for (line, fact) in node.facts.iter().enumerate() {
+        *out += &text(x, y + FACT * (line as f64 + 0.75), "note fact", fact);
     }
 }
 

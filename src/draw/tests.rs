@@ -1,6 +1,7 @@
 //! Checks what is drawn, and where.
 
 mod live;
+mod schedulers;
 
 use std::fmt::Write;
 
@@ -230,13 +231,19 @@ fn the_command_draws_or_says_what_is_wrong() {
     let nameless = ENSEMBLE.replacen("name: \"ensemble\"", "", 1);
     let broken = ENSEMBLE.replacen("value: \"sum\"", "value: \"smu\"", 1);
     let label = "some/ensemble/config.pbtxt";
-    assert!(command(&nameless, label, GraphFormat::Svg).is_ok_and(|it| it.starts_with("<svg ")));
+    let none = |_: &str| None;
     assert!(
-        command(&nameless, label, GraphFormat::Mermaid)
+        command(&nameless, label, GraphFormat::Svg, &none).is_ok_and(|it| it.starts_with("<svg "))
+    );
+    assert!(
+        command(&nameless, label, GraphFormat::Mermaid, &none)
             .is_ok_and(|it| it.starts_with("flowchart "))
     );
-    assert!(command(&nameless, label, GraphFormat::Dot).is_ok_and(|it| it.starts_with("digraph ")));
-    let problems = command(&broken, label, GraphFormat::Svg).unwrap_err();
+    assert!(
+        command(&nameless, label, GraphFormat::Dot, &none)
+            .is_ok_and(|it| it.starts_with("digraph "))
+    );
+    let problems = command(&broken, label, GraphFormat::Svg, &none).unwrap_err();
     assert!(
         problems.iter().all(|it| it.position.file == label && it.position.line != 0),
         "{problems:?}"

@@ -2,7 +2,7 @@
 
 use super::{
     picture::{EnsemblePicture, NodeKind, PictureNode, TensorPath},
-    status::{Figure, Figures},
+    status::{Figure, LiveStep},
     text_width::{short, shorter, width},
 };
 
@@ -21,7 +21,11 @@ pub(super) const CELL: (f64, f64) = (69.0, 36.0);
 pub(super) const LABEL: (f64, f64) = (36.0, 20.0);
 
 const CLIENT_HEIGHT: f64 = 42.0;
-const CARD_HEIGHT: f64 = CARD_HEADER + 2.0 * CELL.1 + 14.0;
+/// Figures that there is room for on a narrow screen.
+const MAIN_FIGURES: [&str; 8] =
+    ["p50", "p99", "rate", "errors", "taken", "backlog", "cache", "coalesced"];
+/// A line of what a config says.
+pub(super) const FACT: f64 = 16.0;
 
 /// What is drawn, and in which direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +54,19 @@ impl Variant {
             (Variant::Ports, NodeKind::Step) => {
                 let ports = widest(&it.inputs) + 2.0 * PAD + widest(&it.outputs);
                 let rows = it.inputs.len().max(it.outputs.len());
-                let height = HEADER + ROW * rows as f64 + 4.0;
-                ((name + 1.5 * PAD + note).max(ports) + 2.0 * PAD, height)
+                let height = HEADER + ROW * rows as f64 + 4.0 + self.facts_height(it);
+                let facts = widest(&it.facts);
+                ((name + 1.5 * PAD + note).max(ports).max(facts) + 2.0 * PAD, height)
             }
             (Variant::Ports, _) => (name.max(note) + 3.0 * PAD, CLIENT_HEIGHT),
             (Variant::Cards | Variant::NarrowCards, NodeKind::Step) => {
                 let note = if self == Variant::Cards { note + 2.0 * PAD } else { 0.0 };
                 let cells = self.columns() as f64 * CELL.0 + PAD;
                 let title = name + note + 3.0 * PAD;
-                (CARD_HEIGHT, cells.max(title).max(self.labels_of(picture, node)))
+                let facts =
+                    if self == Variant::Cards { widest(&it.facts) + 2.0 * PAD } else { 0.0 };
+                let across = cells.max(title).max(facts).max(self.labels_of(picture, node));
+                (self.card_height(it), across)
             }
             (Variant::Cards | Variant::NarrowCards, _) => {
                 let text = name.max(note) + 3.0 * PAD;
@@ -146,11 +154,28 @@ impl Variant {
         if self == Variant::NarrowCards { 2 } else { 4 }
     }
 
-    /// The figures of a step that are shown.
-    pub(super) fn figures(self, of: &Figures) -> Vec<&Figure> {
-        let is_main = |figure: &Figure| matches!(figure.key, "p50" | "p99" | "rate" | "errors");
-        let is_shown = |figure: &&Figure| self != Variant::NarrowCards || is_main(figure);
-        of.iter().filter(is_shown).collect()
+    /// The figures of a step that are shown, row by row.
+    pub(super) fn figures(self, of: &LiveStep) -> Vec<Vec<&Figure>> {
+        let is_main = |it: &&Figure| self != Variant::NarrowCards || MAIN_FIGURES.contains(&it.key);
+        let rows = [&of.figures[..]].into_iter().chain(of.more.iter().map(Vec::as_slice));
+        let shown = rows.map(|row| row.iter().filter(is_main).collect::<Vec<_>>());
+        let cut = |row: Vec<_>| row.chunks(self.columns()).map(<[_]>::to_vec).collect::<Vec<_>>();
+        shown.flat_map(cut).collect()
+    }
+
+    /// Of a step with numbers.
+    fn card_height(self, node: &PictureNode) -> f64 {
+        let rows = node.live.as_ref().map_or(2, |it| self.figures(it).len());
+        CARD_HEADER + rows as f64 * CELL.1 + self.facts_height(node) + 14.0
+    }
+
+    /// The height of what the config of a step says.
+    pub(super) fn facts_height(self, node: &PictureNode) -> f64 {
+        match self {
+            Variant::NarrowCards => 0.0,
+            _ if node.facts.is_empty() => 0.0,
+            _ => FACT * node.facts.len() as f64 + 4.0,
+        }
     }
 
     /// Does the tensor have a label? One that only the client reads has its name on the client's

@@ -7,6 +7,7 @@ mod models;
 mod regions;
 mod render;
 mod response_cache;
+mod sequences;
 mod steps;
 
 use std::{io, sync::Arc, time::Duration};

@@ -19,6 +19,18 @@ pub struct SequenceBatching {
     pub is_iterative: bool,
 }
 
+impl SequenceBatching {
+    /// Sequences that an instance has at a time, of a model with this `max_batch_size`.
+    pub fn slots(&self, max_batch_size: u32) -> u32 {
+        let rows = max_batch_size.max(1);
+        match &self.strategy {
+            SequenceStrategy::Direct(_) => rows,
+            SequenceStrategy::Oldest(oldest) if oldest.max_candidates == 0 => rows,
+            SequenceStrategy::Oldest(oldest) => oldest.max_candidates,
+        }
+    }
+}
+
 /// Which requests of the sequences of one instance are executed together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SequenceStrategy {

@@ -9,7 +9,7 @@ use super::{
     custom::{CustomFamilies, CustomFamily, MetricKind},
     machine::MachineUsage,
     response_cache::CacheUsage,
-    settings::LatencyMetrics,
+    settings::{CountedTraits, LatencyMetrics},
     steps::{EnsembleMetrics, StepMetrics, Steps},
 };
 use crate::{
@@ -65,13 +65,8 @@ impl Metrics {
 
     /// New counters of one version of a model. `bounds` are the buckets of the time to its first
     /// response in milliseconds, if its config has some.
-    pub fn statistics(
-        &self,
-        bounds: Option<&[f64]>,
-        is_decoupled: bool,
-        is_cached: bool,
-    ) -> Arc<Statistics> {
-        Arc::new(Statistics::new(self.0.latencies.extra(bounds, is_decoupled, is_cached)))
+    pub fn statistics(&self, bounds: Option<&[f64]>, traits: CountedTraits) -> Arc<Statistics> {
+        Arc::new(Statistics::new(self.0.latencies.extra(bounds, traits)))
     }
 
     /// Opens a custom family of a model. An error if the name is the server's or of another kind.

@@ -51,23 +51,33 @@ impl LatencyMetrics {
         (latencies, skipped)
     }
 
-    /// What a model counts for them. `bounds` are those of its config, instead of Triton's;
-    /// decoupled models also count their responses, and those whose answers are kept, hits.
+    /// What a model counts for them. `bounds` are those of its config, instead of Triton's.
     pub(super) fn extra(
         &self,
         bounds: Option<&[f64]>,
-        is_decoupled: bool,
-        is_cached: bool,
+        traits: CountedTraits,
     ) -> OptionalStatistics {
         let histogram =
             || Histogram::new(BucketBounds::new(bounds.unwrap_or(&FIRST_RESPONSE_BOUNDS), 1.0));
         OptionalStatistics {
             first_response: self.histograms.then(histogram),
             summaries: self.summaries.then(Box::default),
-            responses: is_decoupled.then(Responses::default),
-            cache: is_cached.then(|| Box::new(CacheStatistics::new(self.summaries))),
+            responses: traits.is_decoupled.then(Responses::default),
+            cache: traits.is_cached.then(|| Box::new(CacheStatistics::new(self.summaries))),
+            sequences: traits.has_sequences.then(Box::default),
         }
     }
+}
+
+/// What else is counted of a model, by what it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountedTraits {
+    /// Its responses are.
+    pub is_decoupled: bool,
+    /// Answers out of the response cache are.
+    pub is_cached: bool,
+    /// Its sequence slots are.
+    pub has_sequences: bool,
 }
 
 /// The rank of `<quantile>:<error>`; the error is checked and ignored: ours is smaller than

@@ -15,6 +15,7 @@ use super::{
     recent::RecentStatistics,
     response_cache::CacheStatistics,
     responses::Responses,
+    sequences::SequenceStatistics,
     sharded_counters::live,
     timing::Timing,
     totals::{DurationTotal, Totals, WorkCounters},
@@ -76,6 +77,8 @@ pub struct OptionalStatistics {
     pub responses: Option<Responses>,
     /// Hits and misses of models whose answers are kept.
     pub cache: Option<Box<CacheStatistics>>,
+    /// Slots of models with sequences.
+    pub sequences: Option<Box<SequenceStatistics>>,
 }
 
 /// Quantiles of durations in microseconds, over the last minute.

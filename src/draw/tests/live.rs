@@ -29,7 +29,7 @@ impl Infer for Still {
     }
 }
 
-fn model(
+pub(super) fn model(
     config: ModelConfig,
     steps: Vec<Arc<Model>>,
     live: Option<Arc<EnsembleActivity>>,

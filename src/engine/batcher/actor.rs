@@ -210,6 +210,7 @@ impl Actor for Batcher {
         if self.immediate.is_none() {
             self.sweep_later(ctx);
         }
+        self.count_sequences();
         if self.shard.is_some() {
             // The others see that it is there, and it sees what they queued before.
             self.dispatch(ctx);

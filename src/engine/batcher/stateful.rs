@@ -79,7 +79,11 @@ impl Batcher {
     /// Says how many sequences there are.
     pub(super) fn count_sequences(&self) {
         if let Some(stateful) = &self.stateful {
-            stateful.sequences.live.store(self.scheduler.sequences(), Ordering::Relaxed);
+            let usage = self.scheduler.sequences();
+            stateful.sequences.live.store(usage.sequences(), Ordering::Relaxed);
+            if let Some(shown) = &self.stats.extra.sequences {
+                shown.show(usage);
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use super::*;
 use troupe_base::{
     config::{ServerFeatures, read_text},
     error::Error,
-    metrics::Metrics,
+    metrics::{CountedTraits, Metrics},
     request::{CallChain, Context, Correlation, Parameter, Pending, Reply, Request, Response},
     statistics::Statistics,
     tensor::{DataType, Tensor},
@@ -64,7 +64,8 @@ async fn cached() -> Cached {
                 input { name: 'x' data_type: TYPE_UINT8 dims: 1 } \
                 output { name: 'y' data_type: TYPE_UINT8 dims: 1 }";
     let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
-    let stats = Metrics::new().statistics(None, false, true);
+    let stats = Metrics::new()
+        .statistics(None, CountedTraits { is_cached: true, ..CountedTraits::default() });
     let parts = ModelParts {
         config: config.into(),
         version: 1,

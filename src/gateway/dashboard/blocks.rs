@@ -7,7 +7,11 @@ use troupe_base::statistics::{
     sliding_window::{SLOT_DURATION, SLOTS},
 };
 use troupe_base::text::escape_markup;
-use troupe_draw::{LiveGraph, StepView, numbers, status::Figure, step::WorkNumbers};
+use troupe_draw::{
+    LiveGraph, StepView, numbers,
+    status::{self, Figure},
+    step::WorkNumbers,
+};
 
 /// Batch sizes shown, those executed most often.
 const BATCH_SIZES: usize = 8;
@@ -29,11 +33,7 @@ pub(super) fn totals(of: &WorkNumbers) -> Vec<Figure> {
         cell("cancelled", "cancelled", of.cancelled),
         cell("window", "held back", of.window_waiting),
     ];
-    cells.extend(of.cache_hit_rate.map(|it| Figure {
-        key: "cache",
-        label: "from the cache",
-        value: format!("{:.0} %", 100.0 * it),
-    }));
+    cells.extend(status::scheduler_figures(of).into_iter().flatten());
     cells
 }
 

@@ -267,12 +267,13 @@ fn detail(graph: &LiveGraph, node: usize, step: &StepView, is_first: bool) -> St
         "<section class=\"panel detail{first}\" id=\"{id}\" aria-labelledby=\"{id}-name\" \
          tabindex=\"-1\">\n<button class=\"close\" type=\"button\" aria-label=\"close\">×</button>\
          <h2 id=\"{id}-name\">{name} <span id=\"{id}-state\" class=\"{}\">{}</span></h2>\n\
-         <p class=\"about\">{position}version {} · <span id=\"{id}-instances\">{}</span>{link}</p>\n\
+         <p class=\"about\">{position}version {} · <span id=\"{id}-instances\">{}</span>{link}</p>\n{}\
          <dl class=\"figures\">{}</dl>\n",
         state_class(step.health),
         step.health.word(),
         step.version,
         instances(step),
+        scheduling(step),
         blocks::figures(&id, &cells(step)),
     );
     let titles = ["Last minute", "Last error", "Executed batch sizes", "Tensors"];
@@ -283,6 +284,14 @@ fn detail(graph: &LiveGraph, node: usize, step: &StepView, is_first: bool) -> St
         );
     }
     out + "</section>\n"
+}
+
+/// What the config of a step's model says of scheduling.
+fn scheduling(step: &StepView) -> String {
+    if step.scheduling.is_empty() {
+        return String::new();
+    }
+    format!("<p class=\"about\">{}</p>\n", escape_markup(&step.scheduling.join(" · ")))
 }
 
 fn legend() -> String {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use super::response_cache;
+use super::{response_cache, sequences};
 use troupe_backends::gpus;
 use troupe_base::{
     config::InstanceKind,
@@ -221,6 +221,10 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
         .iter()
         .filter_map(|(labels, it)| Some((labels.clone(), it.stats.extra.cache.as_deref()?)));
     families.extend(response_cache::families(&cached.collect::<Vec<_>>(), latencies));
+    let stateful = models
+        .iter()
+        .filter_map(|(labels, it)| Some((&**labels, it.stats.extra.sequences.as_deref()?.usage())));
+    families.extend(sequences::families(&stateful.collect::<Vec<_>>()));
     families.push(of_each(BATCHES, MetricType::HISTOGRAM, &|labels, it| {
         Some(proto::histogram(labels, &batches(&it.totals.batches)))
     }));

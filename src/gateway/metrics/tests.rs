@@ -20,7 +20,7 @@ use troupe_base::{
     budget::{ByteBudget, Kind, Reason},
     config::{ServerFeatures, read_text},
     error::Error,
-    metrics::LatencyMetrics,
+    metrics::{CountedTraits, LatencyMetrics},
     model::{Model, ModelParts},
     request::{Reply, Response},
     statistics::{Statistics, Timing},
@@ -154,7 +154,7 @@ fn histograms_and_summaries_are_there_if_asked_for() {
         quantiles: vec![0.5, 0.99],
     };
     let metrics = Metrics::with(latencies);
-    let model = counting(metrics.statistics(Some(&[10.0, 20.0]), false, false));
+    let model = counting(metrics.statistics(Some(&[10.0, 20.0]), CountedTraits::default()));
     use_it(&model);
     let text = render(&catalog(&model), &metrics, &testing::settings("here")).unwrap();
     let labels = r#"_te_am="a\"b",model="m",version="2""#;

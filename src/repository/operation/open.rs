@@ -22,7 +22,7 @@ use troupe_base::{
     backend::{Backend, ModelFiles},
     config::{self, Draft, ModelConfig, json, meant_backend, scheduling_warnings},
     error::{Error, Result},
-    metrics::Metrics,
+    metrics::{CountedTraits, Metrics},
     model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
     request::StateSet,
     statistics::Statistics,
@@ -233,7 +233,9 @@ fn counted(parts: ModelParts, metrics: &Metrics, has_cache: bool) -> ModelParts 
     let config = &parts.config;
     let is_cached = has_cache && config.response_cache.is_some();
     let bounds = config.first_response_bounds.as_deref();
-    let stats = metrics.statistics(bounds, config.decoupled, is_cached);
+    let (is_decoupled, has_sequences) = (config.decoupled, config.sequences().is_some());
+    let traits = CountedTraits { is_decoupled, is_cached, has_sequences };
+    let stats = metrics.statistics(bounds, traits);
     ModelParts { stats, ..parts }
 }
 

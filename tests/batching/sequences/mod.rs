@@ -7,4 +7,5 @@ mod losses;
 mod mixed;
 mod models;
 mod refusals;
+mod shown;
 mod streams;

@@ -6,6 +6,7 @@ use crate::instance::FreeSlots;
 use troupe_base::{
     error::Error,
     request::{CallChain, Correlation, Pending},
+    statistics::SequenceUsage,
 };
 
 /// Keeps the requests that wait for a model, and decides what runs next.
@@ -48,9 +49,9 @@ pub(in crate::batcher) trait Scheduler: Send {
         false
     }
 
-    /// How many sequences have something to go on with.
-    fn sequences(&self) -> usize {
-        0
+    /// How many sequences there are, and slots for them.
+    fn sequences(&self) -> SequenceUsage {
+        SequenceUsage::default()
     }
 
     /// What to do now that one of these slots can be given a batch. Called again until it has

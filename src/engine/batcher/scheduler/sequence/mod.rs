@@ -33,9 +33,10 @@ use super::{
 };
 use crate::instance::FreeSlots;
 use troupe_base::{
-    config::{ModelConfig, SequenceBatching, SequenceStrategy},
+    config::{ModelConfig, SequenceBatching},
     error::{Error, Result},
     request::{CallChain, Correlation, Pending, SEQUENCE_END, StateSet},
+    statistics::SequenceUsage,
 };
 
 /// The sequences of a model.
@@ -64,14 +65,8 @@ impl Sequences {
         instances: usize,
         now: Instant,
     ) -> Result<Sequences> {
-        let batch = config.max_batch_size.max(1);
-        let rows = match &batching.strategy {
-            SequenceStrategy::Direct(_) => batch,
-            SequenceStrategy::Oldest(oldest) if oldest.max_candidates == 0 => batch,
-            SequenceStrategy::Oldest(oldest) => oldest.max_candidates,
-        };
         // More than there can be sequences are of no use.
-        let rows = (rows as usize).min(MAX_SEQUENCES);
+        let rows = (batching.slots(config.max_batch_size) as usize).min(MAX_SEQUENCES);
         Ok(Sequences {
             model: config.name.clone(),
             rule: RowRule::new(config, &batching.strategy),
@@ -264,8 +259,9 @@ impl Scheduler for Sequences {
         self.table.home(id).is_some()
     }
 
-    fn sequences(&self) -> usize {
-        self.slots.count_taken() + self.backlog.len()
+    fn sequences(&self) -> SequenceUsage {
+        let (slots, taken) = self.slots.count();
+        SequenceUsage { slots, taken, backlog: self.backlog.len() }
     }
 
     fn stopped(&mut self) -> Vec<Rejected> {

@@ -264,10 +264,10 @@ impl SequenceSlots {
         self.instances.iter().flat_map(|it| &it.rows).flat_map(|it| &it.waiting)
     }
 
-    /// How many slots sequences have.
-    pub(super) fn count_taken(&self) -> usize {
+    /// How many slots there are, and how many of them sequences have.
+    pub(super) fn count(&self) -> (usize, usize) {
         let all: usize = self.instances.iter().map(|it| it.rows.len()).sum();
-        all - self.free.len()
+        (all, all - self.free.len())
     }
 
     /// The slots that sequences have.
