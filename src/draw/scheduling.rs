@@ -79,10 +79,10 @@ fn resources(config: &ModelConfig) -> Vec<String> {
         let claims = limits.resources.iter().map(|it| format!("{} × {}", it.count, it.name));
         let claims: Vec<String> = claims.collect();
         let needs = (!claims.is_empty()).then(|| format!("needs {}", claims.join(", ")));
-        let priority = (1 < limits.priority).then(|| format!("has priority {}", limits.priority));
+        let priority = (1 < limits.priority).then(|| format!("priority {}", limits.priority));
         let all: Vec<String> = needs.into_iter().chain(priority).collect();
         if !all.is_empty() {
-            told.entry(format!("an execution {}", all.join(", "))).or_insert(index);
+            told.entry(all.join(", ")).or_insert(index);
         }
     }
     let mut lines: Vec<(usize, String)> = told.into_iter().map(|(line, at)| (at, line)).collect();

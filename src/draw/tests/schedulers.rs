@@ -62,7 +62,7 @@ fn what_a_config_says_of_scheduling_is_told_in_a_few_words() {
         (
             "instance_group { count: 2 rate_limiter { priority: 3 \
              resources { name: \"R\" count: 4 } resources { name: \"S\" global: true count: 1 } } }",
-            &["an execution needs 4 × R, 1 × S, has priority 3"],
+            &["needs 4 × R, 1 × S, priority 3"],
         ),
         ("response_cache { enable: true }", &["answers are kept"]),
         (
