@@ -11,6 +11,7 @@
     compare.py traces             what traces cost: troupe with them beside troupe without
     compare.py doors              large tensors over gRPC, TLS, tensors in shared memory
     compare.py schedulers         sequences, priorities under overload, cached answers
+    compare.py parity             which answers of the schedulers differ, of both servers
     compare.py startup | memory | size
     compare.py builds --sides=new=target/dist/troupe,old=/somewhere/troupe --threads=1,2,4,8
                                   two builds of troupe at several numbers of engine threads
@@ -30,6 +31,7 @@ import footprint
 import watching
 import ocr
 import onnx_models
+import parity
 import python_models
 import report
 import scale
@@ -46,7 +48,7 @@ def main():
     commands = {"setup": set_up, "http": protocol, "grpc": protocol, "native": native,
                 "python": python, "ocr": models, "onnx": models, "metrics": metrics,
                 "traces": metrics, "builds": two_builds, "doors": at_doors, "schedulers": scheduled,
-                "scale": over_cores,
+                "parity": same_answers, "scale": over_cores,
                 "startup": single, "memory": single, "size": single}
     try:
         commands[options.command](options)
@@ -160,6 +162,12 @@ def scheduled(options):
     print(schedulers.run(options, launch))
 
 
+def same_answers(options):
+    """The answers of both servers to the same."""
+    launch = lambda name, folder, flags: start(options, name, folder, flags=flags)
+    print(parity.run(options, launch))
+
+
 def over_cores(options):
     """Requests per second over cores."""
     if not shutil.which("wrk"):
@@ -221,7 +229,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["setup", "http", "grpc", "native", "python", "ocr",
-                                            "onnx", "metrics", "traces", "builds", "doors", "scale", "schedulers",
+                                            "onnx", "metrics", "traces", "builds", "doors", "scale",
+                                            "schedulers", "parity",
                                             "startup", "memory", "size"])
     parser.add_argument("--troupe", default=os.path.join(target, "dist", "troupe"),
                         metavar="BINARY", help="the build to measure")

@@ -3,6 +3,8 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -10,6 +12,7 @@ import time
 import cases
 import load
 import report
+from python_models import bytes_copied
 from race import Race, Side, say
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,6 +57,8 @@ HIT = (cases.Goal(cases.RATE, cases.ABOVE, 0.9),)
 LEVELS = cases.Case("levels", "levels", (("INPUT0", "FP32", (1, 1)),))
 #: Clients of the high level, and of the low one.
 HIGH, LOW = 4, 36
+#: An answer of 1 MiB, and how often it is asked for again.
+LARGE, HITS = cases.Case("copies", "slow_cached", (("INPUT0", "FP32", (262144,)),)), 16
 #: Equal requests at once, of a model that takes 50 ms.
 EQUAL = 100
 
@@ -63,6 +68,9 @@ class Sequences(Side):
 
     def measure(self, protocol, clients, seconds):
         first = time.time_ns() // 1000 % (1 << 40) * 1000
+        if protocol == "stream":
+            run = lambda _: streamed(self.server, self.case.model, clients, seconds, first)
+            return load.measured(*load.counted(self.server, self.case.model, run))
         script = SEQUENCES.replace("FIRST", str(first)).replace("LENGTH", str(LENGTH))
         run = lambda folder: load.wrk(script + load.WRK_DONE, clients, self.server, self.case.model,
                                       clients, seconds, folder)
@@ -91,7 +99,8 @@ def run(options, start):
             if options.wants(model, clients):
                 pair = [Sequences(name, server, cases.Case(model, model, ()))
                         for name, server in sides]
-                results.append(Race(options).run(pair, "http", clients, goals))
+                for protocol in ("http", "stream"):
+                    results.append(Race(options).run(pair, protocol, clients, goals))
         if options.wants("levels", HIGH + LOW):
             lines += [overload(name, server, options) for name, server in sides]
     with contextlib.ExitStack() as stack:
@@ -103,10 +112,37 @@ def run(options, start):
             if options.wants(case.name, clients):
                 pair = [Side("cached", server, case), Side("identity", server, BESIDE[case.name])]
                 results.append(Race(options).run(pair, "http", clients, HIT))
+        if options.wants("copies", 1):
+            lines.append(copies(server))
         if options.wants("slow_cached", EQUAL):
             lines.append(at_once(server))
     text = report.races(results, options.out, "schedulers") if results else ""
     return "\n".join([text, *lines])
+
+
+def streamed(server, model, clients, seconds, first):
+    """What `streams.py` reports, each client with a stream of its own."""
+    command = [sys.executable, os.path.join(HERE, "streams.py"), server.grpc, model,
+               *map(str, (clients, seconds, LENGTH, first))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=seconds + load.PATIENCE, check=False)
+    if done.returncode:
+        raise ValueError(f"{server.name}: {done.stderr.strip()[-300:]}")
+    return json.loads(done.stdout)
+
+
+def copies(server):
+    """Bytes that hits of an answer of 1 MiB copied for a Python model, by the server's own count."""
+    side, counts = Side("cached", server, LARGE), [bytes_copied(server) or 0]
+    for times in (1, HITS):
+        for _ in range(times):
+            side.answer("http")
+        counts.append(bytes_copied(server))
+    miss, hits = (now - then for then, now in zip(counts, counts[1:]))
+    line = (f"- 1 MiB of a Python model: {hits:.0f} bytes copied by {HITS} hits (aim: 0), "
+            f"{miss:.0f} by the miss before them")
+    say(line)
+    return line
 
 
 def overload(name, server, options):
