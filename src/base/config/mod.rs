@@ -42,7 +42,8 @@ pub use self::{
     },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,
-        InstanceGroup, InstanceKind, ModelConfig, Output, RateLimits, RateResource,
-        ResponseCachePolicy, StepConfig, VersionPolicy, Warmup, WarmupData, WarmupInput,
+        InstanceGroup, InstanceKind, InstanceScaling, ModelConfig, Output, RateLimits,
+        RateResource, ResponseCachePolicy, StepConfig, VersionPolicy, Warmup, WarmupData,
+        WarmupInput,
     },
 };

@@ -83,6 +83,11 @@ fn instance_groups(config: &mut ModelConfig, features: &ServerFeatures) -> Vec<O
         if group.name.is_empty() {
             group.name = format!("{}_{index}", config.name);
         }
+        let least = group.scaling.as_ref().map(|it| it.min_count.unwrap_or(1));
+        if let (Some(least), 0) = (least, group.count) {
+            // Too many are a problem of their own.
+            group.count = i32::try_from(least).unwrap_or(i32::MAX);
+        }
         let found = OpenInGroup { kind: group.kind() == Kind::Auto, count: group.count == 0 };
         open.push(found);
         if found.kind {

@@ -124,6 +124,23 @@ pub struct InstanceGroup {
     pub passive: bool,
     /// Looked at where the server limits rates.
     pub rate_limits: RateLimits,
+    /// How many there are follows from how long requests wait; `count` is where it begins.
+    pub scaling: Option<InstanceScaling>,
+}
+
+/// `scaling`: between which numbers, and when, instances are added and removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceScaling {
+    /// On each device, at least one.
+    pub min: u32,
+    /// On each device, not below `min`.
+    pub max: u32,
+    /// Instances are added while requests wait longer than this on average.
+    pub target_queue: Duration,
+    /// How long that has to last.
+    pub up_after: Duration,
+    /// Instances go when fewer would have done for so long.
+    pub down_after: Duration,
 }
 
 /// `rate_limiter`: what each execution of an instance needs of the server.

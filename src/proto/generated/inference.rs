@@ -42,6 +42,8 @@ pub struct ModelInstanceGroup {
     pub passive: bool,
     #[prost(string, tag = "9")]
     pub host_policy: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "50000")]
+    pub scaling: ::core::option::Option<model_instance_group::Scaling>,
 }
 /// Nested message and enum types in `ModelInstanceGroup`.
 pub mod model_instance_group {
@@ -87,6 +89,24 @@ pub mod model_instance_group {
                 }
             }
         }
+    }
+    /// Ours, as its number says: how many instances there are follows how long requests wait.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    pub struct Scaling {
+        /// Unset: 1.
+        #[prost(uint32, optional, tag = "1")]
+        pub min_count: ::core::option::Option<u32>,
+        #[prost(uint32, tag = "2")]
+        pub max_count: u32,
+        /// Instances are added while requests wait longer than this on average; unset: 50 ms.
+        #[prost(uint64, optional, tag = "3")]
+        pub target_queue_microseconds: ::core::option::Option<u64>,
+        /// How long that has to last; unset: 2 s.
+        #[prost(uint32, optional, tag = "4")]
+        pub scale_up_after_milliseconds: ::core::option::Option<u32>,
+        /// Instances go when fewer would have done for so long; unset: 1 min.
+        #[prost(uint32, optional, tag = "5")]
+        pub scale_down_after_milliseconds: ::core::option::Option<u32>,
     }
     #[derive(
         Clone,

@@ -1,6 +1,6 @@
 //! Checks the instance groups of a model.
 
-use super::report::ConfigReport;
+use super::{report::ConfigReport, scaling};
 use crate::config::{
     backend_traits::BackendTraits,
     features::{MINIMUM_CAPABILITY, ServerFeatures},
@@ -52,6 +52,7 @@ pub(super) fn groups(
             gpus: group.gpus.clone(),
             passive: group.passive,
             rate_limits: group.rate_limiter.as_ref().map(rate_limits).unwrap_or_default(),
+            scaling: scaling::of(config, index, MAX_INSTANCES, report),
         });
     }
     groups

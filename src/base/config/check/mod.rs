@@ -9,6 +9,7 @@ mod model;
 mod refused;
 mod report;
 mod response_cache;
+mod scaling;
 mod scheduling;
 mod sequence;
 mod sequence_state;

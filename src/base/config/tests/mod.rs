@@ -8,6 +8,7 @@ mod model;
 mod print;
 mod priorities;
 mod response_cache;
+mod scaling;
 mod sequence;
 mod warmup;
 

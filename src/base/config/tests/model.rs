@@ -36,6 +36,7 @@ fn a_minimal_model_gets_every_default() {
         gpus: vec![],
         passive: false,
         rate_limits: RateLimits::default(),
+        scaling: None,
     };
     assert_eq!(config.instance_groups, [group]);
     assert!(config.ensemble.is_none() && !config.decoupled);
