@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use super::{
     answer::{self, KeptAnswer},
@@ -22,6 +22,7 @@ use super::{
     warning::Warning,
 };
 use troupe_base::{
+    config::PriorityLevels,
     error::Error,
     model::Infer,
     request::{Context, Correlation, Reply, Request, Response},
@@ -45,6 +46,19 @@ pub(super) struct CachedModelSetup {
     pub(super) stats: Arc<Statistics>,
     pub(super) ttl: Option<Duration>,
     pub(super) cap: Option<ModelCap>,
+    /// How long requests may wait for others, which is as long as in the queue; `None` if for ever.
+    pub(super) levels: Option<PriorityLevels>,
+}
+
+impl CachedModelSetup {
+    /// When this request has waited for too long; `None`: never.
+    fn expiry(&self, context: &Context, since: Instant) -> Option<Instant> {
+        let levels = self.levels.as_ref()?;
+        let policy = levels.policy_of(levels.level_of(context.priority));
+        let asked = Duration::from_micros(context.timeout_us);
+        // One that is delayed goes on waiting.
+        since.checked_add(policy.timeout_of(asked).filter(|_| !policy.delays)?)
+    }
 }
 
 /// Shared with the requests that it executes.
@@ -175,9 +189,13 @@ impl CachedModelState {
         let may_wait = waiting.context.call_chain.is_none();
         let Context { priority, timeout_us, .. } = *waiting.context;
         let urgency = Urgency { priority, timeout_us };
+        let expiry = self.setup.expiry(&waiting.context, waiting.asker.reply.since());
         let (waiting, leads) = match self.flights.join(key, urgency, may_wait, waiting) {
             Join::Follows => {
                 self.sweep_later();
+                if let Some(at) = expiry {
+                    self.expire_at(at, key);
+                }
                 return None;
             }
             Join::Leads(waiting) => (waiting, true),
@@ -194,6 +212,21 @@ impl CachedModelState {
     ) -> (Lead<Self>, Request) {
         let Follower { request, asker, .. } = waiting;
         (Lead::new(Arc::downgrade(self), key, asker, leads), request)
+    }
+
+    /// Answers those that have waited for too long then, as the queue would have done.
+    fn expire_at(self: &Arc<Self>, at: Instant, key: AnswerKey) {
+        let weak = Arc::downgrade(self);
+        self.setup.cache.runtime_here().spawn(async move {
+            sleep_until(at.into()).await;
+            let Some(state) = weak.upgrade() else { return };
+            let expiry = |it: &Follower| state.setup.expiry(&it.context, it.asker.reply.since());
+            let is_late = |it: &Follower| expiry(it).is_some_and(|it| it <= at);
+            for waiting in state.flights.expire(key, is_late) {
+                let error = Error::unavailable("Request timeout expired");
+                waiting.asker.reply.answer(Err(error));
+            }
+        });
     }
 
     /// Answers those that wait and have gone, once in a while until nobody waits.

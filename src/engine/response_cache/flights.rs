@@ -87,27 +87,34 @@ impl<W> Flights<W> {
         (None, stopped)
     }
 
+    /// Takes those out that wait for the one with this key and are late.
+    pub(super) fn expire(&self, key: AnswerKey, is_late: impl Fn(&W) -> bool) -> Vec<W> {
+        let mut flights = self.0.lock();
+        flights.get_mut(&key).map(|flight| flight.take_out(is_late)).unwrap_or_default()
+    }
+
     /// Takes those out that wait and `has_stopped`; says, too, whether others still wait.
     pub(super) fn sweep(&self, has_stopped: impl Fn(&W) -> bool) -> (Vec<W>, bool) {
         let mut flights = self.0.lock();
         let (mut stopped, mut is_waited) = (Vec::new(), false);
         for flight in flights.values_mut() {
-            if flight.followers.iter().any(&has_stopped) {
-                let all = mem::take(&mut flight.followers).into_iter();
-                let (gone, rest): (Vec<W>, VecDeque<W>) =
-                    all.fold(Default::default(), |(mut gone, mut rest), who| {
-                        match has_stopped(&who) {
-                            true => gone.push(who),
-                            false => rest.push_back(who),
-                        }
-                        (gone, rest)
-                    });
-                stopped.extend(gone);
-                flight.followers = rest;
-            }
+            stopped.extend(flight.take_out(&has_stopped));
             is_waited |= !flight.followers.is_empty();
         }
         (stopped, is_waited)
+    }
+}
+
+impl<W> Flight<W> {
+    /// The others stay in their order.
+    fn take_out(&mut self, is_out: impl Fn(&W) -> bool) -> Vec<W> {
+        if !self.followers.iter().any(&is_out) {
+            return Vec::new();
+        }
+        let (out, rest): (Vec<W>, Vec<W>) =
+            mem::take(&mut self.followers).into_iter().partition(is_out);
+        self.followers = rest.into();
+        out
     }
 }
 
@@ -171,7 +178,10 @@ mod tests {
         let sweep = || flights.sweep(|it| it.starts_with("gone"));
         assert_eq!(sweep(), (vec!["gone", "gone too"], true));
         assert_eq!(sweep(), (vec![], true));
-        assert_eq!(flights.end(KEY), ["b", "c"]);
+        assert_eq!(flights.expire(AnswerKey(2), |_| true), Vec::<&str>::new());
+        assert_eq!(flights.expire(KEY, |it| *it == "b"), ["b"]);
+        assert_eq!(flights.end(KEY), ["c"]);
+        assert_eq!(flights.expire(KEY, |_| true), Vec::<&str>::new());
         assert_eq!(sweep(), (vec![], false));
     }
 }

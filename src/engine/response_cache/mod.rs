@@ -5,6 +5,7 @@
 //! What an answer depends on is in its `key`. `flights` are requests that equal ones wait for.
 
 mod answer;
+mod breaker;
 mod cached_model;
 mod counters;
 mod flights;
@@ -34,7 +35,7 @@ use self::{
     store::{SharedCache, Store},
 };
 use troupe_base::{
-    config::{BackendTraits, ModelConfig},
+    config::{BackendTraits, Batching, ModelConfig},
     error::Result,
     metrics::{CacheUsage, HeldAnswers},
     model::{Infer, Model, ModelParts},
@@ -107,6 +108,12 @@ impl ResponseCache {
             stats: parts.stats.clone(),
             ttl: policy.ttl,
             cap,
+            levels: match &parts.config.batching {
+                Batching::Dynamic(dynamic) if dynamic.queues.is_timed() => {
+                    Some(dynamic.queues.clone())
+                }
+                _ => None,
+            },
         }))
     }
 

@@ -1,15 +1,17 @@
 //! The cache in a Redis: several servers share it. One that fails or is slow is a miss, never a
-//! failure.
+//! failure; one that failed is tried in the background, so that no request waits for it.
 
 use std::{
     fs, io,
     path::Path,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use redis::{
     Client, ClientTlsConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, RedisResult,
     TlsCertificates,
@@ -17,14 +19,18 @@ use redis::{
 };
 use tokio::time::timeout;
 
-use super::{key::AnswerKey, warning::Warning};
+use super::{
+    breaker::{Breaker, Passage},
+    key::AnswerKey,
+    warning::Warning,
+};
 use troupe_base::error::{Error, Result};
 use troupe_options::{RedisConfig, RedisTls};
 
 /// What keys begin with; the number goes up with the layout of the values.
 const PREFIX: &str = "troupe:1:";
-/// After a failure nobody asks for so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// What is looked for to find out whether a Redis answers: nothing is kept there.
+const TRIAL_KEY: &str = "troupe:trial";
 /// Answers that are on their way to the Redis, in bytes, at most; further ones are not kept.
 const MAX_PENDING_BYTES: usize = 64 << 20;
 
@@ -33,9 +39,16 @@ pub(super) struct RedisStore {
     connections: Vec<ConnectionManager>,
     next: AtomicUsize,
     wait: Duration,
-    /// Nobody asks before.
-    resumes: Mutex<Option<Instant>>,
+    /// Apart from each other: one that is full, or a replica, answers and keeps nothing.
+    lookups: Arc<Guard>,
+    inserts: Guard,
     pending_bytes: AtomicUsize,
+}
+
+/// What is known of one kind of use.
+#[derive(Default)]
+struct Guard {
+    breaker: Breaker,
     warning: Warning,
 }
 
@@ -65,29 +78,32 @@ impl RedisStore {
             connections,
             next: AtomicUsize::new(0),
             wait: config.wait_timeout,
-            resumes: Mutex::default(),
+            lookups: Arc::default(),
+            inserts: Guard::default(),
             pending_bytes: AtomicUsize::new(0),
-            warning: Warning::default(),
         })
     }
 
     /// What is kept under a key; `None` if nothing is, or if that cannot be found out.
     pub(super) async fn get(&self, key: AnswerKey) -> Option<Bytes> {
-        if self.rests() {
-            return None;
-        }
-        let mut get = redis::cmd("GET");
-        get.arg(name(key));
-        let mut connection = self.connection();
-        let asked = get.query_async::<Option<Vec<u8>>>(&mut connection);
-        match timeout(self.wait, Box::pin(asked)).await {
-            Ok(Ok(found)) => found.map(Bytes::from),
-            Ok(Err(error)) => {
-                self.failed(|| lost("retrieve", key, &error));
-                None
+        match self.lookups.breaker.pass(Instant::now()) {
+            Passage::Free => (),
+            Passage::Shut => return None,
+            // Its lease goes, and is taken by the task.
+            Passage::Trial(trial) => {
+                drop(trial);
+                self.try_soon();
+                return None;
             }
-            Err(_) => {
-                self.failed(|| format!("Timeout retrieving key: {}.", name(key)));
+        }
+        let name = name(key);
+        match self.look_up(&name).await {
+            Ok(found) => found.map(Bytes::from),
+            Err(failure) => {
+                self.lookups.breaker.failed(Instant::now());
+                self.lookups.warning.log(|| {
+                    format!("{}; models are executed meanwhile", failure.text("retrieve", &name))
+                });
                 None
             }
         }
@@ -100,9 +116,12 @@ impl RedisStore {
         value: Vec<u8>,
         ttl: Option<Duration>,
     ) -> bool {
-        let bytes = value.len();
-        let Some(_pending) = self.pend(bytes) else {
-            self.warning.log(|| {
+        // One that cannot be asked keeps nothing, either.
+        if self.lookups.breaker.is_open() {
+            return false;
+        }
+        let Some(_pending) = self.pend(value.len()) else {
+            self.inserts.warning.log(|| {
                 format!(
                     "Failed to insert key: {}. {MAX_PENDING_BYTES} bytes are on their way to the \
                      Redis already",
@@ -111,40 +130,62 @@ impl RedisStore {
             });
             return false;
         };
-        if self.rests() {
-            return false;
+        let trial = match self.inserts.breaker.pass(Instant::now()) {
+            Passage::Free => None,
+            Passage::Trial(trial) => Some(trial),
+            Passage::Shut => return false,
+        };
+        let name = name(key);
+        let Err(failure) = self.set(&name, value, ttl).await else {
+            trial.into_iter().for_each(|it| it.succeeded());
+            return true;
+        };
+        let now = Instant::now();
+        match trial {
+            None => self.inserts.breaker.failed(now),
+            Some(trial) => trial.failed(now),
         }
+        let text = || failure.text("insert", &name);
+        self.inserts.warning.log(|| format!("{}; answers are not kept meanwhile", text()));
+        false
+    }
+
+    async fn look_up(&self, name: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let mut get = redis::cmd("GET");
+        get.arg(name);
+        let mut connection = self.connection();
+        let asked = get.query_async::<Option<Vec<u8>>>(&mut connection);
+        within(self.wait, asked).await
+    }
+
+    async fn set(&self, name: &str, value: Vec<u8>, ttl: Option<Duration>) -> Result<(), Failure> {
         let mut set = redis::cmd("SET");
-        set.arg(name(key)).arg(value);
+        set.arg(name).arg(value);
         if let Some(ttl) = ttl {
             set.arg("PX").arg(ttl.as_millis() as u64);
         }
         let mut connection = self.connection();
         let asked = set.query_async::<()>(&mut connection);
-        match timeout(self.wait, Box::pin(asked)).await {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => self.failed(|| lost("insert", key, &error)),
-            Err(_) => self.failed(|| format!("Timeout inserting key: {}.", name(key))),
-        }
-        false
+        within(self.wait, asked).await
     }
 
-    /// Is it left alone, because it failed a moment ago?
-    fn rests(&self) -> bool {
-        let mut resumes = self.resumes.lock();
-        match *resumes {
-            Some(at) if Instant::now() < at => true,
-            Some(_) => {
-                *resumes = None;
-                false
+    /// Finds out in the background whether it answers again, unless somebody does.
+    fn try_soon(&self) {
+        let (lookups, wait, mut connection) = (self.lookups.clone(), self.wait, self.connection());
+        tokio::spawn(async move {
+            let Passage::Trial(trial) = lookups.breaker.pass(Instant::now()) else { return };
+            let mut get = redis::cmd("GET");
+            get.arg(TRIAL_KEY);
+            let asked = get.query_async::<Option<Vec<u8>>>(&mut connection);
+            match within(wait, asked).await {
+                Ok(_) => trial.succeeded(),
+                Err(failure) => {
+                    trial.failed(Instant::now());
+                    let text = || failure.text("retrieve", TRIAL_KEY);
+                    lookups.warning.log(|| format!("{}; models are executed meanwhile", text()));
+                }
             }
-            None => false,
-        }
-    }
-
-    fn failed(&self, text: impl FnOnce() -> String) {
-        *self.resumes.lock() = Some(Instant::now() + PAUSE);
-        self.warning.log(|| format!("{}; models are executed meanwhile", text()));
+        });
     }
 
     fn connection(&self) -> ConnectionManager {
@@ -175,9 +216,32 @@ fn name(key: AnswerKey) -> String {
     format!("{PREFIX}{:032x}", key.0)
 }
 
-/// Triton's words.
-fn lost(what: &str, key: AnswerKey, error: &redis::RedisError) -> String {
-    format!("Failed to {what} key: {}. {error}", name(key))
+/// Why there is no answer.
+enum Failure {
+    Refused(redis::RedisError),
+    Timeout,
+}
+
+impl Failure {
+    /// Triton's words; `what` is `retrieve` or `insert`.
+    fn text(&self, what: &str, name: &str) -> String {
+        match self {
+            Failure::Refused(error) => format!("Failed to {what} key: {name}. {error}"),
+            Failure::Timeout => {
+                format!("Timeout {}ing key: {name}.", what.strip_suffix('e').unwrap_or(what))
+            }
+        }
+    }
+}
+
+async fn within<T>(
+    wait: Duration,
+    asked: impl Future<Output = RedisResult<T>>,
+) -> Result<T, Failure> {
+    match timeout(wait, Box::pin(asked)).await {
+        Ok(answered) => answered.map_err(Failure::Refused),
+        Err(_) => Err(Failure::Timeout),
+    }
 }
 
 fn client(config: &RedisConfig) -> Result<Client> {
@@ -235,3 +299,6 @@ fn certificates(tls: &RedisTls) -> Result<TlsCertificates> {
     }
     Ok(TlsCertificates { client_tls, root_cert: (!roots.is_empty()).then_some(roots) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,11 +59,18 @@ struct Cached {
 type Asking = (Arc<Context>, Receiver<Result<Response>>);
 
 async fn cached() -> Cached {
+    cached_with("").await
+}
+
+/// The same with these fields in its config.
+async fn cached_with(fields: &str) -> Cached {
     let cache = ResponseCache::open(&CacheConfig::Local { size: 4 << 20 }).await.unwrap();
-    let text = "name: 'm' backend: 'native' response_cache { enable: true } \
-                input { name: 'x' data_type: TYPE_UINT8 dims: 1 } \
-                output { name: 'y' data_type: TYPE_UINT8 dims: 1 }";
-    let config = read_text(text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+    let text = format!(
+        "name: 'm' backend: 'native' response_cache {{ enable: true }} {fields} \
+         input {{ name: 'x' data_type: TYPE_UINT8 dims: 1 }} \
+         output {{ name: 'y' data_type: TYPE_UINT8 dims: 1 }}"
+    );
+    let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
     let stats = Metrics::new()
         .statistics(None, CountedTraits { is_cached: true, ..CountedTraits::default() });
     let parts = ModelParts {
@@ -296,4 +303,31 @@ async fn a_large_answer_is_given_before_it_is_kept() {
         yield_now().await;
     }
     assert_eq!(number(cached.ask()).await, Ok(3));
+}
+
+#[tokio::test]
+async fn who_waits_for_another_waits_no_longer_than_in_the_queue() {
+    let timed = "dynamic_batching { default_queue_policy { \
+                 default_timeout_microseconds: 20000 allow_timeout_override: true } }";
+    let it = cached_with(timed).await;
+    let (_, mut lead) = it.ask();
+    it.asked.is_asked(1).await;
+    let (_, late) = it.ask();
+    // Whoever executes it has begun, and may take its time.
+    assert_eq!(late.await.unwrap().unwrap_err().to_string(), "Request timeout expired");
+    assert!(lead.try_recv().is_err());
+    it.asked.answer(Ok(1));
+    assert!(lead.await.unwrap().is_ok());
+    assert_eq!((it.asked.count(), it.counts()), (0, [1, 0, 1, 0]));
+    // Nobody waits too long where the config names no time, or where the late ones are delayed.
+    let delayed =
+        timed.replace("default_queue_policy {", "default_queue_policy { timeout_action: DELAY");
+    for fields in ["dynamic_batching { }", &delayed] {
+        let it = cached_with(fields).await;
+        let (_, lead) = it.ask_with(Context { timeout_us: 1, ..Context::default() });
+        let (_, follower) = it.ask_with(Context { timeout_us: 1, ..Context::default() });
+        tokio::time::sleep(std::time::Duration::from_millis(40)).await;
+        it.asked.answer(Ok(1));
+        assert!(lead.await.unwrap().is_ok() && follower.await.unwrap().is_ok(), "{fields}");
+    }
 }
