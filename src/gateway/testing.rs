@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use actix_rt::Arbiter;
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
 
 use super::{
     ServerState,
@@ -79,5 +80,6 @@ pub(super) fn state(server_id: &str, catalog: Catalog, control: Arc<dyn Control>
 /// This thread alone serves and accepts.
 pub(crate) fn this_thread() -> ServingThreads {
     let acceptor = Arbiter::current();
-    ServingThreads { engines: Engines::new(vec![acceptor.clone()]), acceptor }
+    let engines = Engines::new(vec![acceptor.clone()]);
+    ServingThreads { engines, acceptor, acceptor_runtime: Handle::current() }
 }

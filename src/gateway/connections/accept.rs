@@ -14,6 +14,7 @@ use actix_rt::ArbiterHandle;
 use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    runtime::Handle,
     sync::watch,
 };
 
@@ -39,11 +40,13 @@ pub struct ServingThreads {
     pub engines: Engines,
     /// Accepts.
     pub acceptor: ArbiterHandle,
+    /// Of the thread that accepts.
+    pub acceptor_runtime: Handle,
 }
 
-/// A bound socket that does not belong to a runtime yet.
+/// A socket that accepts, on the runtime of the thread that does so.
 pub(crate) struct Listener {
-    socket: ListeningSocket,
+    acceptor: Acceptor,
     tls: Option<Arc<ServerConfig>>,
 }
 
@@ -113,14 +116,21 @@ impl Target {
 }
 
 impl Listener {
-    /// Accepts from this socket; what is encrypted speaks this protocol.
-    pub(crate) fn new(bound: BoundSocket, protocol: &[u8]) -> Listener {
+    /// Gives this socket to the runtime of the thread that will accept; what is encrypted speaks this
+    /// protocol. Fails where the kernel does not watch it.
+    pub(crate) fn new(
+        bound: BoundSocket,
+        protocol: &[u8],
+        threads: &ServingThreads,
+    ) -> io::Result<Listener> {
+        let _runtime = threads.acceptor_runtime.enter();
+        let acceptor = Acceptor::of(bound.socket)?;
         let tls = bound.tls.map(|it| Arc::new(it.server_config(&[protocol])));
-        Listener { socket: bound.socket, tls }
+        Ok(Listener { acceptor, tls })
     }
 
-    /// Accepts until `stop` becomes true, on the runtime of this thread. Targets are the engine
-    /// threads in their order.
+    /// Accepts until `stop` becomes true, on the thread that accepts. Targets are the engine threads
+    /// in their order.
     pub(crate) async fn accept(
         self,
         engines: Engines,
@@ -128,10 +138,6 @@ impl Listener {
         connections: Arc<Connections>,
         mut stop: watch::Receiver<bool>,
     ) {
-        let listener = match Acceptor::of(self.socket) {
-            Ok(listener) => listener,
-            Err(error) => return tracing::error!(%error, "cannot accept connections"),
-        };
         let mut warnings = LogWindow::new(1, WARNING_PAUSE);
         let mut counts = Vec::with_capacity(targets.len());
         loop {
@@ -139,7 +145,7 @@ impl Listener {
                 biased;
                 // An error means that the gateway was dropped.
                 _ = stop.changed() => return,
-                socket = accept(&listener, &mut warnings) => socket,
+                socket = accept(&self.acceptor, &mut warnings) => socket,
             };
             // One that is not admitted is closed by being dropped.
             let Some(guard) = connections.admit(socket.as_fd()) else { continue };
@@ -195,4 +201,28 @@ async fn accept(listener: &Acceptor, warnings: &mut LogWindow) -> AcceptedSocket
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::*;
     matches!(error.kind(), ConnectionAborted | ConnectionReset | ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::{socket::ListenAddress, testing::this_thread};
+
+    #[actix_web::test]
+    async fn a_socket_that_the_kernel_does_not_watch_fails_the_start() {
+        // As no file is watched.
+        let file = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        let socket = net::TcpListener::from(file);
+        socket.set_nonblocking(true).unwrap();
+        let bound = BoundSocket {
+            socket: ListeningSocket::Tcp(socket),
+            address: ListenAddress::Unix("nowhere".into()),
+            file: None,
+            tls: None,
+        };
+        let failed = Listener::new(bound, b"h2", &this_thread()).err().unwrap();
+        assert_eq!(failed.kind(), io::ErrorKind::PermissionDenied, "{failed}");
+    }
 }

@@ -99,7 +99,7 @@ where
 {
     let (stopping, stop) = watch::channel(false);
     let (is_open, open) = mpsc::channel(1);
-    let ServingThreads { engines, acceptor } = listen.threads;
+    let ServingThreads { engines, acceptor, .. } = listen.threads;
     let (mut addresses, mut files) = (Vec::new(), Vec::new());
     for binding in listen.bindings {
         let mut bound = binding.bind(listen.stalled)?;
@@ -119,7 +119,7 @@ where
             });
         }
         let connections = listen.connections.clone();
-        let listener = Listener::new(bound, HTTP_1_1);
+        let listener = Listener::new(bound, HTTP_1_1, listen.threads)?;
         acceptor.spawn(listener.accept(engines.clone(), targets, connections, stop.clone()));
     }
     let (open, exit_timeout) = (Some(open), listen.exit_timeout);

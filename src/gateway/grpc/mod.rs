@@ -80,7 +80,7 @@ impl GrpcGateway {
         for mut socket in bound {
             listening.push(socket.address.clone());
             files.extend(socket.file.take());
-            let listener = Listener::new(socket, HTTP_2);
+            let listener = Listener::new(socket, HTTP_2, threads)?;
             let mut targets = Vec::new();
             for arbiter in threads.engines.all() {
                 let (target, received) = target(&wide);

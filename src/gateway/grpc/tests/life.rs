@@ -23,7 +23,7 @@ async fn several_threads_serve_one_port() {
     let server = Server::start().await;
     let arbiters = [Arbiter::new(), Arbiter::new()];
     let engines = Engines::new(arbiters.each_ref().map(|it| it.handle()).to_vec());
-    let threads = ServingThreads { engines, acceptor: Arbiter::current() };
+    let threads = ServingThreads { engines, ..testing::this_thread() };
     let any_port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let (gateway, addresses) =
         GrpcGateway::start(&server.state, &[any_port.into()], &threads).unwrap();

@@ -207,7 +207,7 @@ fn listen(threads: usize) -> Listen {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     Listen {
         bindings: vec![address.into()],
-        threads: ServingThreads { engines, acceptor: Arbiter::current() },
+        threads: ServingThreads { engines, ..testing::this_thread() },
         exit_timeout: Duration::from_secs(5),
         connections: testing::settings("").connections,
         access: Arc::default(),
