@@ -14,9 +14,12 @@ impl Sequences {
         if !self.slots.slot(place).is_through() {
             return;
         }
-        match self.slots.is_offered(place.instance) {
+        match self.slots.is_offered(place.instance) && self.slots.stranded().is_none() {
             true => self.give(place, now),
-            false => self.slots.release(place),
+            false => {
+                self.slots.release(place);
+                self.move_stranded();
+            }
         }
     }
 

@@ -13,6 +13,7 @@ mod own_ids;
 mod refusals;
 mod rows;
 mod slots;
+mod stranded;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -173,6 +174,7 @@ impl Scheduler for Sequences {
                     slot.id = None;
                 }
                 self.slots.push_back(place, pending);
+                self.move_stranded();
             }
             SequenceHome::Backlog(number) => {
                 if ends {
@@ -185,7 +187,9 @@ impl Scheduler for Sequences {
     }
 
     fn reschedule(&mut self, pending: Pending, from: Instant) -> Result<(), Box<Rejected>> {
-        self.iterate(pending, from)
+        self.iterate(pending, from)?;
+        self.move_stranded();
+        Ok(())
     }
 
     /// Before the others of its sequence.
@@ -203,6 +207,7 @@ impl Scheduler for Sequences {
         }
         self.waiting += 1;
         self.slots.push_front(place, pending);
+        self.move_stranded();
     }
 
     fn next(&mut self, now: Instant, free: &FreeSlots<'_>) -> Decision {
@@ -244,6 +249,7 @@ impl Scheduler for Sequences {
         for place in self.slots.ended(slot, now) {
             self.settle(place, now);
         }
+        self.move_stranded();
     }
 
     fn lost(&mut self, slot: usize) -> Vec<Rejected> {
@@ -252,6 +258,7 @@ impl Scheduler for Sequences {
 
     fn set_up(&mut self, slot: usize, is_up: bool) {
         self.slots.set_up(slot, is_up);
+        self.move_stranded();
         self.give_all(self.now);
     }
 

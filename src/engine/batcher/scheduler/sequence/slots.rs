@@ -154,6 +154,18 @@ impl SequenceSlots {
         (slot.is_taken, slot.has_begun, slot.last) = (true, false, now);
     }
 
+    /// Gives the free slot `to` to the sequence of `from`, nothing of which is in flight.
+    pub(super) fn relocate(&mut self, from: SlotPlace, to: SlotPlace) {
+        let waiting = self.drain(from);
+        let slot = self.slot_mut(from);
+        let (id, last) = (slot.id.take(), slot.last);
+        let (states, has_begun) = (slot.states.take(), slot.has_begun);
+        self.release(from);
+        self.occupy(to, id, waiting, last);
+        let slot = self.slot_mut(to);
+        (slot.states, slot.has_begun) = (states, has_begun);
+    }
+
     /// Nobody has the slot any more.
     pub(super) fn release(&mut self, place: SlotPlace) {
         let slot = self.slot_mut(place);
@@ -311,6 +323,11 @@ impl Slot {
     /// Has the sequence something to do?
     pub(super) fn is_active(&self) -> bool {
         !self.waiting.is_empty() || self.in_flight.is_some()
+    }
+
+    /// Is a request of the sequence executed?
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     /// Has the sequence gone, and can another one have the slot?

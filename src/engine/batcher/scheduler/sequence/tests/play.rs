@@ -83,7 +83,7 @@ pub(super) struct Stage {
     takes: u64,
     pub(super) scheduler: Sequences,
     /// When each instance is through; `None`: it rests.
-    busy: Vec<Option<u64>>,
+    pub(super) busy: Vec<Option<u64>>,
     /// How many requests each sequence has had.
     numbers: HashMap<String, usize>,
     pub(super) seen: Vec<String>,
