@@ -25,7 +25,7 @@ mod totals;
 
 pub use self::{
     age_tracker::{AgeToken, AgeTracker},
-    counters::{FailureReason, LatencySummaries, OptionalStatistics, Statistics},
+    counters::{FailureReason, LatencySummaries, OptionalStatistics, ScalingCounters, Statistics},
     executed_rows::ExecutedRows,
     histogram::{BucketBounds, Histogram, HistogramSnapshot},
     in_flight::{InFlight, OldestInFlight},

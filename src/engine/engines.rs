@@ -28,6 +28,19 @@ pub struct Engines {
     places: Arc<Mutex<Places>>,
     wait_graph: Arc<WaitGraph>,
     rate_limiter: Option<Arc<RateLimiter>>,
+    memory: Option<MemoryProbe>,
+}
+
+/// Says how much memory there is right now, if that can be found out.
+pub type MemoryProbe = fn() -> Option<MemoryLeft>;
+
+/// The memory this process may use, of the machine or of the control groups it is in; in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLeft {
+    /// In use by nobody.
+    pub free: u64,
+    /// In use or not.
+    pub total: u64,
 }
 
 /// Where things are.
@@ -71,12 +84,22 @@ impl Engines {
         let places = Places { loads, neighbourhoods: BTreeMap::new() };
         let (places, wait_graph) = (Arc::new(Mutex::new(places)), Arc::default());
         let arbiters = arbiters.into();
-        Engines { arbiters, threads, places, wait_graph, rate_limiter: None }
+        Engines { arbiters, threads, places, wait_graph, rate_limiter: None, memory: None }
     }
 
     /// The same with a limit on what executes beside each other.
     pub fn limited(self, rate_limiter: Arc<RateLimiter>) -> Engines {
         Engines { rate_limiter: Some(rate_limiter), ..self }
+    }
+
+    /// The same, knowing how much memory is left for instances that are added while models serve.
+    pub fn measuring(self, memory: MemoryProbe) -> Engines {
+        Engines { memory: Some(memory), ..self }
+    }
+
+    /// Says how much memory is left; `None`: nobody does.
+    pub fn memory(&self) -> Option<MemoryProbe> {
+        self.memory
     }
 
     /// The numbers of so many different threads, or of all: those with the least to do. For a

@@ -2,6 +2,7 @@
 
 mod connections;
 mod health;
+mod instances;
 mod memory;
 mod models;
 mod regions;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::control_groups::{self, GroupFolder};
+use troupe_engine::engines::MemoryLeft;
 
 /// Of the memory this process may use, for requests in flight; the rest is for models and buffers.
 const INFLIGHT_PERCENT: u64 = 40;
@@ -38,8 +39,43 @@ pub(super) fn available_bytes() -> u64 {
     limits.chain(machine).min().unwrap_or(UNKNOWN_BYTES)
 }
 
+/// What of it is in use by nobody, as far as the machine and the control groups tell.
+pub(super) fn left() -> Option<MemoryLeft> {
+    left_by(&|path| fs::read_to_string(path).unwrap_or_default())
+}
+
+fn left_by(read: &dyn Fn(&str) -> String) -> Option<MemoryLeft> {
+    let meminfo = read("/proc/meminfo");
+    let total = machine_bytes(&meminfo)?;
+    let machine = MemoryLeft { free: kilobytes(&meminfo, "MemAvailable:")?, total };
+    let folders = control_groups::folders(&read("/proc/self/cgroup"), "memory");
+    let groups = folders.iter().filter_map(|it| left_in(it, read));
+    groups.chain([machine]).min_by_key(|it| it.free)
+}
+
+/// Of a group with a limit. Files that were read count as its own, and are given up when it needs more.
+fn left_in(folder: &GroupFolder, read: &dyn Fn(&str) -> String) -> Option<MemoryLeft> {
+    let file = |name: &str| read(&format!("{}/{name}", folder.path));
+    let (total, used, idle) = match folder.is_unified {
+        true => (file("memory.max"), file("memory.current"), "inactive_file "),
+        false => {
+            let used = file("memory.usage_in_bytes");
+            (file("memory.limit_in_bytes"), used, "total_inactive_file ")
+        }
+    };
+    let (total, used) = (limit(&total)?, limit(&used)?);
+    let stat = file("memory.stat");
+    let idle = stat.lines().find_map(|it| limit(it.strip_prefix(idle)?)).unwrap_or(0);
+    Some(MemoryLeft { free: total.saturating_sub(used.saturating_sub(idle)), total })
+}
+
 fn machine_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    kilobytes(meminfo, "MemTotal:")
+}
+
+/// In bytes.
+fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
@@ -91,5 +127,36 @@ mod tests {
         for (inflight, expected) in [(1, 1), (400, 100), (usize::MAX, i32::MAX as usize)] {
             assert_eq!(default_input_bytes(inflight), expected);
         }
+    }
+
+    #[test]
+    fn what_is_left_is_that_of_the_fullest_group() {
+        let left = |files: &[(&str, &str)]| {
+            let read = |path: &str| {
+                let found = files.iter().find(|(name, _)| *name == path);
+                found.map_or_else(String::new, |(_, text)| (*text).to_owned())
+            };
+            left_by(&read).map(|it| (it.free, it.total))
+        };
+        let machine = ("/proc/meminfo", "MemTotal: 16 kB\nMemAvailable: 8 kB\n");
+        let groups = ("/proc/self/cgroup", "4:memory:/x\n0::/y\n");
+        assert_eq!(left(&[]), None);
+        assert_eq!(left(&[machine, groups]), Some((8 << 10, 16 << 10)));
+        let unified = [
+            ("/sys/fs/cgroup/y/memory.max", "1000\n"),
+            ("/sys/fs/cgroup/y/memory.current", "900\n"),
+            ("/sys/fs/cgroup/y/memory.stat", "anon 1\ninactive_file 300\n"),
+        ];
+        let all: Vec<_> = [machine, groups].into_iter().chain(unified).collect();
+        assert_eq!(left(&all), Some((400, 1000)));
+        let first = [
+            ("/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "500\n"),
+            ("/sys/fs/cgroup/memory/x/memory.usage_in_bytes", "490\n"),
+            ("/sys/fs/cgroup/memory/x/memory.stat", "inactive_file 9\ntotal_inactive_file 20\n"),
+        ];
+        let all: Vec<_> = all.into_iter().chain(first).collect();
+        assert_eq!(left(&all), Some((30, 500)));
+        let unlimited = ("/sys/fs/cgroup/y/memory.max", "max\n");
+        assert_eq!(left(&[machine, groups, unlimited]), Some((8 << 10, 16 << 10)));
     }
 }

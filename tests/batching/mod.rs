@@ -1,5 +1,6 @@
 //! Which requests run together in one execution.
 
+pub(crate) mod autoscaling;
 pub(crate) mod dynamic;
 pub(crate) mod implicit_state;
 pub(crate) mod iterative;

@@ -107,6 +107,15 @@ impl LatencySummaries {
     }
 }
 
+/// How often the number of a model's instances has changed without another load.
+#[derive(Debug, Default)]
+pub struct ScalingCounters {
+    /// There were more afterwards.
+    pub up: AtomicU64,
+    /// There were fewer afterwards.
+    pub down: AtomicU64,
+}
+
 /// Counters of one version of a model, from its load to its unload.
 #[derive(Debug, Default)]
 pub struct Statistics {
@@ -127,6 +136,8 @@ pub struct Statistics {
     pub missing_outputs: AtomicU64,
     /// Responses with rows that no row of the request asked for.
     pub unexpected_rows: AtomicU64,
+    /// Changes of the number of its instances while it serves.
+    pub scalings: ScalingCounters,
     /// Requests that failed, by reason.
     failures: [AtomicU64; FailureReason::ALL.len()],
     /// The nanoseconds that all of them took.

@@ -10,7 +10,7 @@ use crate::{
 };
 use troupe_base::{
     backend::{Backend, InstanceName},
-    config::{InstanceKind, ModelConfig, RateLimits},
+    config::{InstanceGroup, InstanceKind, InstanceScaling, ModelConfig, RateLimits},
     error::Result,
     failure_log::FailureLog,
     model::Health,
@@ -66,6 +66,18 @@ pub(super) fn has_limits(config: &ModelConfig) -> bool {
     groups.flat_map(|group| &group.rate_limits.resources).any(|resource| resource.count != 0)
 }
 
+/// How the number of instances follows the queue: a model has one group that may say so.
+pub(super) fn followed(groups: &[InstanceGroup]) -> Option<InstanceScaling> {
+    groups.iter().find_map(|group| group.scaling)
+}
+
+/// The same with so many instances in the group that follows the queue, on each device.
+pub(super) fn with_count(groups: &[InstanceGroup], count: u32) -> Vec<InstanceGroup> {
+    let mut groups = groups.to_vec();
+    groups.iter_mut().filter(|it| it.scaling.is_some()).for_each(|it| it.count = count);
+    groups
+}
+
 /// For each instance its seat at the rate limiter, if it needs one.
 fn take_seats(
     wanted: &[WantedInstance],
@@ -81,12 +93,12 @@ fn take_seats(
 
 /// As many as the config says; where it does not, one for each of so many threads.
 pub(super) fn wanted(
-    config: &ModelConfig,
+    groups: &[InstanceGroup],
     health: &Arc<Health>,
     threads: usize,
 ) -> Vec<WantedInstance> {
     let mut all = Vec::new();
-    for group in config.instance_groups.iter().filter(|group| !group.passive) {
+    for group in groups.iter().filter(|group| !group.passive) {
         let (kind, devices) = match group.kind {
             InstanceKind::Cpu => ("CPU", vec![0]),
             InstanceKind::Gpu => ("GPU", group.gpus.clone()),

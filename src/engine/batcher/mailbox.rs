@@ -1,12 +1,13 @@
 //! The mailbox of a model's batcher: what the rest of the server holds instead of the actors.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{Arc, OnceLock, atomic::Ordering};
 
 use actix::Addr;
 use futures_util::future::BoxFuture;
 
 use super::{
     actor::Batcher,
+    autoscaler::Autoscaler,
     readiness::{self, Checkup},
     scaling::{self, Scaler},
     shards::Shards,
@@ -14,7 +15,7 @@ use super::{
     stateful_parts::SequenceCount,
 };
 use crate::{
-    engines::{Neighbourhood, PerThread},
+    engines::{MemoryProbe, Neighbourhood, PerThread},
     instance::ImmediateKey,
 };
 use troupe_base::{
@@ -31,6 +32,10 @@ pub struct Mailbox {
     pub(super) batchers: PerThread<BatcherShard>,
     /// Has its instances.
     pub(super) scaler: Arc<Scaler>,
+    /// Asked before an instance is added because of the queue.
+    pub(super) memory: Option<MemoryProbe>,
+    /// Of a model whose number of instances follows its queue, or has done so.
+    pub(super) autoscaler: Arc<OnceLock<Autoscaler>>,
     pub(super) stats: Arc<Statistics>,
     /// For models with sequences.
     pub(super) sequences: Arc<SequenceCount>,
@@ -102,6 +107,15 @@ impl Infer for Mailbox {
     }
 
     fn scale(&self, config: &ModelConfig) -> Option<BoxFuture<'static, Result<()>>> {
-        self.scaler.scale(config)
+        let scaled = self.scaler.scale(config)?;
+        let (scaler, autoscaler) = (self.scaler.clone(), self.autoscaler.clone());
+        let memory = self.memory;
+        Some(Box::pin(async move {
+            scaled.await?;
+            if scaler.scaling().is_some() {
+                autoscaler.get_or_init(|| Autoscaler::start(&scaler, memory));
+            }
+            Ok(())
+        }))
     }
 }

@@ -2,6 +2,7 @@
 
 mod actor;
 mod atomics;
+mod autoscaler;
 mod deadlock;
 mod gather;
 mod instances;

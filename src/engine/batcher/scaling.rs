@@ -1,6 +1,9 @@
 //! Live scaling: instances are added to a model that serves, and taken away, while it serves on.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    cmp::Ordering,
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+};
 
 use actix::Addr;
 use futures_util::future::{BoxFuture, try_join_all};
@@ -9,12 +12,12 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
-    instances::{InstanceSource, WantedInstance, has_limits, wanted},
+    instances::{InstanceSource, WantedInstance, followed, has_limits, wanted, with_count},
     scaled::{AddInstance, AddedInstance, CloseSlot, OpenSlot},
 };
 use crate::instance::{InstanceActor, InstanceOpener, OpenedModel, WarmUp};
 use troupe_base::{
-    config::ModelConfig,
+    config::{InstanceGroup, InstanceKind, InstanceScaling, ModelConfig},
     error::{Error, Result},
     model::warmup::{self, WarmupSample},
 };
@@ -25,6 +28,8 @@ pub(super) struct Scaler {
     /// In the order of their shards.
     pub(super) batchers: Vec<Addr<Batcher>>,
     pub(super) instances: Mutex<Vec<InstanceMailbox>>,
+    /// What is asked for by now; a group that follows the queue has had its `count` at first.
+    pub(super) groups: Mutex<Vec<InstanceGroup>>,
     /// What new instances are warmed up with.
     pub(super) samples: OnceLock<Arc<[WarmupSample]>>,
     /// One change after the other.
@@ -60,16 +65,64 @@ impl Scaler {
         config: &ModelConfig,
     ) -> Option<BoxFuture<'static, Result<()>>> {
         let limiter = self.source.limiter.is_some();
-        let wanted = wanted(config, &self.source.health, 1);
+        let groups = config.instance_groups.clone();
+        let wanted = wanted(&groups, &self.source.health, 1);
         if self.is_fixed || wanted.is_empty() || has_limits(config) != limiter {
             return None;
         }
         let this = self.clone();
-        Some(Box::pin(async move { this.change_to(wanted).await }))
+        Some(Box::pin(async move { this.reload(groups).await }))
     }
 
-    async fn change_to(&self, wanted: Vec<WantedInstance>) -> Result<()> {
+    async fn reload(&self, groups: Vec<InstanceGroup>) -> Result<()> {
         let _turn = self.turn.lock().await;
+        // What followed the queue before and does so now goes on from where it is.
+        let goes_on = self.scaling().and(followed(&groups));
+        let begin = goes_on.map(|it| with_count(&groups, self.count().clamp(it.min, it.max)));
+        let wanted = wanted(begin.as_ref().unwrap_or(&groups), &self.source.health, 1);
+        self.change_to(wanted, "").await?;
+        *self.groups.lock() = groups;
+        Ok(())
+    }
+
+    /// How the number of instances follows the queue, if it does.
+    pub(super) fn scaling(&self) -> Option<InstanceScaling> {
+        followed(&self.groups.lock())
+    }
+
+    /// Instances there are, on each device.
+    pub(super) fn count(&self) -> u32 {
+        let groups = self.groups.lock();
+        let devices = groups.iter().filter(|it| !it.passive).map(|it| it.gpus.len().max(1));
+        let all = self.instances.lock().len() / devices.max().unwrap_or(1);
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
+    /// What the instances run on, of a model whose number of them follows the queue.
+    pub(super) fn kind(&self) -> InstanceKind {
+        let groups = self.groups.lock();
+        let group = groups.iter().find(|it| it.scaling.is_some());
+        group.map_or(InstanceKind::Model, |it| it.kind)
+    }
+
+    /// Has the model so many instances on each device, as its queue asks for, unless it has been told
+    /// something else than this meanwhile. The log says `why`.
+    pub(super) async fn follow(
+        &self,
+        scaling: &InstanceScaling,
+        count: u32,
+        why: &str,
+    ) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        if self.scaling() != Some(*scaling) {
+            return Ok(());
+        }
+        let groups = with_count(&self.groups.lock(), count);
+        self.change_to(wanted(&groups, &self.source.health, 1), why).await
+    }
+
+    /// To be called by whoever has the turn.
+    async fn change_to(&self, wanted: Vec<WantedInstance>, why: &str) -> Result<()> {
         let current = self.instances.lock().clone();
         let known: Vec<&WantedInstance> = current.iter().map(|it| &it.wanted).collect();
         let ScalePlan { add, remove } = plan(&known, wanted);
@@ -88,8 +141,14 @@ impl Scaler {
         }
         remove.iter().for_each(|index| self.close(&current[*index]));
         let (model, count) = (&self.source.config.name, self.instances.lock().len());
+        let scalings = &self.source.stats.scalings;
+        match count.cmp(&current.len()) {
+            Ordering::Less => scalings.down.fetch_add(1, Relaxed),
+            Ordering::Equal => 0,
+            Ordering::Greater => scalings.up.fetch_add(1, Relaxed),
+        };
         tracing::info!(
-            "scaled `{model}` to {count} instances: {} added, {} removed",
+            "scaled `{model}` to {count} instances: {} added, {} removed{why}",
             added.len(),
             remove.len()
         );
@@ -209,7 +268,8 @@ mod tests {
              output {{ name: 'y' data_type: TYPE_FP32 dims: 1 }}"
         );
         let features = ServerFeatures { gpus: || Some(&[0, 1]) };
-        wanted(&read_text(&text, "f").unwrap().finish(&features).unwrap(), &Arc::default(), 1)
+        let config = read_text(&text, "f").unwrap().finish(&features).unwrap();
+        wanted(&config.instance_groups, &Arc::default(), 1)
     }
 
     /// What is added, and what is removed.

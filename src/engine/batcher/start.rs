@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
+    autoscaler::Autoscaler,
     deadlock::ModelReport,
-    instances::{InstanceSource, WantedInstance, has_limits, wanted},
+    instances::{InstanceSource, WantedInstance, followed, has_limits, wanted},
     mailbox::{BatcherShard, Mailbox},
     rate_claims::RateClaims,
     readiness::Checkup,
@@ -92,8 +93,12 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let limiter = engines.rate_limiter().filter(|_| has_limits(&config)).cloned();
     let is_limited = limiter.is_some();
     let is_everywhere = !is_limited && is_everywhere(&config, &backend)?;
+    if is_everywhere {
+        check_unscaled(&config)?;
+    }
     let threads = engines.all();
-    let wanted = wanted(&config, &health, if is_everywhere { threads.len() } else { 1 });
+    let count = if is_everywhere { threads.len() } else { 1 };
+    let wanted = wanted(&config.instance_groups, &health, count);
     if wanted.is_empty() {
         return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
     }
@@ -135,16 +140,24 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         source,
         batchers: shards.iter().map(|shard| shard.batcher.clone()).collect(),
         instances: instances.into(),
+        groups: config.instance_groups.clone().into(),
         samples: OnceLock::new(),
         turn: tokio::sync::Mutex::default(),
         is_fixed,
     });
+    let memory = engines.memory();
+    let autoscaler = Arc::<OnceLock<Autoscaler>>::default();
+    if followed(&config.instance_groups).is_some() {
+        autoscaler.get_or_init(|| Autoscaler::start(&scaler, memory));
+    }
     let model = config.name.clone();
     let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(shards));
     Ok(Arc::new(Mailbox {
         model,
         batchers,
         scaler,
+        memory,
+        autoscaler,
         stats,
         sequences,
         checkup,
@@ -199,6 +212,19 @@ fn collected(
 /// of its own: each engine thread can have a batcher with instances of it.
 fn is_everywhere(config: &ModelConfig, backend: &Backend) -> Result<bool> {
     Ok(scheduler::is_immediate(config) && runs_inline(backend, config)?)
+}
+
+/// What has an instance for each thread cannot have more of them.
+fn check_unscaled(config: &ModelConfig) -> Result<()> {
+    let mut groups = config.instance_groups.iter();
+    let Some(index) = groups.position(|it| it.scaling.is_some()) else { return Ok(()) };
+    let text = format!(
+        "instance group {} of model {} can not have 'scaling': its requests run at once, without a \
+         queue, on the thread that they come in on",
+        config.instance_groups[index].name, config.name
+    );
+    let path = format!("instance_group[{index}].scaling");
+    Err(Error::invalid(config.source_map.problem(&path, text).message()))
 }
 
 /// A model whose requests gain nothing by waiting for each other can be asked on several threads.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use super::{response_cache, sequences};
+use super::{instances, response_cache, sequences};
 use troupe_backends::gpus;
 use troupe_base::{
     config::InstanceKind,
@@ -172,6 +172,7 @@ struct ModelCounts<'a> {
 
 /// Their families, those without series included.
 pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<MetricFamily> {
+    let ready = catalog.ready_models().map(|it| (labels(it), &**it)).collect::<Vec<_>>();
     let models = catalog.ready_models();
     let models =
         models.map(|it| (labels(it), ModelCounts { stats: &it.stats, totals: it.stats.totals() }));
@@ -220,6 +221,7 @@ pub(super) fn families(catalog: &Catalog, latencies: &LatencyMetrics) -> Vec<Met
     let cached = models
         .iter()
         .filter_map(|(labels, it)| Some((labels.clone(), it.stats.extra.cache.as_deref()?)));
+    families.extend(instances::families(&ready));
     families.extend(response_cache::families(&cached.collect::<Vec<_>>(), latencies));
     let stateful = models
         .iter()

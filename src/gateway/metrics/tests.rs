@@ -214,6 +214,25 @@ fn sizes_of_executions_are_a_histogram() {
 }
 
 #[test]
+fn the_number_of_instances_is_told_and_its_changes_where_there_are_some() {
+    let model = model();
+    model.health.join();
+    model.health.join();
+    let text = || render(&catalog(&model), &Metrics::new(), &testing::settings("here")).unwrap();
+    let labels = r#"_te_am="a\"b",model="m",version="2""#;
+    let gauge = format!("\ntroupe_instances{{{labels}}} 2\n");
+    assert!(text().contains(&gauge), "no {gauge}in\n{}", text());
+    assert!(!text().contains("troupe_instance_scalings_total"));
+    model.stats.scalings.up.store(3, Relaxed);
+    for (direction, count) in [("up", 3), ("down", 0)] {
+        let line = format!(
+            "\ntroupe_instance_scalings_total{{{labels},direction=\"{direction}\"}} {count}\n"
+        );
+        assert!(text().contains(&line), "no {line}in\n{}", text());
+    }
+}
+
+#[test]
 fn an_ensemble_shows_the_queues_of_its_steps() {
     let step = model();
     use_it(&step);

@@ -42,7 +42,9 @@ impl Member {
         let groups = config.instance_group.iter().filter(|it| !it.passive && !ensemble);
         let instances = groups.map(|it| {
             let devices = if it.kind() == Kind::Gpu { it.gpus.len().max(1) } else { 1 };
-            it.count.max(1) as u64 * devices as u64
+            // There are so many by the time that it is busy.
+            let most = it.scaling.as_ref().map_or(0, |it| u64::from(it.max_count));
+            most.max(it.count.max(1) as u64) * devices as u64
         });
         Member {
             key,

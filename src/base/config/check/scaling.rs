@@ -87,8 +87,9 @@ fn problems(
         let text = format!("max_count {max}, expected a number from min_count {min} on");
         problems.push(("max_count", text));
     } else if max_instances < u64::from(max) * devices {
-        let text =
-            format!("max_count {max}, expected at most {max_instances} instances of a model in all");
+        let text = format!(
+            "max_count {max}, expected at most {max_instances} instances of a model in all"
+        );
         problems.push(("max_count", text));
     } else if u32::try_from(group.count).is_ok_and(|it| it < min || max < it) {
         let text =
