@@ -14,6 +14,7 @@ use tokio::time::{sleep, sleep_until};
 use super::{
     answer::{self, KeptAnswer},
     flights::{Flights, Join, Urgency},
+    follower::{Follower, FollowerTimeout},
     key::{AnswerKey, KeyScope},
     lead::{Asker, Lead, LeadModel},
     local::{LocalStore, ModelCap},
@@ -22,7 +23,6 @@ use super::{
     warning::Warning,
 };
 use troupe_base::{
-    config::PriorityLevels,
     error::Error,
     model::Infer,
     request::{Context, Correlation, Reply, Request, Response},
@@ -46,19 +46,7 @@ pub(super) struct CachedModelSetup {
     pub(super) stats: Arc<Statistics>,
     pub(super) ttl: Option<Duration>,
     pub(super) cap: Option<ModelCap>,
-    /// How long requests may wait for others, which is as long as in the queue; `None` if for ever.
-    pub(super) levels: Option<PriorityLevels>,
-}
-
-impl CachedModelSetup {
-    /// When this request has waited for too long; `None`: never.
-    fn expiry(&self, context: &Context, since: Instant) -> Option<Instant> {
-        let levels = self.levels.as_ref()?;
-        let policy = levels.policy_of(levels.level_of(context.priority));
-        let asked = Duration::from_micros(context.timeout_us);
-        // One that is delayed goes on waiting.
-        since.checked_add(policy.timeout_of(asked).filter(|_| !policy.delays)?)
-    }
+    pub(super) timeout: FollowerTimeout,
 }
 
 /// Shared with the requests that it executes.
@@ -68,13 +56,6 @@ pub(super) struct CachedModelState {
     /// A task looks through those that wait.
     is_swept: AtomicBool,
     warning: Warning,
-}
-
-/// A request that was looked up in vain.
-pub(super) struct Follower {
-    pub(super) context: Arc<Context>,
-    pub(super) request: Request,
-    pub(super) asker: Asker,
 }
 
 impl CachedModel {
@@ -125,7 +106,7 @@ impl CachedModelState {
             Store::Local(local) => self.look_up_here(local, key, begun, request, reply),
             Store::Redis(_) => {
                 let lookup = begun.elapsed();
-                let (lead, request) = match self.join(key, waiting(request, reply, lookup)) {
+                let (lead, request) = match self.join(key, Follower::new(request, reply, lookup)) {
                     Some(it) => it,
                     None => return,
                 };
@@ -150,7 +131,9 @@ impl CachedModelState {
             let asker = Asker { reply, span: request.context.span.clone(), lookup };
             return self.hit(asker, |timing| answer.response(timing), now);
         }
-        let Some((lead, request)) = self.join(key, waiting(request, reply, lookup)) else { return };
+        let Some((lead, request)) = self.join(key, Follower::new(request, reply, lookup)) else {
+            return;
+        };
         // Somebody may have kept it since: whoever leads keeps the answer before it stops leading.
         match local.get(key, now) {
             Some(answer) => lead.found(&answer.response(Timing::default())),
@@ -189,7 +172,7 @@ impl CachedModelState {
         let may_wait = waiting.context.call_chain.is_none();
         let Context { priority, timeout_us, .. } = *waiting.context;
         let urgency = Urgency { priority, timeout_us };
-        let expiry = self.setup.expiry(&waiting.context, waiting.asker.reply.since());
+        let expiry = waiting.expiry(&self.setup.timeout);
         let (waiting, leads) = match self.flights.join(key, urgency, may_wait, waiting) {
             Join::Follows => {
                 self.sweep_later();
@@ -220,8 +203,8 @@ impl CachedModelState {
         self.setup.cache.runtime_here().spawn(async move {
             sleep_until(at.into()).await;
             let Some(state) = weak.upgrade() else { return };
-            let expiry = |it: &Follower| state.setup.expiry(&it.context, it.asker.reply.since());
-            let is_late = |it: &Follower| expiry(it).is_some_and(|it| it <= at);
+            let timeout = &state.setup.timeout;
+            let is_late = |it: &Follower| it.expiry(timeout).is_some_and(|it| it <= at);
             for waiting in state.flights.expire(key, is_late) {
                 let error = Error::unavailable("Request timeout expired");
                 waiting.asker.reply.answer(Err(error));
@@ -405,10 +388,4 @@ fn answer_stopped(followers: Vec<Follower>) {
         let error = waiting.context.stopped().unwrap_or_else(Error::cancelled);
         waiting.asker.reply.answer(Err(error));
     }
-}
-
-fn waiting(request: Request, reply: Reply, lookup: Duration) -> Follower {
-    let context = request.context.clone();
-    let asker = Asker { reply, span: context.span.clone(), lookup };
-    Follower { context, request, asker }
 }

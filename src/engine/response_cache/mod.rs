@@ -9,6 +9,7 @@ mod breaker;
 mod cached_model;
 mod counters;
 mod flights;
+mod follower;
 mod key;
 mod lead;
 mod local;
@@ -29,13 +30,14 @@ use tokio::runtime::Handle;
 use self::{
     cached_model::{CachedModel, CachedModelSetup},
     counters::CacheCounters,
+    follower::FollowerTimeout,
     key::{KeyHasher, KeyScope},
     local::{LocalStore, ModelCap},
     redis::RedisStore,
     store::{SharedCache, Store},
 };
 use troupe_base::{
-    config::{BackendTraits, Batching, ModelConfig},
+    config::{BackendTraits, ModelConfig},
     error::Result,
     metrics::{CacheUsage, HeldAnswers},
     model::{Infer, Model, ModelParts},
@@ -108,12 +110,7 @@ impl ResponseCache {
             stats: parts.stats.clone(),
             ttl: policy.ttl,
             cap,
-            levels: match &parts.config.batching {
-                Batching::Dynamic(dynamic) if dynamic.queues.is_timed() => {
-                    Some(dynamic.queues.clone())
-                }
-                _ => None,
-            },
+            timeout: FollowerTimeout::of(&parts.config),
         }))
     }
 

@@ -77,7 +77,7 @@ impl Following {
         let model = &scaler.source.config.name;
         let wanted = match count < wanted {
             true if self.retries.is_waiting(now) => count,
-            true => self.room.fit(model, count, wanted, (scaler.kind(), scaling)),
+            true => self.room.fit(model, count, wanted, scaler.kind(), scaling),
             false => {
                 self.room.is_enough();
                 wanted

@@ -39,7 +39,8 @@ impl Room {
         model: &str,
         count: u32,
         wanted: u32,
-        (kind, scaling): (InstanceKind, &InstanceScaling),
+        kind: InstanceKind,
+        scaling: &InstanceScaling,
     ) -> u32 {
         // What the config has at least is asked of nobody.
         if wanted <= scaling.min {
