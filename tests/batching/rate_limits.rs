@@ -6,7 +6,7 @@ use std::{fs, net::TcpStream};
 use serde_json::Value;
 
 use crate::support::{
-    Model, Repository, Server,
+    Model, Repository, Server, ensemble,
     gate::Gate,
     http::{finish, rows},
     models::execute,
@@ -142,6 +142,38 @@ fn resources_come_back_when_a_worker_dies_or_its_client_has_gone() {
     gate.let_through(3);
     assert_eq!(server.infer("dying", &request()).status, 503);
     assert_eq!(server.infer("a", &request()).numbers("y"), [1.0]);
+}
+
+/// Nobody can give back what the caller holds, so that the model it calls gets its turn.
+#[test]
+fn a_call_that_waits_for_what_its_caller_holds_fails() {
+    let calls = |asked: &str| {
+        let body = "
+    def answer(it):
+        x = pb_utils.get_input_tensor_by_name(it, 'x')
+        if x.as_numpy()[0] == 0:
+            return pb_utils.InferenceResponse([pb_utils.Tensor('y', x.as_numpy())])
+        return pb_utils.InferenceRequest(
+            model_name='ASKED', inputs=[x], requested_output_names=['y']).exec()
+
+    return [answer(it) for it in requests]";
+        let group = "instance_group { rate_limiter { resources { name: 'R' count: 1 } } }";
+        execute(ROW, &body.replace("ASKED", asked)).batch(1).with(group)
+    };
+    let repository = Repository::of([("outer", calls("between")), ("inner", calls("inner"))])
+        .with("between", ensemble("x:FP32[1] -> y:FP32[1]", &["inner: x=x -> y=y"]).batch(1));
+    let server = Server::with(repository, &[LIMITED]);
+    for _ in 0..2 {
+        let answer = server.infer("outer", &request());
+        let text = "requests wait for resources that their callers hold: 'outer' calls 'between'";
+        assert!(answer.error().contains(text), "{}", answer.error());
+        assert_eq!(answer.status, 503);
+        // Both are free again.
+        for model in ["inner", "outer"] {
+            assert_eq!(server.infer(model, &rows(&[("x", &[0.0])])).numbers("y"), [0.0]);
+        }
+    }
+    server.is_well();
 }
 
 #[test]

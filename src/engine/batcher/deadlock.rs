@@ -7,13 +7,13 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::scheduler::Scheduler;
+use super::{rate_claims::RateClaims, scheduler::Scheduler};
 use crate::instance::InstancePool;
 use troupe_base::{
     error::Error,
     request::{
         CallChain,
-        deadlock::{BlockedInstance, ModelWaits, WaitReporter},
+        deadlock::{BlockedInstance, InstanceWait, ModelWaits, WaitReporter},
     },
 };
 
@@ -44,7 +44,7 @@ impl ModelReport {
     fn report(
         &self,
         batcher: usize,
-        instances: Vec<Option<BlockedInstance>>,
+        instances: Vec<Option<InstanceWait>>,
         queued: impl FnOnce() -> Vec<(Arc<CallChain>, Instant)>,
     ) -> Option<(Arc<CallChain>, String)> {
         let mut parts = self.0.lock();
@@ -65,14 +65,25 @@ impl ModelReport {
     }
 }
 
-/// Reports who waits for this model, and fails a call of it if that is the one to fail.
+/// Reports who waits for this model, and fails a call of it if that is the one to fail. `claims` are
+/// there where executions share resources.
 pub(super) fn check(
     report: &ModelReport,
     batcher: usize,
     pool: &InstancePool,
     scheduler: &dyn Scheduler,
+    claims: Option<&RateClaims>,
 ) {
-    let instances = pool.blocked(MIN_BLOCKED_TIME);
+    let wait = |(slot, blocked): (usize, Option<BlockedInstance>)| match (blocked, claims) {
+        (Some(blocked), None) => Some(InstanceWait::Call(blocked)),
+        (Some(blocked), Some(_)) => {
+            let seat = pool.seat(slot).map(|it| it.id());
+            Some(InstanceWait::Call(BlockedInstance { seat, ..blocked }))
+        }
+        (None, claims) => claims?.wait(slot, pool, MIN_BLOCKED_TIME),
+    };
+    let blocked = pool.blocked(MIN_BLOCKED_TIME);
+    let instances = blocked.into_iter().enumerate().map(wait).collect();
     let victim = report.report(batcher, instances, || scheduler.callers());
     if let Some((call, text)) = victim {
         pool.fail_call(&call, &Error::unavailable(text));

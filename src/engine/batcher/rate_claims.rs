@@ -1,12 +1,16 @@
 //! Claims of a batcher at the rate limiter: an instance that needs resources executes only while it
 //! holds them.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     instance::InstancePool,
     rate_limiter::{Claimant, Grant},
 };
+use troupe_base::request::deadlock::InstanceWait;
 
 /// What the slots of a batcher have claimed.
 pub(super) struct RateClaims {
@@ -20,8 +24,8 @@ pub(super) struct RateClaims {
 enum SlotClaim {
     #[default]
     None,
-    /// It was claimed and is not granted yet.
-    Waiting,
+    /// It was claimed then, and is not granted yet.
+    Waiting(Instant),
     /// The next execution may begin.
     Granted(Grant),
     /// Kept until the execution is through.
@@ -44,7 +48,7 @@ impl RateClaims {
             let claim = self.slot(slot);
             match claim {
                 SlotClaim::Granted(_) => return Some(slot),
-                SlotClaim::Waiting | SlotClaim::Declined => continue,
+                SlotClaim::Waiting(_) | SlotClaim::Declined => continue,
                 SlotClaim::None | SlotClaim::Executing { .. } => (),
             }
             let Some(seat) = pool.seat(slot) else { return Some(slot) };
@@ -53,7 +57,7 @@ impl RateClaims {
                     *claim = SlotClaim::Granted(grant);
                     return Some(slot);
                 }
-                None => *claim = SlotClaim::Waiting,
+                None => *claim = SlotClaim::Waiting(Instant::now()),
             }
         }
         None
@@ -63,7 +67,7 @@ impl RateClaims {
     pub(super) fn granted(&mut self, slot: usize, grant: Grant, pool: &InstancePool) {
         let is_its_own = pool.seat(slot).is_some_and(|seat| seat.owns(&grant));
         let claim = self.slot(slot);
-        if is_its_own && matches!(claim, SlotClaim::Waiting) {
+        if is_its_own && matches!(claim, SlotClaim::Waiting(_)) {
             *claim = SlotClaim::Granted(grant);
         }
     }
@@ -98,7 +102,8 @@ impl RateClaims {
         *claim = SlotClaim::None;
         if let (Some(seat), Some(last)) = (pool.seat(slot), last) {
             let next = seat.claim_again(slot, &claimant, last);
-            *claim = next.map_or(SlotClaim::Waiting, SlotClaim::Granted);
+            let waiting = || SlotClaim::Waiting(Instant::now());
+            *claim = next.map_or_else(waiting, SlotClaim::Granted);
         }
     }
 
@@ -124,7 +129,7 @@ impl RateClaims {
     pub(super) fn forget(&mut self, slot: usize, pool: &InstancePool) {
         let claim = self.slot(slot);
         match claim {
-            SlotClaim::Waiting => {
+            SlotClaim::Waiting(_) => {
                 *claim = SlotClaim::None;
                 if let Some(seat) = pool.seat(slot) {
                     seat.withdraw();
@@ -133,6 +138,21 @@ impl RateClaims {
             SlotClaim::Granted(_) => *claim = SlotClaim::None,
             SlotClaim::None | SlotClaim::Executing { .. } | SlotClaim::Declined => (),
         }
+    }
+
+    /// What keeps a slot from its next execution, if it has been waiting for so long.
+    pub(super) fn wait(
+        &self,
+        slot: usize,
+        pool: &InstancePool,
+        min_wait: Duration,
+    ) -> Option<InstanceWait> {
+        let SlotClaim::Waiting(since) = *self.slots.get(slot)? else { return None };
+        if since.elapsed() < min_wait {
+            return None;
+        }
+        let holders = pool.seat(slot)?.holders()?;
+        Some(InstanceWait::Resource { since, holders })
     }
 
     fn slot(&mut self, slot: usize) -> &mut SlotClaim {

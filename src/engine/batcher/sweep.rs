@@ -46,7 +46,8 @@ impl Handler<Sweep> for Batcher {
             self.flush_soon(ctx);
         }
         let shard = self.shard.as_ref().map_or(0, Shard::index);
-        deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler);
+        let claims = self.rate_claims.as_ref();
+        deadlock::check(&self.waits, shard, &self.pool, &*self.scheduler, claims);
         let may_queue = self.scheduler.len() != 0 || self.pool.is_busy();
         if self.immediate.is_none() || may_queue {
             self.sweep_later(ctx);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::resources::{ResourceDemand, ResourceKey, ResourceLimit, limits};
-use troupe_base::error::Result;
+use troupe_base::{error::Result, request::deadlock::SeatId};
 
 /// How long claims behind one that does not fit may be granted before it: then what it needs is
 /// kept for it as it comes back.
@@ -17,7 +17,7 @@ const MAX_PASSED_OVER: Duration = Duration::from_secs(1);
 const MAX_LAG: u64 = 64;
 
 /// An instance as the rate limiter knows it.
-pub(super) type InstanceId = u64;
+pub(super) type InstanceId = SeatId;
 
 /// Who needs what, who has it, and who waits for it.
 #[derive(Default)]
@@ -124,6 +124,18 @@ impl Claims {
         if entry.is_gone {
             self.instances.remove(&instance);
         }
+    }
+
+    /// Who holds some of a resource that a waiting instance lacks; `None` if it lacks none.
+    pub(super) fn holders(&self, instance: InstanceId) -> Option<Vec<InstanceId>> {
+        self.waiting.iter().find(|it| it.instance == instance)?;
+        let lacks = |(key, count): &(&ResourceKey, &u64)| {
+            let of = |map: &BTreeMap<ResourceKey, u64>| map.get(*key).copied().unwrap_or(0);
+            of(&self.limits) < of(&self.used).saturating_add(**count)
+        };
+        let (key, _) = self.instances.get(&instance)?.demand.units.iter().find(lacks)?;
+        let holds = |it: &LimitedInstance| it.holds && it.demand.units.contains_key(key);
+        Some(self.instances.iter().filter(|it| holds(it.1)).map(|it| *it.0).collect())
     }
 
     /// Gives their resources to those whose turn it is:
@@ -321,6 +333,24 @@ mod tests {
         let tail = &order[1000..];
         let lead = tail.find('a').unwrap();
         assert!((60..=66).contains(&lead), "{lead}");
+    }
+
+    #[test]
+    fn who_lacks_a_resource_waits_for_everybody_who_holds_some_of_it() {
+        let mut claims = Claims::new(Vec::new());
+        let ids = claims.add(&[demand(1, 1), demand(2, 1), demand(3, 1)]).unwrap();
+        let now = Instant::now();
+        ids[..2].iter().for_each(|id| claims.claim(*id));
+        assert_eq!(claims.grant(now), ids[..2]);
+        assert_eq!(claims.holders(ids[2]), None, "it does not wait");
+        claims.claim(ids[2]);
+        assert!(claims.grant(now).is_empty());
+        assert_eq!(claims.holders(ids[2]).as_deref(), Some(&ids[..2]));
+        assert_eq!(claims.holders(ids[0]), None, "it has what it needs");
+        claims.release(ids[0], true);
+        assert_eq!(claims.holders(ids[2]).as_deref(), Some(&ids[1..2]));
+        claims.release(ids[1], true);
+        assert_eq!(claims.holders(ids[2]), None, "it lacks nothing any more");
     }
 
     #[test]

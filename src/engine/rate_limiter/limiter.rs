@@ -9,7 +9,7 @@ use super::{
     claims::{Claims, InstanceId},
     resources::{ResourceDemand, ResourceLimit},
 };
-use troupe_base::error::Result;
+use troupe_base::{error::Result, request::deadlock::SeatId};
 
 /// Whoever claims resources: a batcher. Called on any thread; must not block.
 pub trait Claimant: Send + Sync {
@@ -120,6 +120,16 @@ impl Seat {
         state.claims.claim(self.instance);
         state.claimants.retain(|it| it.0 != self.instance);
         state.claimants.push((self.instance, claimant.clone(), slot));
+    }
+
+    /// Its number, as `holders` names it.
+    pub fn id(&self) -> SeatId {
+        self.instance
+    }
+
+    /// Who holds a resource that it claims and lacks; `None` if it lacks none.
+    pub fn holders(&self) -> Option<Vec<SeatId>> {
+        self.limiter.state.lock().claims.holders(self.instance)
     }
 
     /// Is this what it has claimed?

@@ -37,7 +37,7 @@ impl WorkerLink {
                 }
             }
         }
-        Some(BlockedInstance { call, since, holds })
+        Some(BlockedInstance { seat: None, call, since, holds })
     }
 
     /// Answers a call in the place of the model that was called.
