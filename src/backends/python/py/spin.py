@@ -14,8 +14,9 @@ NEVER_NS = 600_000
 SPIN_MARGIN_NS = 50_000
 # If `sched_yield` does not return within this, the core is contended: back off.
 CONTENDED_YIELD_NS = 500_000
-# How long not to spin after a spin in vain: doubled by each one, up to the longest.
-MIN_BACKOFF_NS = 10_000_000
+# How long not to spin after a spin in vain: doubled by each one, up to the longest. `spin.rs` has the
+# same.
+MIN_BACKOFF_NS = 250_000
 MAX_BACKOFF_NS = 1_000_000_000
 
 

@@ -21,8 +21,9 @@ const NEVER: Duration = Duration::from_micros(600);
 const SPIN_MARGIN: Duration = Duration::from_micros(50);
 /// If `yield_now` does not return within this, the core is contended: back off.
 const CONTENDED_YIELD: Duration = Duration::from_micros(500);
-/// How long not to spin after a spin in vain: doubled by each one, up to the longest.
-const MIN_BACKOFF: Duration = Duration::from_millis(10);
+/// How long not to spin after a spin in vain: doubled by each one, up to the longest. A single one
+/// among many that were worth it is soon forgotten, as all that comes meanwhile is late.
+const MIN_BACKOFF: Duration = Duration::from_micros(250);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// If the last check was longer ago, another task has run on this thread, and what it led to is
 /// next.
@@ -245,12 +246,17 @@ mod tests {
     fn what_was_watched_for_in_vain_is_not_for_a_while() {
         let often = [50; 40];
         check(&[often.as_slice(), &[1000]].concat(), None);
+        check(&[often.as_slice(), &[1000], &often[..4]].concat(), None);
         // The back-off is over.
-        check(&[often.as_slice(), &[1000], &often, &[10_000], &often].concat(), Some(150));
+        check(&[often.as_slice(), &[1000], &often[..5]].concat(), Some(220));
         // And longer after the second time, unless many came in time between.
-        let twice = [often.as_slice(), &[1000, 10_000], &often[..10], &[1000]].concat();
-        check(&[twice.as_slice(), &[10_000], &often].concat(), None);
-        check(&[twice.as_slice(), &[20_000], &often].concat(), Some(150));
+        let twice = |between: usize, after: usize| {
+            [often.as_slice(), &[1000], &[50].repeat(between), &[1000], &often[..after]].concat()
+        };
+        check(&twice(10, 9), None);
+        check(&twice(10, 10), Some(190));
+        check(&twice(200, 4), None);
+        check(&twice(200, 5), Some(220));
     }
 
     #[actix_rt::test]
