@@ -1,7 +1,7 @@
 //! The remote engine: hands requests to a worker process and answers as results come back.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +15,7 @@ use super::{
 };
 use troupe_base::{
     backend::{Completion, Executed, Outcome, Remote},
-    config::ModelConfig,
+    config::{Batching, ModelConfig},
     error::{Error, Result},
     request::{Pending, Reply, Request, Response},
     statistics::{ExecutedRows, Statistics, Timing},
@@ -69,6 +69,7 @@ impl Engine for RemoteModel {
             return EngineProgress::Later;
         }
         let in_flight = RemoteWork {
+            open: Cell::new(groups.len()),
             groups: RefCell::new(groups),
             name: self.name.clone(),
             config: self.config.clone(),
@@ -106,9 +107,11 @@ struct Share {
     rows: u32,
 }
 
-/// The replies of one `start`. Once it is dropped the worker can take more.
+/// The replies of one `start`. Once its last group has ended the worker can take more.
 struct RemoteWork {
     groups: RefCell<Vec<Option<Group>>>,
+    /// How many of them are neither executed nor handed back.
+    open: Cell<usize>,
     name: Arc<str>,
     config: Arc<ModelConfig>,
     stats: Arc<Statistics>,
@@ -118,8 +121,8 @@ struct RemoteWork {
 
 impl Completion for RemoteWork {
     fn executed(&self, executed: Executed) {
-        let group = self.groups.borrow_mut().get_mut(executed.group).and_then(Option::take);
-        let Some(Group { replies, counted_rows, rows, spans }) = group else { return };
+        let Some(group) = self.take(executed.group) else { return };
+        let Group { replies, counted_rows, rows, spans } = group;
         let now = Instant::now();
         if !spans.is_empty() {
             let requests = replies.len();
@@ -129,6 +132,9 @@ impl Completion for RemoteWork {
             Ok(results) => {
                 self.guard.measured(executed.timing.compute());
                 self.stats.execution(counted_rows, &executed.timing, now);
+                if self.may_release(&results) {
+                    self.guard.release();
+                }
                 let mut results = results.into_iter();
                 for reply in replies {
                     let missing = || Outcome::Answered(Err(too_few(&self.config)));
@@ -155,8 +161,7 @@ impl Completion for RemoteWork {
     }
 
     fn not_started(&self, group: usize, requests: Vec<Request>) {
-        let group = self.groups.borrow_mut().get_mut(group).and_then(Option::take);
-        let Some(Group { replies, .. }) = group else { return };
+        let Some(Group { replies, .. }) = self.take(group) else { return };
         for (request, reply) in requests.into_iter().zip(replies) {
             if let Some(reply) = reply {
                 let pending = Pending { request, reply };
@@ -177,6 +182,22 @@ impl Completion for RemoteWork {
 }
 
 impl RemoteWork {
+    /// A group that has ended, unless it was taken before.
+    fn take(&self, group: usize) -> Option<Group> {
+        let taken = self.groups.borrow_mut().get_mut(group)?.take()?;
+        self.open.set(self.open.get() - 1);
+        Some(taken)
+    }
+
+    /// Sequences wait until the worker is through with others: they are sent before those who are
+    /// answered have their turn on this thread. But what is to be executed anew is queued first. Other
+    /// batches get better by waiting.
+    fn may_release(&self, results: &[Outcome]) -> bool {
+        matches!(self.config.batching, Batching::Sequence(_))
+            && self.open.get() == 0
+            && !results.iter().any(|it| matches!(it, Outcome::Rescheduled(..)))
+    }
+
     fn note(&self, spans: &[Span], share: Share, timing: Timing, now: Instant) {
         let took = timing.compute();
         // Groups of one frame follow each other.
@@ -196,4 +217,86 @@ impl RemoteWork {
 
 fn too_few(config: &ModelConfig) -> Error {
     Error::internal(format!("the worker of model '{}' gave too few responses", config.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use troupe_base::{
+        config::{ServerFeatures, read_text},
+        request::Answer,
+    };
+
+    use super::*;
+    use crate::instance::slot::{SlotOwner, SlotReleased, SlotStopped};
+
+    /// What happened, in order.
+    #[derive(Clone, Default)]
+    struct Story(Arc<Mutex<Vec<&'static str>>>);
+
+    impl SlotOwner for Story {
+        fn release(&self, _: SlotReleased) {
+            self.0.lock().push("released");
+        }
+
+        fn stopped(&self, _: SlotStopped) {}
+
+        fn requeue(&self, _: Requeue) {
+            self.0.lock().push("requeued");
+        }
+    }
+
+    impl Answer for Story {
+        fn answer(self: Box<Self>, _: Result<Response>, _: Instant) {
+            self.0.lock().push("answered");
+        }
+    }
+
+    /// A worker that has ended each group before `start` returns.
+    struct Ends(Vec<Result<Vec<Outcome>>>);
+
+    impl Remote for Ends {
+        fn start(&mut self, _: Vec<Vec<Request>>, done: Rc<dyn Completion>) {
+            for (group, results) in self.0.drain(..).enumerate() {
+                done.executed(Executed { group, results, timing: Timing::default() });
+            }
+        }
+    }
+
+    /// What happens when groups of one request each end like this.
+    fn check(more: &str, results: Vec<Result<Vec<Outcome>>>, expected: &str) {
+        let story = Story::default();
+        let pending = || {
+            let reply = Reply::new_at(story.clone(), Instant::now());
+            Pending { request: Request::default(), reply }
+        };
+        let work = InstanceWork(results.iter().map(|_| vec![pending()]).collect());
+        let text = format!("name: 'm' backend: 'python' max_batch_size: 1 {more}");
+        let config = read_text(&text, "f").unwrap().finish(&ServerFeatures::default()).unwrap();
+        let mut model = RemoteModel::new(
+            "worker".into(),
+            Box::new(Ends(results)),
+            Arc::new(config),
+            Arc::default(),
+        );
+        let owner: Arc<dyn SlotOwner> = Arc::new(story.clone());
+        model.start(work, OfferedSlot { owner: &owner, index: 0, begun: Instant::now() });
+        assert_eq!(story.0.lock().join(" "), expected);
+    }
+
+    #[test]
+    fn the_slot_of_sequences_is_released_before_their_answers_and_after_what_is_queued_anew() {
+        let good = || Ok(vec![Outcome::Answered(Ok(Response::default()))]);
+        let again = || Ok(vec![Outcome::Rescheduled(Request::default(), None)]);
+        let bad = || Err(Error::internal("no"));
+        let of_sequences = |results, expected| check("sequence_batching {}", results, expected);
+        of_sequences(vec![good()], "released answered");
+        of_sequences(vec![good(), good()], "answered released answered");
+        // Nobody keeps what is queued anew here, and what is dropped is answered.
+        of_sequences(vec![again()], "requeued answered released");
+        of_sequences(vec![good(), again()], "answered requeued answered released");
+        of_sequences(vec![again(), good()], "requeued answered released answered");
+        of_sequences(vec![good(), bad()], "answered answered released");
+        check("", vec![good(), good()], "answered answered released");
+    }
 }

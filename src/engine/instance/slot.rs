@@ -96,12 +96,19 @@ impl OfferedSlot<'_> {
     /// For work of so many executions that goes on after its handover.
     pub(super) fn guard(&self, executions: u32) -> SlotGuard {
         let OfferedSlot { owner, index, begun } = *self;
-        let (owner, measured, returned) = (owner.clone(), Cell::default(), None);
-        SlotGuard { owner, index, begun, executions, measured, returned }
+        SlotGuard {
+            owner: owner.clone(),
+            index,
+            begun,
+            executions,
+            measured: Cell::default(),
+            returned: None,
+            is_released: Cell::default(),
+        }
     }
 }
 
-/// Keeps a slot taken until it is dropped.
+/// Keeps a slot taken until it is released, or dropped.
 pub(super) struct SlotGuard {
     owner: Arc<dyn SlotOwner>,
     index: usize,
@@ -111,6 +118,7 @@ pub(super) struct SlotGuard {
     /// Executions that the instance measured itself, and how long they took together.
     measured: Cell<(u32, Duration)>,
     returned: Option<Box<LocalModel>>,
+    is_released: Cell<bool>,
 }
 
 impl SlotGuard {
@@ -135,15 +143,27 @@ impl SlotGuard {
     pub(super) fn give_back(mut self, model: Box<LocalModel>) {
         self.returned = Some(model);
     }
+
+    /// Releases the slot now: whatever is left to do is no work of the instance.
+    pub(super) fn release(&self) {
+        self.release_with(None);
+    }
+
+    fn release_with(&self, returned: Option<Box<LocalModel>>) {
+        if self.is_released.replace(true) {
+            return;
+        }
+        let took = (self.executions != 0).then(|| self.begun.elapsed() / self.executions);
+        let (executions, together) = self.measured.get();
+        let executed = together.checked_div(executions);
+        self.owner.release(SlotReleased { slot: self.index, took, executed, returned });
+    }
 }
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let took = (self.executions != 0).then(|| self.begun.elapsed() / self.executions);
-        let (executions, together) = self.measured.get();
-        let executed = together.checked_div(executions);
         let returned = self.returned.take();
-        self.owner.release(SlotReleased { slot: self.index, took, executed, returned });
+        self.release_with(returned);
     }
 }
 

@@ -298,15 +298,22 @@ pub(crate) fn into_segment(
     Ok(copy.of_counted())
 }
 
-/// What most requests do not have, as JSON the worker decodes only when asked.
+/// What most requests do not have, as JSON the worker decodes only when asked; without what it takes
+/// for granted where nothing is said.
 #[derive(Serialize)]
 struct RequestExtra<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
     id: &'a str,
-    correlation_id: Number<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<Number<'a>>,
+    #[serde(skip_serializing_if = "is_zero")]
     flags: u32,
+    #[serde(skip_serializing_if = "is_zero")]
     timeout: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     priority: u64,
-    parameters: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<String>,
     /// Its span, by which its own calls name it, and what it may hand on.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<(String, Option<String>)>,
@@ -317,6 +324,10 @@ struct RequestExtra<'a> {
 enum Number<'a> {
     Number(u64),
     Text(&'a str),
+}
+
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 fn extra(request: &Request) -> Option<Vec<u8>> {
@@ -334,14 +345,14 @@ fn extra(request: &Request) -> Option<Vec<u8>> {
     let extra = RequestExtra {
         id: &context.id,
         correlation_id: match &context.correlation {
-            Correlation::None => Number::Number(0),
-            Correlation::Number(number) => Number::Number(*number),
-            Correlation::Text(text) => Number::Text(text),
+            Correlation::None => None,
+            Correlation::Number(number) => Some(Number::Number(*number)),
+            Correlation::Text(text) => Some(Number::Text(text)),
         },
         flags: context.flags,
         timeout: context.timeout_us,
         priority: context.priority,
-        parameters: parameters_json(&context.parameters),
+        parameters: (!context.parameters.is_empty()).then(|| parameters_json(&context.parameters)),
         trace: context.span.as_ref().map(|it| (format!("{:016x}", it.id()), it.context())),
     };
     // Strings and numbers always have a JSON form.

@@ -1,7 +1,8 @@
 """Decodes frames into requests. Heads repeat, so what they hold is cached."""
 import struct
 
-from troupe_frames import DIMS, NUMBER
+from troupe_frames import DIMS
+from troupe_requests import RELEASE_ALL
 from troupe_tensors import Input
 from troupe_types import DTYPES
 
@@ -94,11 +95,17 @@ class Decoder:
                 if used is NOTHING:
                     used = Used()
                 inputs = [self.input(spec, data, start, used) for spec in specs]
-            extra = None
-            if extra_at is not None:
-                (length,) = NUMBER.unpack_from(raw, start + extra_at)
-                extra = bytes(raw[start + extra_at + 8 : start + extra_at + 8 + length])
-            requests.append(kind(inputs, head, extra, group, index))
+            # As `kind(…)`, without the call of `__init__`.
+            request = new(kind)
+            request._inputs = inputs
+            request._head = head
+            request._extra = None if extra_at is None else (data, start + extra_at)
+            request._group = group
+            request._index = index
+            request._made = request._sender = request._trace = None
+            request._has_sender = request._is_later = request._is_abandoned = False
+            request._release = RELEASE_ALL
+            requests.append(request)
         return requests, used, at
 
     def find(self, prefix):

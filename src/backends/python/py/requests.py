@@ -2,6 +2,7 @@
 import json
 import weakref
 
+from troupe_frames import NUMBER
 from troupe_senders import InferenceResponseSender, abandon
 from troupe_tensors import Tensor
 from troupe_types import TritonModelException
@@ -144,7 +145,7 @@ class InferenceRequest:
     def _more(self):
         extra = self._extra
         if type(extra) is not dict:
-            extra = self._extra = json.loads(extra) if extra else {}
+            extra = self._extra = json.loads(sized_text(*extra)) if extra else {}
         return extra
 
     def request_id(self):
@@ -219,21 +220,10 @@ class InferenceRequest:
 
 
 class Request(InferenceRequest):
-    """A request that came from the server; `_extra` is JSON until somebody asks."""
+    """A request that came from the server, made by the decoder; `_extra` says where its JSON is in
+    the frame, until somebody asks."""
 
     __slots__ = ()
-
-    def __init__(self, inputs, head, extra, group, index):
-        self._inputs = inputs
-        self._head = head
-        self._extra = extra
-        self._group = group
-        self._index = index
-        self._made = None
-        self._sender = None
-        self._has_sender = self._is_later = self._is_abandoned = False
-        self._release = RELEASE_ALL
-        self._trace = None
 
 
 class DecoupledRequest(Request):
@@ -282,6 +272,12 @@ class InferenceResponse:
 
     def parameters(self):
         return json.dumps(self._parameters or {})
+
+
+def sized_text(data, at):
+    """A text in a frame, behind its length."""
+    (length,) = NUMBER.unpack_from(data, at)
+    return data[at + 8 : at + 8 + length]
 
 
 def check_parameters(parameters):
