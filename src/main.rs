@@ -182,12 +182,13 @@ fn check(repositories: Vec<PathBuf>, backend_config: BackendConfig, is_loading: 
     settings.backend.options = backend_config.iter().cloned().collect();
     // A pipeline is run once to see its graph, and its interpreter may need numpy.
     settings.backend.provision = true;
-    let repository::CheckReport { mut problems, mut warnings, not_compared } =
+    let repository::CheckReport { mut problems, mut warnings, not_compared, notes } =
         repository::check(&settings);
     let does_load = is_loading && problems.is_empty();
     if !does_load {
         warnings.extend(not_compared);
     }
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
     warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
     problems.iter().for_each(|problem| eprintln!("{problem}"));
     if does_load {

@@ -61,6 +61,10 @@ pub struct BenchArguments {
         value_parser = clap::value_parser!(u32).range(1..=1 << 20)
     )]
     pub batch_size: u32,
+    /// Requests of each sequence, where the model or a step of it has `sequence_batching`: what is kept
+    /// in flight are then sequences, each with one request at a time [default: 20]
+    #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub sequence_length: Option<u32>,
     /// The throughput to suggest instance counts for [default: what the next slowest step allows]
     #[arg(long, value_name = "INFER/S", value_parser = rate)]
     pub target: Option<f64>,

@@ -20,6 +20,7 @@ use super::{
         open::{files_of, merge, nothing_to_ask, unknown_backend},
         requirements::{StepStatus, unmet},
     },
+    scheduling_notes,
 };
 use troupe_base::{
     backend::ModelFiles,
@@ -36,12 +37,15 @@ pub struct CheckReport {
     pub warnings: Vec<String>,
     /// What is known only once code of models has run, so that only a load can compare it.
     pub not_compared: Vec<String>,
+    /// What is right, and may surprise.
+    pub notes: Vec<String>,
 }
 
 /// Checks repositories without loading a model. Blocks.
 pub fn check(settings: &Settings) -> CheckReport {
     let (folders, unreadable) = scan::folders(&settings.repositories);
     let (mut problems, mut warnings, mut not_compared) = (Vec::new(), Vec::new(), Vec::new());
+    let mut notes = Vec::new();
     if folders.is_empty() && unreadable.is_empty() {
         warnings.extend(scan::emptiness(&settings.repositories));
     }
@@ -74,6 +78,8 @@ pub fn check(settings: &Settings) -> CheckReport {
         model.check_warmup(&mut problems);
         model.warn(&models, &mut warnings);
         not_compared.extend(model.not_compared(&models));
+        let sound = model.config.as_ref().filter(|_| !model.is_broken);
+        notes.extend(sound.into_iter().flat_map(|it| scheduling_notes::notes(it)).map(told));
         if let Some(cycle) = cycles.get(name) {
             problems.push(model.problem("ensemble_scheduling", cycle.clone()));
         }
@@ -82,6 +88,7 @@ pub fn check(settings: &Settings) -> CheckReport {
         problems: unreadable.into_iter().chain(problems.into_iter().map(told)).collect(),
         warnings,
         not_compared,
+        notes,
     }
 }
 

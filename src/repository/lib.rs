@@ -30,6 +30,7 @@ mod graph;
 mod locks;
 mod lookup;
 mod operation;
+mod scheduling_notes;
 mod settings;
 mod stalled;
 mod start;

@@ -2,8 +2,10 @@
 
 pub(crate) mod bench;
 pub(crate) mod bench_advice;
+mod bench_schedulers;
 pub(crate) mod check;
 pub(crate) mod check_folders;
+mod check_notes;
 pub(crate) mod compare;
 pub(crate) mod infer;
 pub(crate) mod new;

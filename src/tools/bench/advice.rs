@@ -1,12 +1,11 @@
 //! Says what limits the throughput, and how many instances would move the limit.
 
 mod findings;
+mod scheduling;
 mod text;
 
 pub(super) use self::findings::{Bottleneck, ClientMachine, Suggestion};
-use self::findings::{
-    EXHAUSTED_SHARE, Findings, INSTANCES_PER_CORE, NEAR_RATIO, SATURATED_SHARE, can_batch_more,
-};
+use self::findings::{EXHAUSTED_SHARE, Findings, INSTANCES_PER_CORE, NEAR_RATIO, SATURATED_SHARE};
 use super::{
     level::{LoadLevel, StepLoad},
     members::Member,
@@ -81,8 +80,11 @@ pub(super) fn advise(
     let limit = findings.limit();
     let (goal, suggestions) = findings.suggestions(limit);
     let (headline, mut reasons) = text::reasons(&findings, limit);
+    reasons.extend(scheduling::first_responses(&findings));
     reasons.extend(text::outlook(&findings, limit, goal, &suggestions));
-    let doubts = text::doubts(&findings, members, &all);
+    let mut doubts = text::doubts(&findings, members, &all);
+    doubts.extend(scheduling::refusals(&findings, members));
+    doubts.extend(scheduling::streams(&findings, limit));
     Some(Advice {
         limit,
         best,
@@ -114,7 +116,14 @@ impl Findings<'_> {
         match self.steps.first() {
             _ if own.is_some_and(|it| cores <= it) => Bottleneck::Cores,
             _ if EXHAUSTED_SHARE * self.machine.threads as f64 <= used.client => Bottleneck::Client,
-            Some(step) if !is_flat && !is_starved && can_batch_more(step) => Bottleneck::Load,
+            Some(step) if !is_flat && !is_starved && self.can_batch_more(step) => Bottleneck::Load,
+            Some(step)
+                if self.short_of_slots().is_some()
+                    && !is_starved
+                    && step.utilisation < SATURATED_SHARE =>
+            {
+                Bottleneck::Slots
+            }
             Some(step) if is_saturated(step, is_flat) => Bottleneck::Step,
             _ if is_starved => Bottleneck::Cores,
             _ => self.limit_without_a_step(),

@@ -45,7 +45,11 @@ pub(super) async fn note(
         return;
     }
     let rows = (config.max_batch_size.max(0) as u64).min(MAX_PROBE_ROWS);
-    if rows < 2 || arguments.batch_size != 1 || bench.job.is_decoupled {
+    if rows < 2
+        || arguments.batch_size != 1
+        || bench.job.is_decoupled
+        || bench.job.sequences.is_some()
+    {
         return;
     }
     // What cannot be measured is not known, and the advice says so.

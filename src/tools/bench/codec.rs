@@ -52,6 +52,15 @@ impl Sub for CodecTime {
     }
 }
 
+/// A message in two parts, as it is on the wire.
+#[derive(Clone, Default)]
+pub(super) struct WireMessage {
+    /// What many messages have in common.
+    pub(super) common: Bytes,
+    /// Fields of this one.
+    pub(super) own: Bytes,
+}
+
 /// Requests as they are on the wire, responses as messages.
 pub(super) struct RawCodec<T>(PhantomData<T>);
 
@@ -63,7 +72,7 @@ impl<T> RawCodec<T> {
 }
 
 impl<T: Message + Default + 'static> Codec for RawCodec<T> {
-    type Encode = Bytes;
+    type Encode = WireMessage;
     type Decode = T;
     type Encoder = RawEncoder;
     type Decoder = MessageDecoder<T>;
@@ -80,13 +89,14 @@ impl<T: Message + Default + 'static> Codec for RawCodec<T> {
 pub(super) struct RawEncoder;
 
 impl Encoder for RawEncoder {
-    type Item = Bytes;
+    type Item = WireMessage;
     type Error = Status;
 
-    fn encode(&mut self, message: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, message: WireMessage, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
         let begun = Instant::now();
-        into.reserve(message.len());
-        into.put(message);
+        into.reserve(message.common.len() + message.own.len());
+        into.put(message.common);
+        into.put(message.own);
         let mut spent = SPENT.get();
         spent.write_ns += begun.elapsed().as_nanos() as u64;
         SPENT.set(spent);

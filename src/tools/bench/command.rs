@@ -19,12 +19,12 @@ use super::{
     progress::ProgressBar,
     report::BenchReport,
     request,
+    sequence_load::sequence_load,
     server::ServerClient,
     tables,
 };
 use crate::client::{address, connect, endpoint, headers, with};
 use troupe_options as options;
-use troupe_proto::inference::{ModelConfig, model_config::SchedulingChoice};
 
 /// How a run ended.
 pub struct BenchOutcome {
@@ -61,15 +61,15 @@ async fn run(
     let metadata = with((), &headers).metadata().clone();
     let mut server = ServerClient::new(client, headers, &arguments.connection.url);
     let config = server.config(&arguments.model, &arguments.model_version).await?;
-    check(&config)?;
     let request = request::build(arguments, &config)?;
     let known = server.statistics().await?.counts;
     let (name, version) = (&arguments.model, &arguments.model_version);
     let members = members::members(&mut server, name, version, &known).await?;
+    let sequences = sequence_load(arguments, &members)?;
     let is_decoupled = request::is_decoupled(&config);
     let endpoint = endpoint(&arguments.connection)?;
     let mut bench = BenchRun {
-        job: Job { endpoint, headers: metadata, request, is_decoupled },
+        job: Job { endpoint, headers: metadata, request, is_decoupled, sequences },
         cores: Cores::new(address(&arguments.connection.url)),
         progress: ProgressBar::new(),
         stops: stops(),
@@ -88,6 +88,7 @@ async fn run(
         arguments,
         server: bench.server.name().await.unwrap_or_default(),
         is_decoupled,
+        sequence_length: sequences.map(|it| it.length),
         process: bench.cores.server,
         advice: advise(&members, &levels, machine, arguments.target),
         machine,
@@ -95,18 +96,6 @@ async fn run(
         levels,
     };
     Ok((report, problem))
-}
-
-/// Refuses what a row of single requests cannot ask.
-fn check(config: &ModelConfig) -> Result<(), String> {
-    match config.scheduling_choice {
-        Some(SchedulingChoice::SequenceBatching(_)) => Err(format!(
-            "model `{}` keeps the requests of a sequence together (sequence_batching); `troupe \
-             bench` sends requests that belong to none",
-            plain(&config.name)
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Counts how often the user asks to stop, from now on.

@@ -143,6 +143,7 @@ mod tests {
             arguments: &arguments,
             server: String::new(),
             is_decoupled,
+            sequence_length: None,
             process: None,
             machine: ClientMachine { cores: 2, threads: 1 },
             members: vec![member("m"), member("s/../x")],

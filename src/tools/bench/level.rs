@@ -14,6 +14,9 @@ use super::{
 /// both for a moment. One that is busy for more than this many works at several at once.
 const MAX_HANDOVER_RATIO: f64 = 1.5;
 
+/// The same where an instance may send responses after its execution: what is above is no handover.
+const MAX_STREAM_RATIO: f64 = 1.05;
+
 /// One level of load.
 #[derive(Clone, Default)]
 pub(super) struct LoadLevel {
@@ -54,9 +57,14 @@ pub(super) struct StepLoad {
 }
 
 impl StepLoad {
+    /// Sequences that all of its instances have at a time; `None` without sequences.
+    pub(super) fn slots(&self) -> Option<u64> {
+        Some(self.member.sequences?.slots.saturating_mul(self.member.instances))
+    }
+
     /// Does an instance work at several requests at once? Then it is never simply busy.
     pub(super) fn overlaps(&self) -> bool {
-        self.member.overlaps || 1.0 < self.utilisation
+        1.0 < self.utilisation
     }
 
     /// How busy its instances were: `97 %`, or `4.00 at once`.
@@ -104,7 +112,8 @@ impl LoadLevel {
         let counts = self.counts.get(&member.key).filter(|_| 0 < member.instances)?.clone();
         let (counted, seconds) = (counts.busy_ns(), self.server_seconds.max(1e-9));
         let whole = seconds * 1e9 * member.instances as f64;
-        let is_handover = !member.overlaps && counted <= whole * MAX_HANDOVER_RATIO;
+        let most = if member.is_decoupled { MAX_STREAM_RATIO } else { MAX_HANDOVER_RATIO };
+        let is_handover = counted <= whole * most;
         let busy = if is_handover { counted.min(whole) } else { counted };
         let inferences = self.throughput() * seconds;
         let demand_ns = busy / inferences;

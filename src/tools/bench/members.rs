@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{
     batch_cost::BatchCost,
     counts::{Counts, ModelKey},
+    member_scheduling::{MemberSequences, QueueLimits},
     request::is_decoupled,
     server::ServerClient,
 };
@@ -25,8 +26,12 @@ pub(super) struct Member {
     pub(super) max_batch: u64,
     /// It joins requests.
     pub(super) has_batching: bool,
-    /// An instance may work at several requests at once.
-    pub(super) overlaps: bool,
+    /// It answers a request as often as it likes, and may do so after its execution has ended.
+    pub(super) is_decoupled: bool,
+    /// What keeps the requests of a sequence together.
+    pub(super) sequences: Option<MemberSequences>,
+    /// How long, and how many, requests may wait.
+    pub(super) queues: QueueLimits,
     /// Its `execute` gets a list of requests, which it has to join itself.
     pub(super) is_python: bool,
     /// What larger executions cost, where that was measured.
@@ -52,9 +57,11 @@ impl Member {
             max_batch: config.max_batch_size.max(0) as u64,
             has_batching: matches!(
                 config.scheduling_choice,
-                Some(SchedulingChoice::DynamicBatching(_))
+                Some(SchedulingChoice::DynamicBatching(_) | SchedulingChoice::SequenceBatching(_))
             ),
-            overlaps: is_decoupled(config),
+            is_decoupled: is_decoupled(config),
+            sequences: MemberSequences::of(config),
+            queues: QueueLimits::of(config),
             is_python: config.backend == "python",
             batch_cost: None,
             is_called: false,

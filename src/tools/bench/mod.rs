@@ -16,10 +16,12 @@ mod json;
 mod level;
 mod load;
 mod measure;
+mod member_scheduling;
 mod members;
 mod progress;
 mod report;
 mod request;
+mod sequence_load;
 mod server;
 mod tables;
 

@@ -2,7 +2,7 @@
 
 use super::{
     cells::{self, Cells, Medium},
-    format::plain,
+    format::{count, plain},
     report::BenchReport,
 };
 use troupe_base::table::table;
@@ -10,6 +10,9 @@ use troupe_base::table::table;
 /// Levels, steps, advice.
 pub(super) fn text(report: &BenchReport<'_>) -> String {
     let mut text = terminal(&cells::levels(report, Medium::Terminal));
+    if let Some(length) = report.sequence_length {
+        text += &format!("In flight are sequences of {} each.\n", count(length.into(), "request"));
+    }
     let Some(advice) = &report.advice else { return text };
     let level = &report.levels[advice.level];
     if !advice.steps.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::super::{
     counts::{Counts, ModelKey},
+    format::plain,
     level::{LoadLevel, StepLoad},
 };
 
@@ -35,6 +36,8 @@ pub(in super::super) struct ClientMachine {
 pub(in super::super) enum Bottleneck {
     /// A step whose instances are all busy.
     Step,
+    /// A step whose sequence slots were all taken, while its instances could have done more.
+    Slots,
     /// The cores that server and client share.
     Cores,
     /// This process.
@@ -50,6 +53,7 @@ impl Bottleneck {
     pub(in super::super) fn as_str(self) -> &'static str {
         match self {
             Bottleneck::Step => "step",
+            Bottleneck::Slots => "slots",
             Bottleneck::Cores => "cores",
             Bottleneck::Client => "client",
             Bottleneck::Load => "load",
@@ -91,6 +95,19 @@ impl Findings<'_> {
         self.level.counts.iter().filter(|(_, counts)| counts.hits != 0)
     }
 
+    /// The step with the fewest slots, if there were more sequences at a time than that.
+    pub(super) fn short_of_slots(&self) -> Option<(&StepLoad, u64)> {
+        let slots = self.steps.iter().filter_map(|it| Some((*it, it.slots()?)));
+        let short = slots.filter(|(_, slots)| *slots < self.level.in_flight as u64);
+        short.min_by_key(|(_, slots)| *slots)
+    }
+
+    /// Would more in flight make larger executions rather than longer queues?
+    pub(super) fn can_batch_more(&self, step: &StepLoad) -> bool {
+        let has_slot = step.slots().is_none_or(|it| (self.level.in_flight as u64) < it);
+        has_slot && can_batch_more(step)
+    }
+
     /// Cores that neither the server nor this command used, if that is known.
     pub(super) fn others(&self) -> Option<f64> {
         let used = self.level.used;
@@ -117,9 +134,14 @@ impl Findings<'_> {
     }
 }
 
-/// Would more in flight make larger executions rather than longer queues?
-pub(super) fn can_batch_more(step: &StepLoad) -> bool {
+/// Has it room for more rows, and are larger executions worth it?
+fn can_batch_more(step: &StepLoad) -> bool {
     let pays = step.member.batch_cost.is_none_or(|it| it.pays());
     let is_small = step.counts.mean_batch() < 0.9 * step.member.max_batch as f64;
     step.member.has_batching && is_small && pays
+}
+
+/// A step's model between backticks.
+pub(super) fn name(step: &StepLoad) -> String {
+    format!("`{}`", plain(&step.member.key.name))
 }

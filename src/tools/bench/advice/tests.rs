@@ -1,5 +1,7 @@
 //! The advice on tables of numbers.
 
+mod schedulers;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{

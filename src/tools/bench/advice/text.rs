@@ -2,14 +2,14 @@
 
 use super::{
     super::{
-        format::{count, digits, plain, time},
+        format::{count, digits, percent, plain, time},
         level::StepLoad,
         members::Member,
     },
     findings::{
-        Bottleneck, Findings, INSTANCES_PER_CORE, NEAR_RATIO, SATURATED_SHARE, Suggestion,
-        can_batch_more,
+        Bottleneck, Findings, INSTANCES_PER_CORE, NEAR_RATIO, SATURATED_SHARE, Suggestion, name,
     },
+    scheduling,
 };
 
 use troupe_options::MAX_IN_FLIGHT;
@@ -18,6 +18,7 @@ use troupe_options::MAX_IN_FLIGHT;
 pub(super) fn reasons(found: &Findings<'_>, limit: Bottleneck) -> (String, Vec<String>) {
     match limit {
         Bottleneck::Step => step(found),
+        Bottleneck::Slots => scheduling::slots(found),
         Bottleneck::Cores => cores(found),
         Bottleneck::Client => client(found),
         Bottleneck::Load => load(found),
@@ -54,7 +55,8 @@ fn step(found: &Findings<'_>) -> (String, Vec<String>) {
         }
         None => reason += ".",
     }
-    (headline, [reason].into_iter().chain(unbatched(slowest)).collect())
+    let reasons = [reason].into_iter().chain(scheduling::waiting(found)).chain(unbatched(slowest));
+    (headline, reasons.collect())
 }
 
 /// Larger executions may do more than more of them, if they share work.
@@ -70,6 +72,9 @@ fn unbatched(step: &StepLoad) -> Option<String> {
             ),
             false => format!("{}: joining requests brings this model nothing.", cost.text()),
         });
+    }
+    if member.sequences.is_some() {
+        return None;
     }
     if member.is_python && member.max_batch < 2 {
         return Some(ONE_AT_A_TIME.to_owned());
@@ -174,7 +179,7 @@ fn load(found: &Findings<'_>) -> (String, Vec<String>) {
     let headline = "The load is too low to tell which step is the bottleneck.".to_owned();
     let Some(step) = found.steps.first() else { return (headline, Vec::new()) };
     let busy = step.busy();
-    if SATURATED_SHARE <= step.utilisation && can_batch_more(step) {
+    if SATURATED_SHARE <= step.utilisation && found.can_batch_more(step) {
         let headline = format!(
             "{} was busy {busy} of the time, but with more in flight its batches can still grow.",
             name(step)
@@ -301,12 +306,13 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
     }
     for (key, counts) in found.cached() {
         doubts.push(format!(
-            "{} of {} requests of `{}` were answered from the response cache: the numbers say how \
-             fast that is, and nothing about executions, so no number of instances is advised. \
-             Measure without --cache-config, or with other inputs for each request.",
+            "{} of {} requests of `{}` were answered from the response cache ({}): this command sends \
+             the same request again and again, so the numbers say how fast that is, and nothing about \
+             executions, and no number of instances is advised. Measure without --cache-config.",
             counts.hits,
             counts.answered,
-            plain(&key.name)
+            plain(&key.name),
+            percent(counts.hits as f64 / counts.answered.max(1) as f64)
         ));
     }
     let called: Vec<String> = all.iter().filter(|it| it.member.is_called).map(name).collect();
@@ -328,8 +334,4 @@ pub(super) fn doubts(found: &Findings<'_>, members: &[Member], all: &[StepLoad])
         doubts.push("The throughput was not steady: measure for longer with --seconds.".into());
     }
     doubts
-}
-
-fn name(step: &StepLoad) -> String {
-    format!("`{}`", plain(&step.member.key.name))
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::{
     super::{
-        format::{date, digits, percent, plain, time},
+        format::{count, date, digits, percent, plain, time},
         level::{LoadLevel, StepLoad},
         report::BenchReport,
     },
@@ -46,6 +46,9 @@ fn subtitle(report: &BenchReport<'_>) -> String {
     if 1 < arguments.batch_size {
         parts.push(format!("{} rows a request", arguments.batch_size));
     }
+    parts.extend(
+        report.sequence_length.map(|it| format!("sequences of {}", count(it.into(), "request"))),
+    );
     parts.push(format!("{} a level", round(&time(arguments.seconds.as_secs_f64() * 1e9))));
     parts.push(date(SystemTime::now()));
     parts

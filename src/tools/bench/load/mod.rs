@@ -2,6 +2,7 @@
 //! is sent.
 
 mod recorder;
+mod sequence;
 mod stream;
 mod unary;
 
@@ -14,8 +15,9 @@ use futures_util::future::join_all;
 use tokio::{runtime::Builder, sync::watch};
 use tonic::transport::Channel;
 
-pub(super) use self::recorder::{Job, LoadTotals, Phase};
+pub(super) use self::recorder::{Job, LoadTotals, Phase, SequenceLoad};
 use self::recorder::{LoadThread, Recorder, SharedCounts};
+use self::sequence::{RequestSource, first_id};
 use super::codec::CodecTime;
 
 /// Beyond them requests share connections.
@@ -35,13 +37,17 @@ impl Load {
         let (phase, watched) = watch::channel(Phase::WarmUp);
         let mut threads = Vec::new();
         let count = thread_count().min(in_flight);
+        let mut next_id = first_id();
         for index in 0..count {
+            let workers = in_flight / count + usize::from(index < in_flight % count);
             let own = LoadThread {
                 job: job.clone(),
-                workers: in_flight / count + usize::from(index < in_flight % count),
+                workers,
+                first_id: next_id,
                 phase: watched.clone(),
                 common: common.clone(),
             };
+            next_id += workers as u64;
             let thread = thread::Builder::new().name(format!("load {index}"));
             let thread = thread.spawn(move || run(&own));
             threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
@@ -73,6 +79,8 @@ impl Load {
             all.first.merge(&seen.first);
             all.responses += seen.responses;
             all.failed += seen.failed;
+            all.refused_full += seen.refused_full;
+            all.timed_out += seen.timed_out;
             all.codec_time += seen.codec_time;
         }
         Ok((all, self.common.first_error.lock().take()))
@@ -95,11 +103,13 @@ fn run(own: &LoadThread) -> Result<LoadTotals, String> {
         let recorder = Recorder::new(own);
         let workers = (0..own.workers).map(|it| {
             let channel = channels[it % connections].clone();
-            async {
+            let requests = RequestSource::new(&own.job, own.first_id + it as u64);
+            let recorder = &recorder;
+            async move {
                 if own.job.is_decoupled {
-                    stream::work(channel, own, &recorder).await;
+                    stream::work(channel, requests, own, recorder).await;
                 } else {
-                    unary::work(channel, own, &recorder).await;
+                    unary::work(channel, requests, own, recorder).await;
                 }
             }
         });

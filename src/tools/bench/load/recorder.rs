@@ -19,6 +19,10 @@ use super::super::{codec::CodecTime, histogram::LatencyHistogram};
 /// A server that refuses at once is not to be asked as fast as it can refuse.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(20);
 
+/// What servers say where the policy of a queue refuses a request.
+const QUEUE_FULL: &str = "Exceeds maximum queue size";
+const TIMED_OUT: &str = "Request timeout expired";
+
 /// What is sent, and where to.
 #[derive(Clone)]
 pub(in super::super) struct Job {
@@ -28,6 +32,17 @@ pub(in super::super) struct Job {
     pub(in super::super) request: Bytes,
     /// Responses come as many as they like, over a stream.
     pub(in super::super) is_decoupled: bool,
+    /// Requests are those of sequences.
+    pub(in super::super) sequences: Option<SequenceLoad>,
+}
+
+/// How sequences are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct SequenceLoad {
+    /// Requests of each.
+    pub(in super::super) length: u32,
+    /// Models want a text as the id.
+    pub(in super::super) has_text_ids: bool,
 }
 
 /// What the threads are to do.
@@ -52,6 +67,10 @@ pub(in super::super) struct LoadTotals {
     pub(in super::super) first: LatencyHistogram,
     pub(in super::super) responses: u64,
     pub(in super::super) failed: u64,
+    /// Of those, refused since a queue was full.
+    pub(in super::super) refused_full: u64,
+    /// Of those, refused since they had waited for too long.
+    pub(in super::super) timed_out: u64,
     /// Time spent on putting requests into buffers and on reading responses.
     pub(in super::super) codec_time: CodecTime,
 }
@@ -68,6 +87,8 @@ pub(super) struct SharedCounts {
 pub(super) struct LoadThread {
     pub(super) job: Job,
     pub(super) workers: usize,
+    /// The id of the first worker's sequences; those of the others follow.
+    pub(super) first_id: u64,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) common: Arc<SharedCounts>,
 }
@@ -110,11 +131,14 @@ impl Recorder<'_> {
     pub(super) async fn failed(&self, text: String, is_lost: bool) -> bool {
         self.thread.common.failed.fetch_add(1, Relaxed);
         let phase = *self.thread.phase.borrow();
+        if phase == Phase::Measure {
+            let mut seen = self.seen.borrow_mut();
+            seen.failed += 1;
+            seen.refused_full += u64::from(text.contains(QUEUE_FULL));
+            seen.timed_out += u64::from(text.contains(TIMED_OUT));
+        }
         if phase <= Phase::Measure {
             self.thread.common.first_error.lock().get_or_insert(text);
-        }
-        if phase == Phase::Measure {
-            self.seen.borrow_mut().failed += 1;
         }
         if phase < Phase::Drain && is_lost {
             tokio::time::sleep(REFUSAL_PAUSE).await;

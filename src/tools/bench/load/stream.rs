@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
@@ -10,25 +9,31 @@ use tonic::{
 };
 
 use super::{
-    super::codec::RawCodec,
+    super::codec::{RawCodec, WireMessage},
     recorder::{AnsweredRequest, LoadThread, Recorder, with_headers},
+    sequence::RequestSource,
 };
 use troupe_proto::inference::{ModelStreamInferResponse, infer_parameter::ParameterChoice};
 
 type Responses = Streaming<ModelStreamInferResponse>;
 
 /// Asks again and again until the phase says otherwise.
-pub(super) async fn work(channel: Channel, thread: &LoadThread, recorder: &Recorder<'_>) {
+pub(super) async fn work(
+    channel: Channel,
+    mut source: RequestSource<'_>,
+    thread: &LoadThread,
+    recorder: &Recorder<'_>,
+) {
     let mut client = Grpc::new(channel).max_decoding_message_size(usize::MAX);
-    let mut open: Option<(mpsc::Sender<Bytes>, Responses)> = None;
+    let mut open: Option<(mpsc::Sender<WireMessage>, Responses)> = None;
     loop {
         let begun = Instant::now();
         let stream = match &mut open {
-            Some((requests, responses)) => match requests.send(thread.job.request.clone()).await {
+            Some((requests, responses)) => match requests.send(source.next()).await {
                 Ok(()) => Ok(responses),
                 Err(_) => Err(Status::unavailable("the server ended the stream")),
             },
-            None => match begin(&mut client, thread).await {
+            None => match begin(&mut client, thread, source.next()).await {
                 Ok(stream) => Ok(&mut open.insert(stream).1),
                 Err(status) => Err(status),
             },
@@ -43,13 +48,23 @@ pub(super) async fn work(channel: Channel, thread: &LoadThread, recorder: &Recor
                 let latency = begun.elapsed();
                 recorder.answered(AnsweredRequest { latency, first_response, responses })
             }
-            Ok(RequestEnd { error: Some(text), .. }) => recorder.failed(text, false).await,
+            Ok(RequestEnd { error: Some(text), .. }) => {
+                source.failed();
+                recorder.failed(text, false).await
+            }
             Err(status) => {
+                source.failed();
                 open = None;
                 recorder.refused(&status).await
             }
         };
         if !goes_on {
+            if let (Some(last), Some((requests, responses))) = (source.end(), &mut open)
+                && requests.send(last).await.is_ok()
+            {
+                // It is for the slot, and counts nowhere.
+                let _ = until_last(responses).await;
+            }
             return;
         }
     }
@@ -59,11 +74,12 @@ pub(super) async fn work(channel: Channel, thread: &LoadThread, recorder: &Recor
 async fn begin(
     client: &mut Grpc<Channel>,
     thread: &LoadThread,
-) -> Result<(mpsc::Sender<Bytes>, Responses), Status> {
+    first: WireMessage,
+) -> Result<(mpsc::Sender<WireMessage>, Responses), Status> {
     client.ready().await.map_err(|error| Status::from_error(error.into()))?;
     let (requests, taken) = mpsc::channel(1);
     let closed = |_| Status::internal("a new stream has room for a request");
-    requests.try_send(thread.job.request.clone()).map_err(closed)?;
+    requests.try_send(first).map_err(closed)?;
     let request = with_headers(ReceiverStream::new(taken), &thread.job.headers);
     let path = PathAndQuery::from_static("/inference.GRPCInferenceService/ModelStreamInfer");
     let responses = client.streaming(request, path, RawCodec::new()).await?;

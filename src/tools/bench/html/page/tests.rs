@@ -60,6 +60,7 @@ fn page_of(levels: Vec<LoadLevel>) -> String {
         arguments: &arguments,
         server: EVIL.to_owned(),
         is_decoupled: true,
+        sequence_length: None,
         process: Some((7, EVIL.to_owned())),
         machine,
         advice: advise(&members, &levels, machine, None),
