@@ -98,10 +98,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     }
     let threads = engines.all();
     let count = if is_everywhere { threads.len() } else { 1 };
-    let wanted = wanted(&config.instance_groups, &health, count);
-    if wanted.is_empty() {
-        return Err(Error::invalid(format!("model '{}' has no instances", config.name)));
-    }
+    let wanted = some_wanted(&config, &health, count)?;
     let source = InstanceSource {
         failures: Arc::new(FailureLog::new(&config.name, version)),
         backend,
@@ -111,11 +108,8 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         limiter,
     };
     let opened = source.open(&wanted).await?;
-    let count = if !is_limited && is_sharded(&config, &opened) {
-        threads.len().min(opened.len())
-    } else {
-        1
-    };
+    let is_sharded = !is_limited && is_sharded(&config, &opened);
+    let count = if is_sharded { threads.len().min(opened.len()) } else { 1 };
     let neighbours = ensemble.filter(|_| count == 1).map(|it| engines.beside(&it));
     let numbers = match &neighbours {
         Some(neighbours) => vec![neighbours.thread()],
@@ -163,6 +157,19 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         checkup,
         _neighbours: neighbours,
     }))
+}
+
+/// The instances that a model shall have: one at least.
+fn some_wanted(
+    config: &ModelConfig,
+    health: &Arc<Health>,
+    count: usize,
+) -> Result<Vec<WantedInstance>> {
+    let wanted = wanted(&config.instance_groups, health, count);
+    match wanted.is_empty() {
+        true => Err(Error::invalid(format!("model '{}' has no instances", config.name))),
+        false => Ok(wanted),
+    }
 }
 
 /// Starts a batcher with its instances on each of these threads, named by their numbers.
