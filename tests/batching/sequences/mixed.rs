@@ -203,6 +203,9 @@ fn where_no_worker_ends_no_sequence_is_lost_and_no_slot_stays_taken() {
     play.nothing_waits();
     // Nobody is forgotten here because of being idle: what is taken now stays taken.
     for name in MODELS {
+        let labels = [&*["model=\"", name, "\""].concat(), "state=\"taken\""];
+        let taken = || play.server.metric("troupe_sequence_slots", &labels);
+        until("the last sequence to leave its slot", || taken() == Some(0.));
         assert!(play.all_slots_are_free(name), "{name}");
     }
 }
