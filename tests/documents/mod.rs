@@ -67,6 +67,11 @@ fn the_story_of_two_models_is_true() {
 }
 
 #[test]
+fn the_story_of_meters_is_true() {
+    is_true("pipelines/sequences/README.md");
+}
+
+#[test]
 fn the_story_of_words_in_pictures_is_true() {
     is_true("pipelines/ocr/README.md");
 }
@@ -80,6 +85,7 @@ fn other_documents_have_only_blocks_that_say_why_they_are_not_run() {
         "pipelines/reference/python_models.md",
         "pipelines/add_sub_mul/README.md",
         "pipelines/ocr/README.md",
+        "pipelines/sequences/README.md",
     ];
     let mut unmarked = Vec::new();
     let all = ["pipelines", "benches", "src"].map(|it| documents(Path::new(it)));
