@@ -108,14 +108,20 @@ impl StateSet {
         Arc::new(SequenceStates { set: self.clone(), kept: Mutex::new(kept) })
     }
 
-    /// States of zeros, for a row without a request, as large as those of `like`; of the initial
-    /// size if there is no other row.
-    pub fn feed_zeros(&self, request: &mut Request, like: Option<&Request>) {
-        request.inputs.resize(self.first_input, None);
-        for (index, place) in self.places.iter().enumerate() {
+    /// States of zeros, for rows without a request, as large as those of `like`; of the initial size
+    /// if there is no other row.
+    pub fn zeros(&self, like: Option<&Request>) -> Vec<Option<Tensor>> {
+        let zeros = |(index, place): (usize, &StatePlace)| {
             let other = like.and_then(|it| it.inputs.get(self.first_input + index)?.as_ref());
-            request.inputs.push(Some(other.unwrap_or(&place.initial).zeros_like()));
-        }
+            Some(other.unwrap_or(&place.initial).zeros_like())
+        };
+        self.places.iter().enumerate().map(zeros).collect()
+    }
+
+    /// Puts such zeros behind the other inputs of a request.
+    pub fn feed_zeros(&self, request: &mut Request, zeros: &[Option<Tensor>]) {
+        request.inputs.resize(self.first_input, None);
+        request.inputs.extend_from_slice(zeros);
     }
 
     /// Can the states of these requests be joined into one execution?
@@ -160,6 +166,15 @@ impl SequenceStates {
             None => place.initial.clone(),
         });
         request.inputs.extend(states.map(Some));
+    }
+
+    /// How many bytes the next request of the sequence is given.
+    pub fn bytes(&self) -> usize {
+        let kept = self.kept.lock();
+        let states = kept.iter().zip(&self.set.places);
+        states
+            .map(|(kept, place)| kept.as_ref().map_or(&place.initial, |it| &it.tensor).data().len())
+            .sum()
     }
 
     /// Whoever answers this request keeps its states. The request asks for them from now on.

@@ -42,7 +42,11 @@ impl Batcher {
                     debug_assert!(free.contains(slot), "a scheduler names free slots only");
                     let asked = (batch.len() - null_rows) as u64;
                     self.stats.pending.fetch_sub(asked, Ordering::Relaxed);
-                    batches.push(batch);
+                    match self.charge_null_rows(batch, null_rows) {
+                        Some(batch) => batches.push(batch),
+                        // Nothing was handed over, so the slot is as free as before.
+                        None => self.released(slot),
+                    }
                 }
                 Decision::Reject(rejected) => self.reject(rejected),
                 Decision::Delay { until, reason } => {

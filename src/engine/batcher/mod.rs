@@ -7,6 +7,7 @@ mod deadlock;
 mod gather;
 mod instances;
 mod mailbox;
+mod null_rows;
 mod rate_claims;
 mod rate_limits;
 mod readiness;

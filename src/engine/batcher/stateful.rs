@@ -128,7 +128,11 @@ impl Handler<Succeeded> for Batcher {
         let Some(stateful) = &mut self.stateful else { return };
         match &stateful.predecessor {
             Some(predecessor) if age < MAX_PREDECESSORS => predecessor.succeeded(age + 1),
-            _ => stateful.predecessor = None,
+            // Its sequences end with it: nobody waits for them any more.
+            _ => {
+                stateful.predecessor = None;
+                stateful.sequences.predecessors.store(0, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -38,8 +38,10 @@ impl StateFeed {
                 like.get_or_insert_with(|| pending.request.clone());
             }
         }
+        let mut zeros = None;
         for pending in batch.iter_mut().filter(|it| it.reply.state_keeper().is_none()) {
-            self.set.feed_zeros(&mut pending.request, like.as_ref());
+            let zeros = zeros.get_or_insert_with(|| self.set.zeros(like.as_ref()));
+            self.set.feed_zeros(&mut pending.request, zeros);
         }
         if !self.is_joined || batch.len() < 2 {
             return vec![batch];

@@ -4,7 +4,7 @@ use serde_json::json;
 use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
 
 use super::models::{ask, direct, request, sum};
-use crate::support::{Repository, Server, ensemble, grpc::Grpc};
+use crate::support::{Repository, Server, ensemble, grpc::Grpc, models::execute};
 
 const BATCH: &str = "inference request to model 'm' must specify batch-size 1 due to requirements of \
                      sequence batcher";
@@ -57,6 +57,39 @@ fn a_sequence_that_begins_twice_goes_on_from_its_second_beginning() {
         "sequence 7 for model 'm' has a conflict. The previous sequence did not end before this \
          sequence start. Previous sequence will be terminated early.",
     );
+}
+
+/// As many numbers as the second input says are in a row; the answer is how many there are.
+const COUNTS: &str = "
+    count = lambda it: pb_utils.get_input_tensor_by_name(it, 'INPUT').as_numpy().size
+    answer = lambda it: pb_utils.Tensor('OUTPUT', np.array([[count(it)]], np.int32))
+    return [pb_utils.InferenceResponse([answer(it)]) for it in requests]";
+
+#[test]
+fn rows_of_zeros_that_are_more_than_the_memory_are_refused_with_the_request_whose_shape_they_have()
+{
+    let sequences = "sequence_batching { direct { } max_sequence_idle_microseconds: 60000000 }";
+    let model = execute("INPUT:INT32[-1] -> OUTPUT:INT32[1]", COUNTS).batch(64).with(sequences);
+    let repository = Repository::of([("m", model)]);
+    let server = Server::with(repository, &["--max-inflight-bytes=33554432"]);
+    let asked = |id: u64, numbers: usize| {
+        let mut asked = request(id, "+", 0);
+        asked["inputs"][0]["shape"] = json!([1, numbers]);
+        asked["inputs"][0]["data"] = vec![0; numbers].into();
+        server.infer("m", &asked)
+    };
+    for id in 1..64 {
+        assert_eq!(asked(id, 1).json()["outputs"][0]["data"], json!([1]));
+    }
+    // The first row is that of the first sequence, so that 63 of 800 kB are zeros.
+    let large = 200_000;
+    let refused = asked(64, large);
+    let text = "model 'm' would execute this request beside 63 rows of zeros in its shape, for \
+                sequences without a request: ";
+    refused.refuses(503, text);
+    assert_eq!(asked(64, 2).json()["outputs"][0]["data"], json!([2]), "its row is free");
+    assert_eq!(asked(1, 3).json()["outputs"][0]["data"], json!([3]));
+    server.is_well();
 }
 
 #[test]

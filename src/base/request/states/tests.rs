@@ -121,11 +121,11 @@ fn rows_without_a_request_have_zeros_of_the_same_shape() {
     let mut like = request(0);
     states.feed(&mut like);
     let mut empty = request(0);
-    set.feed_zeros(&mut empty, Some(&like));
+    set.feed_zeros(&mut empty, &set.zeros(Some(&like)));
     let bytes: Vec<_> = empty.inputs.iter().flatten().map(|it| it.data().clone()).collect();
     assert_eq!(bytes[1..], [Bytes::from_static(&[0; 2]), Bytes::from_static(&[0; 3])]);
     assert!(set.are_alike(&like, &empty));
-    set.feed_zeros(&mut empty, None);
+    set.feed_zeros(&mut empty, &set.zeros(None));
     assert!(!set.are_alike(&like, &empty));
 }
 

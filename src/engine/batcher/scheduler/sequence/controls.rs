@@ -1,6 +1,6 @@
 //! ControlTensor inputs of sequences, and the null requests of rows in which no sequence has one.
 
-use std::{sync::Arc, time::Instant};
+use std::{iter::repeat_n, sync::Arc, time::Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -88,8 +88,14 @@ impl Controls {
         request.inputs.truncate(self.clients_inputs);
     }
 
-    /// A request for a row that has none: zeros in the shapes of another row's request.
-    pub(super) fn null_request(&mut self, like: &Request, now: Instant) -> Pending {
+    /// Requests for rows that have none: zeros in the shapes of another row's request, the same for
+    /// all of them.
+    pub(super) fn null_requests(
+        &mut self,
+        like: &Request,
+        count: usize,
+        now: Instant,
+    ) -> impl Iterator<Item = Pending> + use<> {
         let inputs = &like.inputs[..self.clients_inputs.min(like.inputs.len())];
         let is_same = |(a, b): (&Option<Tensor>, &Option<Tensor>)| match (a, b) {
             (Some(a), Some(b)) => a.dtype() == b.dtype() && a.shape() == b.shape(),
@@ -111,7 +117,8 @@ impl Controls {
             batch: self.batch,
         };
         self.add(&mut request);
-        Pending { request, reply: Reply::new_at(Nobody, now) }
+        let null = move |request| Pending { request, reply: Reply::new_at(Nobody, now) };
+        repeat_n(request, count).map(null)
     }
 }
 
@@ -215,9 +222,10 @@ mod tests {
         let input = Tensor::new(DataType::Uint8, shape, vec![7; width].into()).unwrap();
         let like = Request { inputs: vec![Some(input)], ..Request::default() };
         for _ in 0..2 {
-            let null = controls.null_request(&like, Instant::now());
-            let zeros = null.request.inputs[0].as_ref().unwrap();
-            assert_eq!((zeros.data().len(), zeros.data()[width - 1]), (width, 0));
+            let nulls: Vec<Pending> = controls.null_requests(&like, 2, Instant::now()).collect();
+            let [one, other] = [0, 1].map(|it| nulls[it].request.inputs[0].as_ref().unwrap());
+            assert_eq!((one.data().len(), one.data()[width - 1]), (width, 0));
+            assert_eq!(one.data().as_ptr(), other.data().as_ptr(), "the zeros of all are the same");
             assert_eq!(controls.null_inputs.len(), usize::from(is_kept), "{width}");
         }
     }

@@ -130,8 +130,7 @@ impl Sequences {
         if null_rows != 0
             && let Some(real) = batch.iter().flatten().next()
         {
-            let null = |_| self.controls.null_request(&real.request, now);
-            nulls = (0..null_rows).map(null).collect();
+            nulls = self.controls.null_requests(&real.request, null_rows, now).collect();
         }
         let rows = batch.into_iter().filter_map(|row| match row {
             Some(mut pending) => {
