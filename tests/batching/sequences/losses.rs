@@ -50,6 +50,27 @@ fn a_sequence_goes_on_where_it_has_begun_when_its_model_is_reloaded() {
 }
 
 #[test]
+fn models_before_many_reloads_are_let_go_once_their_sequences_have_ended() {
+    let model = || direct_with(4, PATIENT);
+    let server = Server::explicit(Repository::of([("m", model())]));
+    for id in 1..=11 {
+        let changed = model().parameter("reload", &id.to_string());
+        server.repository.write_file("m/config.pbtxt", &changed.config);
+        server.load("m").ok();
+        assert_eq!(sum(&server, "m", id, ("+", 1)), 1.);
+    }
+    // Eight of those before the last one go on; those before them ended with their sequences.
+    for id in [1, 2] {
+        ask(&server, "m", id, ("", 1)).refuses(400, NO_START);
+    }
+    for id in 3..=11 {
+        assert_eq!(sum(&server, "m", id, ("!", 1)), 2.);
+    }
+    server.logged("all sequences of 'm' that began before its reload have ended");
+    server.is_well();
+}
+
+#[test]
 fn a_sequence_that_is_on_its_way_to_a_model_that_is_reloaded_begins_and_goes_on_there() {
     let steps = ["slow: x=IN -> y=a", "m: INPUT=a -> OUTPUT=OUT"];
     let model = || direct_with(4, PATIENT);
