@@ -35,6 +35,7 @@ pub struct FailureLog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum OutputFlaw {
     Missing,
+    UnwrittenState,
     Rows,
     WholeBatch,
 }
@@ -72,6 +73,18 @@ impl FailureLog {
                 %model, version, instance,
                 "a response lacks output '{output}', which the config has: clients get 200 without \
                  it, as from Triton. This is said once; troupe_missing_outputs_total counts on"
+            );
+        }
+    }
+
+    /// Warns, once for each state of sequences, that `instance` has answered without writing it.
+    pub fn unwritten_state(&self, instance: &str, state: &str) {
+        if self.is_first(OutputFlaw::UnwrittenState, state) {
+            let FailureLog { model, version, .. } = self;
+            tracing::warn!(
+                %model, version, instance,
+                "a response lacks '{state}', which is a state: it stays as it was, and the next \
+                 request of the sequence reads that. This is said once"
             );
         }
     }

@@ -145,6 +145,29 @@ fn a_worker_that_dies_takes_no_state_with_it() {
 }
 
 #[test]
+fn a_state_that_is_not_written_stays_and_is_told_once() {
+    let body = "
+        get = pb_utils.get_input_tensor_by_name
+        answers = []
+        for it in requests:
+            x, sum = get(it, 'x').as_numpy(), get(it, 'sum').as_numpy()
+            tensors = [pb_utils.Tensor('y', x + sum)]
+            if x[0, 0] < 100:
+                tensors.append(pb_utils.Tensor('sum_out', x + sum))
+            answers.append(pb_utils.InferenceResponse(tensors))
+        return answers";
+    let state = SEEN.replace("output_name: \"y\"", "output_name: \"sum_out\"");
+    let model = execute("x:FP32[1] -> y:FP32[1]", body).batch(4).with(state);
+    let server = Server::start(Repository::of([("m", model)]));
+    let ask = |flags: &str, x: f32| ask(&server, "m", 1, flags, x).ok().numbers("y")[0];
+    assert_eq!([ask("+", 1.), ask("", 100.), ask("", 200.), ask("!", 2.)], [1., 101., 201., 3.]);
+    let line = server.logged("a response lacks 'sum_out', which is a state: it stays as it was");
+    assert!(line.starts_with('W') && line.contains("model=m version=1"), "{line}");
+    assert_eq!(server.log().matches("a response lacks").count(), 1);
+    assert_eq!(server.metric("troupe_missing_outputs_total", &["model=\"m\""]), Some(0.));
+}
+
+#[test]
 fn steps_of_an_ensemble_have_states_too() {
     let ask = |flags: &str, x: f32| ask(&SERVER, "chain", 11, flags, x).ok().numbers("y")[0];
     // Sums of sums.

@@ -73,8 +73,7 @@ impl InstanceSetup {
             let Output { name, .. } = &self.config.outputs[index];
             match output {
                 None if request.wanted.has(index) => {
-                    response.is_incomplete = true;
-                    self.failures.missing_output(&self.spec.instance, name);
+                    response.is_incomplete |= self.note_missing(name);
                 }
                 Some(tensor) if 1 < rows => {
                     if let Some(got) = self.rows_of(index, tensor).filter(|it| *it != rows) {
@@ -86,6 +85,21 @@ impl InstanceSetup {
             }
         }
         Ok(response)
+    }
+
+    /// Warns of an output that is not there; false for a state, which no client misses.
+    fn note_missing(&self, output: &str) -> bool {
+        let instance = &self.spec.instance;
+        let is_state = self.config.states().iter().any(|it| *it.output == *output);
+        // Of the responses of a stream only one need write it.
+        if is_state && !self.config.decoupled {
+            self.failures.unwritten_state(instance, output);
+        }
+        let is_seen = !is_state || self.config.proto.output.iter().any(|it| it.name == output);
+        if is_seen {
+            self.failures.missing_output(instance, output);
+        }
+        is_seen
     }
 
     /// Warns of a batch whose requests were all answered with the rows of the whole batch.
