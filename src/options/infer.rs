@@ -52,6 +52,10 @@ pub struct RequestArguments {
     /// Dimensions of an input, where its data and the model's config leave them open
     #[arg(long, value_name = "NAME=1,3,224,224", allow_hyphen_values = true)]
     pub shape: Vec<String>,
+    /// A parameter of the request, such as `sequence_id=5`, `sequence_start=true`, `priority=1`; what
+    /// is no JSON is text; may be given more than once
+    #[arg(long, value_name = "NAME=JSON", allow_hyphen_values = true)]
+    pub parameter: Vec<String>,
     /// An output to ask for; may be given more than once [default: all]
     #[arg(long, value_name = "NAME")]
     pub output: Vec<String>,

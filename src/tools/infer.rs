@@ -7,7 +7,7 @@ use tonic::Status;
 
 use super::{
     client::{connect, error_text, headers, with},
-    input,
+    input, parameters,
     print::{self, PrintLimits},
 };
 use troupe_options::InferArguments;
@@ -56,6 +56,7 @@ fn request(arguments: &InferArguments, config: &ModelConfig) -> Result<ModelInfe
     let mut request = ModelInferRequest {
         model_name: arguments.model.clone(),
         model_version: arguments.model_version.clone(),
+        parameters: parameters::read(&arguments.request.parameter)?,
         ..ModelInferRequest::default()
     };
     for (name, tensor) in input::inputs(&arguments.request, config)? {

@@ -9,6 +9,7 @@ mod input;
 mod literal;
 mod logs;
 mod models;
+mod parameters;
 mod print;
 mod replay;
 mod shape;

@@ -1,10 +1,11 @@
-//! Requests copied from the form: under TLS, with a header that is asked for, with numbers of 16 bits.
+//! Requests copied from the form: under TLS, with a header that is asked for, with numbers of 16 bits, with
+//! parameters.
 
 use std::{fs, process::Command};
 
 use serde_json::{Value, json};
 
-use super::workbench::{copied, fill, send};
+use super::workbench::{cells, copied, fill, send};
 use crate::{
     doors::tls::Encrypted,
     support::{Repository, Server, browser::Browser, native, venv},
@@ -100,4 +101,45 @@ fn numbers_of_16_bits_are_copied_as_bytes_and_many_numbers_as_one_command() {
     let said = ran(&mut python(&program));
     let greatest: i64 = said.lines().last().unwrap().parse().unwrap();
     assert!((50..100).contains(&greatest), "{said}");
+}
+
+#[test]
+fn parameters_are_sent_and_copied_and_those_of_a_sequence_stand_there() {
+    let Some(browser) = Browser::open((1200, 1400), true) else { return };
+    let state = "state { input_name: 'sum' output_name: 'y' data_type: TYPE_FP32 dims: [1] }";
+    let sums = native("add_sub", "x:FP32[1] -> y:FP32[1] d:FP32[1]")
+        .with(format!("sequence_batching {{ {state} max_sequence_idle_microseconds: 60000000 }}"));
+    let words = "from typing import Iterator\n\n\ndef predict(x: int) -> Iterator[int]:\n    \
+                 yield x\n";
+    let mut repository = Repository::new().with("sums", sums);
+    repository.needs_python_too();
+    repository.write_file("words/1/model.py", words);
+    let server = Server::start(repository);
+    browser.go(&server.metrics, "/model/sums");
+    let sum = |x: &str| {
+        fill(&browser, "#try textarea", x);
+        send(&browser);
+        cells(&browser)[0].clone()
+    };
+    assert_eq!(sum("1"), json!("1"));
+    fill(&browser, "#try-parameters", r#"{"sequence_id": 1}"#);
+    assert_eq!(sum("2"), json!("3"));
+    // The next two requests of the sequence.
+    let said: Value = serde_json::from_str(&ran(&mut shell(&copied(&browser, "curl")))).unwrap();
+    assert_eq!(said["outputs"][0]["data"], json!([5.0]));
+    let said = ran(&mut python(&copied(&browser, "python")));
+    assert!(said.contains("y [7.]"), "{said}");
+    fill(&browser, "#try-parameters", r#"{"sequence_id": 1, "mine": true}"#);
+    let program = copied(&browser, "python");
+    let call = r#"inputs, sequence_id=1, parameters={"mine": True})"#;
+    assert!(program.contains(call), "{program}");
+    fill(&browser, "#try-parameters", "[1]");
+    browser.click("#try [type=submit]");
+    let expression = "it.textContent.includes('expected an object')";
+    browser.says_of("#try .parameters .wrong", expression, &json!(true));
+
+    browser.go(&server.metrics, "/model/words");
+    fill(&browser, "#try textarea", "1");
+    fill(&browser, "#try-parameters", r#"{"mine": "it's"}"#);
+    assert!(ran(&mut shell(&copied(&browser, "curl"))).contains("\"output\":1"));
 }

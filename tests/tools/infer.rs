@@ -17,6 +17,9 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
         "vector: x=scores -> y=marks",
         "boxes: x=boxes -> y=corners",
     ];
+    let state = "state { input_name: 'sum' output_name: 'y' data_type: TYPE_FP32 dims: [1] } oldest { max_candidate_sequences: 8 }";
+    let sums = native("add_sub", "x:FP32[1] -> y:FP32[1] difference:FP32[1]")
+        .with(format!("sequence_batching {{ {state} max_sequence_idle_microseconds: 60000000 }}"));
     let pets = id("FP32[4]").batch(8);
     let labels = "name: \"y\" label_filename: \"pets.txt\"";
     let pets = Model { config: pets.config.replace("name: \"y\"", labels), ..pets };
@@ -32,7 +35,8 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
         .with("flags", id("BOOL[-1]"))
         .with("slow", delay(60_000, "x:FP32[1] -> y:FP32[1]"))
         .with("ocr", ensemble(&format!("{all} -> {outputs}"), &steps))
-        .with("pets", pets);
+        .with("pets", pets)
+        .with("sums", sums);
     repository.write_file("pets/pets.txt", "cat\ndog\n");
     Server::start(repository)
 });
@@ -220,6 +224,21 @@ fn classes_are_printed_with_their_labels() {
 ",
     );
     fails("strings", &["-i", "a", "--classes=1"], "unsupported type 'BYTES'");
+}
+
+#[test]
+fn parameters_go_with_the_request() {
+    let ask = |x: &str, id: &str, more: &[&str]| {
+        let id = format!("sequence_id={id}");
+        output("sums", &[&["-i", x, "--output=y", "--parameter", &id], more].concat()).1
+    };
+    let start = ["--parameter", "sequence_start=true"];
+    assert_eq!(ask("1", "5", &start), json!([1.0]));
+    assert_eq!(ask("10", "user-5", &start), json!([10.0]));
+    assert_eq!(ask("2", "5", &["--parameter=sequence_end=true"]), json!([3.0]));
+    fails("sums", &["-i", "1", "--parameter", "sequence_id=7"], "START flag");
+    fails("sums", &["-i", "1", "--parameter", "x=[1]"], "--parameter x=[1]: expected a number");
+    fails("sums", &["-i", "1", "--parameter", "x"], "expected NAME=VALUE");
 }
 
 #[test]

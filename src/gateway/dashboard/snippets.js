@@ -37,10 +37,11 @@ const snippets = (() => {
     });
   }
 
-  function shell(server, model, inputs) {
-    if (model.decoupled) return stream(server, model, inputs);
+  function shell(server, model, inputs, given) {
+    if (model.decoupled) return stream(server, model, inputs, given);
     const parts = inputs.filter(isBinary).flatMap(bytesOf);
-    const body = `{"inputs":[${inputs.map(described).join(",")}]${model.binary ? ',"parameters":{"binary_data_output":true}' : ""}}`;
+    const parameters = [model.binary && '"binary_data_output":true', given].filter(Boolean).join(",");
+    const body = `{"inputs":[${inputs.map(described).join(",")}]${parameters && `,"parameters":{${parameters}}`}}`;
     const call = `curl ${target(server, `${model.path}/infer`)}${header(server)}${model.binary ? " --output answer.bin" : ""}`;
     if (!parts.length) return posted(call, body);
     const head = new TextEncoder().encode(body).length;
@@ -55,7 +56,7 @@ const snippets = (() => {
   }
 
   // Streams are asked in plain JSON, whose strings are text.
-  function flat(inputs) {
+  function flat(inputs, given) {
     const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
     const plain = (it) => {
       if (!it.files) return it.elements;
@@ -67,16 +68,26 @@ const snippets = (() => {
       }
     };
     const one = (all) => (all.length === 1 ? list(all).slice(1, -1) : list(all));
-    return `{${inputs.map((it) => `${JSON.stringify(it.name)}:${one(plain(it))}`).join(",")}}`;
+    const tensors = inputs.map((it) => `${JSON.stringify(it.name)}:${one(plain(it))}`);
+    return `{${[...tensors, ...(given ? [`"parameters":{${given}}`] : [])].join(",")}}`;
   }
 
-  function stream(server, model, inputs) {
-    return posted(`curl -N ${target(server, `${model.path}/generate_stream`)}${header(server)}`, flat(inputs));
+  function stream(server, model, inputs, given) {
+    return posted(`curl -N ${target(server, `${model.path}/generate_stream`)}${header(server)}`, flat(inputs, given));
   }
 
-  function python(server, model, inputs) {
+  // Those that the client has arguments for, and the others.
+  function pythonParameters(given) {
+    const own = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout"];
+    const value = (it) => (typeof it === "boolean" ? (it ? "True" : "False") : JSON.stringify(it));
+    const all = Object.entries(JSON.parse(`{${given}}`)), others = all.filter(([name]) => !own.includes(name));
+    const named = all.filter(([name]) => own.includes(name)).map(([name, it]) => `, ${name}=${value(it)}`).join("");
+    return named + (others.length ? `, parameters={${others.map(([name, it]) => `${JSON.stringify(name)}: ${value(it)}`).join(", ")}}` : "");
+  }
+
+  function python(server, model, inputs, given) {
     if (server.socket) return "# Python's clients reach no Unix socket: curl does, or a --http-port.";
-    if (model.decoupled) return pythonStream(server, model, inputs);
+    if (model.decoupled) return pythonStream(server, model, inputs, given);
     const half = inputs.some((it) => it.datatype === "BF16") ? ["import ml_dtypes"] : [];
     const lines = [...half, "import numpy as np", "import tritonclient.http as triton", ""];
     const tls = server.url.startsWith("https") ? ", ssl=True" : "";
@@ -89,7 +100,7 @@ const snippets = (() => {
     }
     const version = model.version ? `, model_version=${JSON.stringify(model.version)}` : "";
     const headers = server.header ? `, headers={${JSON.stringify(server.header)}: "…"}` : "";
-    lines.push(`answer = client.infer(${JSON.stringify(model.name)}, inputs${version}${headers})`);
+    lines.push(`answer = client.infer(${JSON.stringify(model.name)}, inputs${version}${pythonParameters(given)}${headers})`);
     lines.push('for output in answer.get_response()["outputs"]:', '    print(output["name"], answer.as_numpy(output["name"]))');
     return lines.join("\n");
   }
@@ -116,11 +127,11 @@ const snippets = (() => {
     return `np.random.random${form}).astype(${dtypes[datatype]})`;
   }
 
-  function pythonStream(server, model, inputs) {
+  function pythonStream(server, model, inputs, given) {
     const headers = server.header ? `, {${JSON.stringify(server.header)}: "…"}` : "";
     return [
       "import urllib.request", "",
-      `body = ${JSON.stringify(flat(inputs))}`,
+      `body = ${JSON.stringify(flat(inputs, given))}`,
       `url = ${JSON.stringify(`${server.url}${model.path}/generate_stream`)}`,
       `request = urllib.request.Request(url, body.encode()${headers})`,
       "with urllib.request.urlopen(request) as answer:",

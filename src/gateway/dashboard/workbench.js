@@ -74,6 +74,26 @@ const workbench = (() => {
     return wrong ? null : inputs;
   }
 
+  // What stands between the braces of the parameters, so that numbers keep their digits; `null` if it cannot be read.
+  function readParameters() {
+    const field = panel.querySelector(".parameters"), text = part("try-parameters").value.trim();
+    complain(field, "");
+    try {
+      const all = JSON.parse(text || "{}");
+      if (all === null || typeof all !== "object" || Array.isArray(all)) throw new Error('expected an object: {"sequence_id": 1}');
+    } catch (error) {
+      complain(field, error.message);
+      return null;
+    }
+    return text.slice(1, -1).trim();
+  }
+
+  // The request as it is written: inputs and parameters; `null`, and a word beside what cannot be read.
+  async function readRequest() {
+    const inputs = await readAll(), given = inputs && readParameters();
+    return inputs && given !== null ? { inputs, given } : null;
+  }
+
   function headers(more) {
     const token = document.querySelector("meta[name=troupe-page-token]").content, secret = part("try-header");
     try {
@@ -93,12 +113,10 @@ const workbench = (() => {
     }
   }
 
-  async function infer(inputs, said) {
-    const request = {
-      parameters: { troupe_timing: true, binary_data_output: true },
-      inputs: inputs.map(({ name, datatype, shape, bytes }) => ({ name, datatype, shape, parameters: { binary_data_size: bytes.length } })),
-    };
-    const head = new TextEncoder().encode(JSON.stringify(request));
+  async function infer({ inputs, given }, said) {
+    const described = inputs.map(({ name, datatype, shape, bytes }) => ({ name, datatype, shape, parameters: { binary_data_size: bytes.length } }));
+    const parameters = `{"troupe_timing":true,"binary_data_output":true${given && `,${given}`}}`;
+    const head = new TextEncoder().encode(`{"parameters":${parameters},"inputs":${JSON.stringify(described)}}`);
     const begun = performance.now();
     const answer = await post("infer", tensors.join([head, ...inputs.map((it) => it.bytes)]), {
       "content-type": "application/octet-stream", "inference-header-content-length": String(head.length),
@@ -121,23 +139,23 @@ const workbench = (() => {
     answers.badges(all, JSON.parse(panel.dataset.steps), Number(panel.dataset.firstNode));
   }
 
-  async function stream(inputs, said) {
-    const answer = await post("generate_stream", snippets.flat(inputs), { "content-type": "application/json" });
+  async function stream({ inputs, given }, said) {
+    const answer = await post("generate_stream", snippets.flat(inputs, given), { "content-type": "application/json" });
     if (!answer.ok) return said.replaceChildren(...answers.failed(answer.status, await answer.text()));
     return streams.show(answer, said);
   }
 
   async function submit(event) {
     event.preventDefault();
-    const inputs = await readAll();
-    if (!inputs || stopper) return;
+    const request = await readRequest();
+    if (!request || stopper) return;
     const [send, stop] = [panel.querySelector("[type=submit]"), panel.querySelector(".stop")], said = part("try-answer");
     const own = (stopper = new AbortController());
     send.disabled = true;
     stop.hidden = false;
     said.dataset.state = "waits";
     try {
-      await (model.decoupled ? stream(inputs, said) : infer(inputs, said));
+      await (model.decoupled ? stream(request, said) : infer(request, said));
     } catch (error) {
       said.replaceChildren(make("p", { class: "when" }, error.name === "AbortError" ? "stopped" : error.message));
     }
@@ -148,12 +166,12 @@ const workbench = (() => {
   }
 
   async function copy(button) {
-    const inputs = await readAll();
-    if (!inputs) return;
+    const request = await readRequest();
+    if (!request) return;
     const code = part("try-code"), kind = button.dataset.code;
     let text;
     try {
-      text = snippets[kind](server(), model, inputs);
+      text = snippets[kind](server(), model, request.inputs, request.given);
     } catch (error) {
       return part("try-answer").replaceChildren(make("p", { class: "when" }, error.message));
     }
@@ -231,8 +249,10 @@ const workbench = (() => {
       fileInput(field).files = fileInput(same).files;
       preview(field);
     }
-    const [from, to] = [old.querySelector("#try-header"), part("try-header")];
-    if (from && to) to.value = from.value;
+    for (const id of ["#try-header", "#try-parameters"]) {
+      const [from, to] = [old.querySelector(id), panel.querySelector(id)];
+      if (from && to && from.value !== from.defaultValue) to.value = from.value;
+    }
     part("try-answer").replaceChildren(...old.querySelector("#try-answer").childNodes);
   }
 

@@ -48,6 +48,7 @@ pub(super) fn form(state: &ServerState, model: &Model) -> String {
     for it in &config.inputs {
         out += &field(config, it);
     }
+    out += &parameters(config);
     if let Some(header) = state.settings.http_access.restrictions.header(Api::Inference) {
         let _ = writeln!(
             out,
@@ -148,6 +149,19 @@ fn field(config: &ModelConfig, input: &Input) -> String {
         input.optional,
         escape_markup(hint),
         escape_markup(&value),
+    )
+}
+
+/// The field for the parameters of the request.
+fn parameters(config: &ModelConfig) -> String {
+    let begins = r#"{"sequence_id": 1, "sequence_start": true}"#;
+    let is_needed = config.sequences().is_some_and(|it| !it.is_iterative);
+    format!(
+        "<div class=\"parameters\"><label>Parameters, JSON <input id=\"try-parameters\" \
+         spellcheck=\"false\" placeholder=\"{0}\" value=\"{1}\"></label>\
+         <p class=\"wrong\" role=\"alert\"></p></div>\n",
+        escape_markup(r#"{"priority": 1}"#),
+        if is_needed { escape_markup(begins) } else { "".into() },
     )
 }
 

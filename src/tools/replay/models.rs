@@ -10,17 +10,17 @@ use tonic::{Code, Status};
 use super::capture::EdgeTensor;
 use crate::{
     client::{Client, Headers, connect, error_text, headers, with},
+    parameters::message as parameter,
     print,
 };
 use troupe_base::{
-    request::{BatchFit, Parameter, Request, batch_fit},
+    request::{BatchFit, Request, batch_fit},
     tap::manifest,
     tensor::{DataType, Shape, Tensor, adapt_batch_dim},
 };
 use troupe_options::ReplayArguments;
 use troupe_proto::inference::{
-    InferParameter, ModelConfig, ModelConfigRequest, ModelInferRequest, ModelInferResponse,
-    infer_parameter::ParameterChoice,
+    ModelConfig, ModelConfigRequest, ModelInferRequest, ModelInferResponse,
     model_infer_request::{InferInputTensor, InferRequestedOutputTensor},
 };
 
@@ -230,22 +230,14 @@ fn message(
         model_name: step.model.clone(),
         model_version: version(step),
         id: request.id.clone(),
-        parameters: parameters.into_iter().map(|(key, it)| (key.into_owned(), of(it))).collect(),
+        parameters: parameters
+            .into_iter()
+            .map(|(key, it)| (key.into_owned(), parameter(it)))
+            .collect(),
         inputs: inputs.iter().map(input).collect(),
         outputs: step.outputs.iter().map(output).collect(),
         raw_input_contents: inputs.iter().map(|it| it.1.data().clone()).collect(),
     }
-}
-
-fn of(parameter: Parameter) -> InferParameter {
-    let choice = match parameter {
-        Parameter::Bool(it) => ParameterChoice::BoolParam(it),
-        Parameter::Int(it) => ParameterChoice::Int64Param(it),
-        Parameter::Uint(it) => ParameterChoice::Uint64Param(it),
-        Parameter::Double(it) => ParameterChoice::DoubleParam(it),
-        Parameter::String(it) => ParameterChoice::StringParam(it),
-    };
-    InferParameter { parameter_choice: Some(choice) }
 }
 
 fn tensors(answer: &ModelInferResponse, url: &str) -> Result<NamedTensors, AskFailure> {
