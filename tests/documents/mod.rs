@@ -62,6 +62,11 @@ fn the_page_of_python_models_is_true() {
 }
 
 #[test]
+fn the_page_of_sequences_is_true() {
+    is_true("pipelines/reference/sequences.md");
+}
+
+#[test]
 fn the_story_of_two_models_is_true() {
     is_true("pipelines/add_sub_mul/README.md");
 }
@@ -83,6 +88,7 @@ fn other_documents_have_only_blocks_that_say_why_they_are_not_run() {
         "pipelines/your_own/README.md",
         "pipelines/reference/command_line.md",
         "pipelines/reference/python_models.md",
+        "pipelines/reference/sequences.md",
         "pipelines/add_sub_mul/README.md",
         "pipelines/ocr/README.md",
         "pipelines/sequences/README.md",

@@ -1,9 +1,14 @@
 //! Looks at a Python model without running its code: its file parses and holds a model, and what it
 //! imports is there.
 
-use std::{path::Path, process::Command};
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use super::{
     limits,
@@ -41,7 +46,7 @@ pub fn check(
     let path = model_file(files, &config.default_model_filename)?;
     let version = files.model_dir.join(files.version.to_string());
     let python = base(settings);
-    let report = look(&python, &path, [&version, &files.model_dir])?;
+    let report = look(&python, &path, [&version, &files.model_dir], &tensors(config))?;
     checked(config)?;
     let execution_env = config.parameters.get(limits::ENVIRONMENT);
     if let Some(written) = execution_env {
@@ -70,12 +75,39 @@ pub fn check(
     Ok(found)
 }
 
+/// Inputs and outputs, with their types and what they are, as the script compares them with hints.
+fn tensors(config: &ModelConfig) -> Value {
+    let is_control = |name: &str| {
+        config.sequences().is_some_and(|it| it.controls.iter().any(|it| *it.name == *name))
+    };
+    let inputs = config.inputs.iter().map(|it| {
+        let is_state = config.states().iter().any(|state| state.input == it.name);
+        let other = if is_state { "the state" } else { "input" };
+        let what = if is_control(&it.name) { "control input" } else { other };
+        (it.name.to_string(), json!([it.dtype.config_name(), what]))
+    });
+    let outputs = config.outputs.iter().map(|it| {
+        let is_state = config.states().iter().any(|state| state.output == it.name);
+        let what = if is_state { "the state" } else { "output" };
+        (it.name.to_string(), json!([it.dtype.config_name(), what]))
+    });
+    json!({ "inputs": Map::from_iter(inputs), "outputs": Map::from_iter(outputs) })
+}
+
 /// Has the script look at the file; `folders` are those that a worker imports from.
-fn look(python: &Path, path: &Path, folders: [&Path; 2]) -> Result<SourceReport> {
-    let output =
-        Command::new(python).args(["-c", SCRIPT]).arg(path).args(folders).output().map_err(
-            |error| Error::internal(format!("cannot run {}: {error}", python.display())),
-        )?;
+fn look(python: &Path, path: &Path, folders: [&Path; 2], tensors: &Value) -> Result<SourceReport> {
+    let mut command = Command::new(python);
+    command.args(["-c", SCRIPT]).arg(path).args(folders);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.spawn().and_then(|mut child| {
+        if let Some(mut input) = child.stdin.take() {
+            // If it ended before it has read this, its output says why.
+            let _ = input.write_all(tensors.to_string().as_bytes());
+        }
+        child.wait_with_output()
+    });
+    let output = output
+        .map_err(|error| Error::internal(format!("cannot run {}: {error}", python.display())))?;
     serde_json::from_slice(&output.stdout).map_err(|error| {
         let said = String::from_utf8_lossy(&output.stderr);
         Error::internal(format!("{} cannot look at the file: {error}; {said}", python.display()))

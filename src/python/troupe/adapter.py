@@ -70,6 +70,8 @@ class Adapter:
     signature = target = model_dir = takes_config = None
     # Until it is initialised; that may fail.
     instance = None
+    # Control inputs that the function has no parameter for.
+    unread = frozenset()
 
     @classmethod
     def auto_complete_config(cls, config):
@@ -91,7 +93,9 @@ class Adapter:
         # `None`: the function takes the array as it is.
         is_batched = self.signature.is_batched
         self.readers = {it.name: it.kind.reader(is_batched) for it in self.signature.inputs}
-        dims = {it["name"]: [int(dim) for dim in it["dims"]] for it in config["output"]}
+        self.unread = completion.controls.keys() - self.readers.keys()
+        dims = {name: it.dims for name, it in completion.state_outputs.items()}
+        dims.update((it["name"], [int(dim) for dim in it["dims"]]) for it in config["output"])
         # With shapes, without rows, that were found to fit.
         self.outputs = [(it.name, it.kind, dims[it.name], set()) for it in self.signature.outputs]
 
@@ -110,7 +114,8 @@ class Adapter:
         found = {}
         for tensor in request.inputs():
             name = tensor.name()
-            found[name] = self.read(name, tensor.as_numpy())
+            if name not in self.unread:
+                found[name] = self.read(name, tensor.as_numpy())
         return found
 
     def read(self, name, array):
@@ -302,6 +307,8 @@ class Joined:
         self.arguments = {}
         for place, tensor in enumerate(inputs[0]):
             name = tensor.name()
+            if name in adapter.unread:
+                continue
             array = np.concatenate([tensors[place].as_numpy() for tensors in inputs])
             self.arguments[name] = adapter.read(name, array)
 

@@ -7,7 +7,8 @@ TOKEN = re.compile(
 REPEATED = {
     "input", "output", "dims", "shape", "step", "instance_group", "gpus", "profile",
     "batch_input", "batch_output", "preferred_batch_size", "model_warmup", "versions",
-    "source_input", "target_name",
+    "source_input", "target_name", "control_input", "control", "state", "initial_state",
+    "int32_false_true", "fp32_false_true", "bool_false_true",
 }
 MAPS = {"parameters", "input_map", "output_map", "metric_tags", "cc_model_filenames", "inputs"}
 ENDS = {"{": "}", "<": ">"}

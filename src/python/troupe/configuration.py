@@ -4,6 +4,8 @@ import re
 
 from .errors import ModelError, did_you_mean, listed
 from .hints import fits
+from .sequences import controls, states
+from .signature import ONE_OUTPUT
 
 CONFIG_FILE = "config.pbtxt"
 MICROSECONDS = 1000
@@ -16,10 +18,13 @@ class Completion:
         self.config = config
         self.signature = signature
         self.file = os.path.join(model_dir, CONFIG_FILE)
+        self.controls = controls(config)
+        self.state_inputs, self.state_outputs = states(config)
 
     def complete(self):
         """Fills in what the config lacks."""
-        for key, tensors in (("input", self.signature.inputs), ("output", self.signature.outputs)):
+        self.sequence_tensors()
+        for key, tensors in self.client_tensors():
             self.tensors(key, tensors)
         self.batching()
         self.instances()
@@ -35,9 +40,71 @@ class Completion:
         if is_stream:
             self.config["model_transaction_policy"] = {**policy, "decoupled": True}
 
+    def client_tensors(self):
+        """Inputs and outputs of clients: not what the server makes or keeps for sequences."""
+        made = {**self.controls, **self.state_inputs}
+        written = [it.get("name") for it in self.config.get("output") or ()]
+        # A state may be an output too: one that is written, and the only result.
+        seen = written if self.signature.is_record else [*written, ONE_OUTPUT]
+        return (
+            ("input", [it for it in self.signature.inputs if it.name not in made]),
+            (
+                "output",
+                [
+                    it
+                    for it in self.signature.outputs
+                    if it.name not in self.state_outputs or it.name in seen
+                ],
+            ),
+        )
+
+    def sequence_tensors(self):
+        """Compares control inputs and states with the hints."""
+        signature = self.signature
+        inputs = {it.name: it for it in signature.inputs}
+        outputs = {it.name: it for it in signature.outputs}
+        for name, made in {**self.controls, **self.state_inputs}.items():
+            if name in inputs:
+                self.compare(made, inputs[name], signature.lines.parameter(name))
+        for name, made in self.state_outputs.items():
+            if name in outputs:
+                self.compare(made, outputs[name], signature.lines.result())
+        # A control that no parameter is named like is not given; such a state would do nothing.
+        for what, states, known in (
+            ("parameters", self.state_inputs, inputs),
+            ("outputs", self.state_outputs, outputs),
+        ):
+            for name in states:
+                if name not in known:
+                    self.refuse(
+                        self.at(name),
+                        f"has a state `{name}`",
+                        signature.lines.definition(),
+                        f"`{signature.name}` has the {what} {listed(known)}"
+                        f"{did_you_mean(name, known)}",
+                    )
+
+    def compare(self, made, tensor, place):
+        """A tensor of sequences and the hint of it."""
+        name, kind = tensor.name, tensor.kind
+        is_batched = self.signature.is_batched
+        hint = f"the hint of `{name}` is {kind.text}"
+        if not made.accepts(kind):
+            self.refuse(
+                self.at(name), f"says that {made.what} is {made.data_type}", place,
+                f"{hint}, which is {kind.config_type()}: {made.advice(name, kind, is_batched)}",
+            )
+        ours = kind.config_dims(is_batched)
+        is_open = kind.form == "array" and kind.dims is None
+        if not is_open and not fits(made.dims, ours):
+            self.refuse(
+                self.at(name), f"says that {made.what} has dims {made.dims}", place,
+                f"{hint}, which has dims {ours}",
+            )
+
     def require(self):
         """What was not completed must have been written."""
-        for key, tensors in (("input", self.signature.inputs), ("output", self.signature.outputs)):
+        for key, tensors in self.client_tensors():
             written = [it["name"] for it in self.config.get(key) or ()]
             for tensor in tensors:
                 if tensor.name not in written:
@@ -56,6 +123,9 @@ class Completion:
         known = {tensor.name: tensor for tensor in tensors}
         for entry in written:
             name = entry.get("name", "")
+            if key == "input" and (name in self.controls or name in self.state_inputs):
+                # The server says which of both is wrong.
+                continue
             if name not in known:
                 what = "parameters" if key == "input" else "outputs"
                 self.refuse(
@@ -115,7 +185,18 @@ class Completion:
         if written and written != signature.max_batch_size:
             self.contradicts_batch(written)
         self.config["max_batch_size"] = signature.max_batch_size
-        if signature.max_batch_size < 2 or "sequence_batching" in self.config:
+        if "sequence_batching" in self.config:
+            if signature.max_queue_delay_ms is not None:
+                self.refuse(
+                    self.at("sequence_batching"),
+                    "has a `sequence_batching`",
+                    signature.lines.definition(),
+                    f"@model says max_queue_delay_ms={signature.max_queue_delay_ms:g}, which is for "
+                    "models without it: write `max_queue_delay_microseconds` in its `direct` or "
+                    "`oldest`",
+                )
+            return
+        if signature.max_batch_size < 2:
             return
         batching = self.config.setdefault("dynamic_batching", {})
         if signature.max_queue_delay_ms is None:

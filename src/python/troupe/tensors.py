@@ -3,6 +3,7 @@ import numpy as np
 
 from .errors import ModelError, check_inputs, did_you_mean, listed
 from .hints import fits, numpy_type
+from .sequences import controls, states
 
 
 class Outputs(dict):
@@ -26,6 +27,10 @@ def datatype(tensor):
 def inputs(config, values):
     """Values by the names of inputs, checked and as arrays; a missing batch dim is added."""
     known = {it["name"]: it for it in config.get("input", ())}
+    # Tests give what a server makes and keeps for sequences.
+    for name, it in {**controls(config), **states(config)[0]}.items():
+        made = {"name": name, "data_type": it.data_type, "dims": it.dims, "optional": True}
+        known.setdefault(name, made)
     check_inputs(f"model '{config['name']}'", known, values)
     is_batched = 0 < int(config.get("max_batch_size") or 0)
     return {

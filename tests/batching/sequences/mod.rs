@@ -6,6 +6,7 @@ mod ensembles;
 mod losses;
 mod mixed;
 mod models;
+mod plain;
 mod refusals;
 mod shown;
 mod streams;

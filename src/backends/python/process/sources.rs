@@ -6,7 +6,7 @@ use flate2::{Compression, write::ZlibEncoder};
 
 /// Each by the name the others import it under; those of the package `troupe` are also what
 /// people install to test their models.
-pub(crate) const SOURCES: [(&str, &str); 41] = [
+pub(crate) const SOURCES: [(&str, &str); 42] = [
     ("troupe_fork_server", include_str!("../py/fork_server.py")),
     ("troupe_children", include_str!("../py/children.py")),
     ("troupe_forked", include_str!("../py/forked.py")),
@@ -46,6 +46,7 @@ pub(crate) const SOURCES: [(&str, &str); 41] = [
     ("troupe.hints", include_str!("../../../python/troupe/hints.py")),
     ("troupe.marks", include_str!("../../../python/troupe/marks.py")),
     ("troupe.pipelines", include_str!("../../../python/troupe/pipelines.py")),
+    ("troupe.sequences", include_str!("../../../python/troupe/sequences.py")),
     ("troupe.tracing", include_str!("../../../python/troupe/tracing.py")),
     ("troupe.signature", include_str!("../../../python/troupe/signature.py")),
 ];

@@ -18,7 +18,23 @@ BINDS_NAMES = ("globals(", "exec(", "setattr(", ".execute =", ".predict =")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+# Data types of hints that are names of Python.
+PLAIN_TYPES = {"str": "STRING", "bytes": "STRING", "int": "INT64", "float": "FP64", "bool": "BOOL"}
+DATA_TYPES = {"BOOL", "STRING", "FP16", "FP32", "FP64"} | {
+    f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
+}
+# Other words for them, in upper case.
+SYNONYMS = {"BYTES": "STRING", "BOOL_": "BOOL", "FLOAT16": "FP16", "FLOAT32": "FP32", "FLOAT64": "FP64"}
+# Hints that have the data type of what is in their brackets.
+AROUND = {"list", "List", "Sequence", "Optional", "NDArray"}
+STREAMS = {"Iterator", "Iterable", "Generator", "AsyncIterator", "AsyncIterable", "AsyncGenerator"}
+# What a class of fields may inherit without having more of them.
+RECORDS = {"NamedTuple", "TypedDict", "BaseModel"}
+
+
 def main(path, *folders):
+    # Inputs and outputs of the config, `{"name": ["TYPE_FP32", "input"]}` each.
+    config = json.load(sys.stdin)
     sys.path += folders
     report = {"problems": [], "missing": [], "is_broken": False, "is_sure": True}
     try:
@@ -36,7 +52,7 @@ def main(path, *folders):
         report["missing"] = list(missing(tree))
         report["is_sure"] = not any(it in text for it in MOVES_IMPORTS)
         if not any(it in text for it in BINDS_NAMES):
-            report["problems"] = list(problems(tree, path))
+            report["problems"] = list(problems(tree, path, config))
     print(json.dumps(report))
 
 
@@ -68,8 +84,8 @@ def is_there(name):
 # tell more: of what is inherited, decorated by others, or imported with `*`.
 
 
-def problems(tree, path):
-    """Why the file holds no model, with lines."""
+def problems(tree, path, config):
+    """Why the file holds no model, or not that of the config, with lines."""
     names = dict(bound(tree.body))
     if "*" in names:
         return
@@ -95,12 +111,13 @@ def problems(tree, path):
     model = marked[0] if marked else names.get("predict", names.get("Model"))
     if model is None:
         # A mark that is imported and stands nowhere marks nothing.
-        said = {getattr(it, "attr", getattr(it, "id", None)) for it in ast.walk(tree)}
+        said = {last_name(it) for it in ast.walk(tree)}
         if marks.isdisjoint(said):
             yield nothing(own)
         return
     if isinstance(model, FUNCTIONS):
         yield from unhinted(model, marks, 0)
+        yield from contradictions(model, marks, 0, names, config)
     elif isinstance(model, ast.ClassDef) and is_whole(model, marks):
         method = dict(bound(model.body)).get("predict")
         if method is None:
@@ -110,6 +127,7 @@ def problems(tree, path):
             )
         elif isinstance(method, FUNCTIONS):
             yield from unhinted(method, (), 1)
+            yield from contradictions(method, (), 1, names, config)
 
 
 def nothing(own):
@@ -167,6 +185,86 @@ def unhinted(function, marks, skipped):
         )
 
 
+def contradictions(function, marks, skipped, names, config):
+    """Where hints are not what the config says; `names` are bound in the file."""
+    if not all(is_mark(it, marks) for it in function.decorator_list):
+        return
+    of = function.args
+    given = {it.arg: it.annotation for it in (of.posonlyargs + of.args)[skipped:] + of.kwonlyargs}
+    results, is_all = result_fields(function.returns, names)
+    for known, written, is_closed, kind in (
+        (given, config["inputs"], not (of.vararg or of.kwarg), "parameter"),
+        (results, config["outputs"], is_all, "output"),
+    ):
+        for name, (wanted, what) in written.items():
+            if name not in known:
+                # A control input need not be read.
+                if is_closed and what != "control input":
+                    yield function.lineno, (
+                        f"`{function.name}` has no {kind} `{name}`, which the config has as {what}"
+                    )
+                continue
+            hint = known[name]
+            said = hint and data_type(hint, names)
+            if said and f"TYPE_{said}" != wanted:
+                yield hint.lineno, (
+                    f"the hint of `{name}` is {ast.unparse(hint)}, which is TYPE_{said}, but the "
+                    f"config says that {what} `{name}` is {wanted}"
+                )
+
+
+def result_fields(hint, names):
+    """Outputs that the hint of a result says, by name, and whether these are all."""
+    if isinstance(hint, ast.Subscript) and last_name(hint.value) in STREAMS:
+        hint = hint.slice.elts[0] if isinstance(hint.slice, ast.Tuple) else hint.slice
+    if hint is not None and data_type(hint, names):
+        return {"output": hint}, True
+    record = names.get(hint.id) if isinstance(hint, ast.Name) else None
+    if not isinstance(record, ast.ClassDef):
+        return {}, False
+    fields = [it for it in record.body if isinstance(it, ast.AnnAssign)]
+    is_all = all(last_name(it) in RECORDS for it in record.bases)
+    return {it.target.id: it.annotation for it in fields if isinstance(it.target, ast.Name)}, is_all
+
+
+def data_type(hint, names):
+    """The data type that a hint says, as FP32; `None` where only running the file tells."""
+    if isinstance(hint, ast.Constant) and isinstance(hint.value, str):
+        try:
+            hint = ast.parse(hint.value, mode="eval").body
+        except SyntaxError:
+            return None
+    if isinstance(hint, ast.Name):
+        return None if hint.id in names else PLAIN_TYPES.get(hint.id)
+    if isinstance(hint, ast.Attribute):
+        return named_type(hint.attr) if last_name(hint.value) in ("np", "numpy") else None
+    if isinstance(hint, ast.BinOp):
+        # `T | None`.
+        sides = [it for it in (hint.left, hint.right) if getattr(it, "value", it) is not None]
+        return data_type(sides[0], names) if len(sides) == 1 else None
+    if not isinstance(hint, ast.Subscript):
+        return None
+    if last_name(hint.value) in AROUND:
+        return data_type(hint.slice, names)
+    if last_name(hint.value) != "Array":
+        return None
+    first = hint.slice.elts[0] if isinstance(hint.slice, ast.Tuple) else hint.slice
+    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return named_type(first.value) if is_text else data_type(first, names)
+
+
+def named_type(name):
+    """FP32 of `FP32`, `TYPE_FP32` and `float32`."""
+    name = name.upper().removeprefix("TYPE_")
+    name = SYNONYMS.get(name, name)
+    return name if name in DATA_TYPES else None
+
+
+def last_name(node):
+    """`b` of `a.b` and of `b`."""
+    return getattr(node, "attr", getattr(node, "id", None))
+
+
 def is_whole(node, marks=()):
     """Is it a class of which everything is written in it?"""
     is_plain = isinstance(node, ast.ClassDef) and not node.bases and not node.keywords
@@ -185,7 +283,7 @@ def mark_names(body):
 def is_mark(decorator, marks):
     """Is it `@model`, `@model(…)` or `@troupe.model`?"""
     made = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return getattr(made, "attr", getattr(made, "id", None)) in marks
+    return last_name(made) in marks
 
 
 def bound(body):
