@@ -3,11 +3,12 @@
 
 use std::{
     net::TcpListener,
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
 use super::{cached, execution, gauge, hits_and_misses, request};
-use crate::support::{Repository, Server, eventually, until};
+use crate::support::{Repository, Server, certificates::Authority, eventually, until};
 
 /// A Redis; killed when dropped.
 struct Redis {
@@ -30,11 +31,38 @@ impl Redis {
 
     /// `Some(None)`: somebody has the port.
     fn on(port: u16, password: &str) -> Option<Option<Redis>> {
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        let mut flags = vec!["--port".to_owned(), port.to_string()];
         if !password.is_empty() {
-            command.args(["--requirepass", password]);
+            flags.extend(["--requirepass", password].map(str::to_owned));
         }
+        Redis::with(port, &flags)
+    }
+
+    /// The same, encrypted, for clients that show a certificate of this folder's authority.
+    fn encrypted(folder: &Path) -> Option<Redis> {
+        for _ in 0..10 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+            let files = [
+                ("--tls-cert-file", file("redis.pem")),
+                ("--tls-key-file", file("redis.key")),
+                ("--tls-ca-cert-file", file("roots.pem")),
+                ("--tls-port", port.to_string()),
+                ("--port", "0".to_owned()),
+            ];
+            let flags: Vec<String> =
+                files.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+            if let Some(redis) = Redis::with(port, &flags)? {
+                return Some(redis);
+            }
+        }
+        println!("skipped: this redis-server has no TLS");
+        None
+    }
+
+    fn with(port: u16, flags: &[String]) -> Option<Option<Redis>> {
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--save", ""]).args(flags);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let Ok(child) = child else {
             println!("skipped: there is no redis-server");
@@ -140,4 +168,39 @@ fn a_server_does_not_start_without_its_redis_or_with_a_wrong_password() {
     let ended = start(&redis, &["password=secret"]);
     assert!(ended.output.contains(&told), "{}", ended.output);
     assert_ne!(ended.code, Some(0));
+}
+
+#[test]
+fn a_redis_is_reached_over_tls_and_both_show_who_they_are() {
+    let repository = repository("");
+    let folder = repository.beside("tls");
+    std::fs::create_dir(&folder).unwrap();
+    let authority = Authority::new("cache");
+    std::fs::write(folder.join("roots.pem"), authority.pem()).unwrap();
+    authority.issue("redis").write(&folder, "redis");
+    authority.issue("troupe").write(&folder, "troupe");
+    std::fs::write(folder.join("others.pem"), Authority::new("others").pem()).unwrap();
+    let Some(redis) = Redis::encrypted(&folder) else { return };
+    let flags = |roots: &str, own: &str| {
+        let file = |key: &str, name: &str| format!("{key}={}", folder.join(name).display());
+        let mut more = vec!["tls_enabled=true".to_owned(), file("cacert", roots)];
+        if !own.is_empty() {
+            more.push(file("cert", &format!("{own}.pem")));
+            more.push(file("key", &format!("{own}.key")));
+        }
+        redis.flags(&more.iter().map(|it| &**it).collect::<Vec<_>>())
+    };
+    let told = format!("Failed to initialize RedisCache: 127.0.0.1:{}: ", redis.port);
+    // One whose authority is another one, and one that does not know who asks, are no cache.
+    for (roots, own) in [("others.pem", "troupe"), ("roots.pem", "")] {
+        let flags = flags(roots, own);
+        let ended = Server::fails(&repository, &flags.iter().map(|it| &**it).collect::<Vec<_>>());
+        assert!(ended.output.contains(&told), "{}", ended.output);
+    }
+    let flags = flags("roots.pem", "troupe");
+    let server = Server::with(repository, &flags.iter().map(|it| &**it).collect::<Vec<_>>());
+    assert_eq!(execution(&server, "m", &request(&[1.0])), 1.0);
+    until("the answer to be kept", || {
+        execution(&server, "m", &request(&[1.0])) == 1.0 && 0 < hits_and_misses(&server, "m").0
+    });
 }

@@ -1,13 +1,13 @@
 //! The mailbox of a model's batcher: what the rest of the server holds instead of the actors.
 
-use std::sync::{Arc, OnceLock, atomic::Ordering};
+use std::sync::{Arc, atomic::Ordering};
 
 use actix::Addr;
 use futures_util::future::BoxFuture;
 
 use super::{
     actor::Batcher,
-    autoscaler::Autoscaler,
+    autoscaler::AutoscalerSlot,
     readiness::{self, Checkup},
     scaling::{self, Scaler},
     shards::Shards,
@@ -15,7 +15,7 @@ use super::{
     stateful_parts::SequenceCount,
 };
 use crate::{
-    engines::{MemoryProbe, Neighbourhood, PerThread},
+    engines::{Neighbourhood, PerThread},
     instance::ImmediateKey,
 };
 use troupe_base::{
@@ -32,10 +32,7 @@ pub struct Mailbox {
     pub(super) batchers: PerThread<BatcherShard>,
     /// Has its instances.
     pub(super) scaler: Arc<Scaler>,
-    /// Asked before an instance is added because of the queue.
-    pub(super) memory: Option<MemoryProbe>,
-    /// Of a model whose number of instances follows its queue, or has done so.
-    pub(super) autoscaler: Arc<OnceLock<Autoscaler>>,
+    pub(super) autoscaler: AutoscalerSlot,
     pub(super) stats: Arc<Statistics>,
     /// For models with sequences.
     pub(super) sequences: Arc<SequenceCount>,
@@ -109,12 +106,9 @@ impl Infer for Mailbox {
     fn scale(&self, config: &ModelConfig) -> Option<BoxFuture<'static, Result<()>>> {
         let scaled = self.scaler.scale(config)?;
         let (scaler, autoscaler) = (self.scaler.clone(), self.autoscaler.clone());
-        let memory = self.memory;
         Some(Box::pin(async move {
             scaled.await?;
-            if scaler.scaling().is_some() {
-                autoscaler.get_or_init(|| Autoscaler::start(&scaler, memory));
-            }
+            autoscaler.start_if_wanted(&scaler);
             Ok(())
         }))
     }

@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{
     actor::Batcher,
-    autoscaler::Autoscaler,
+    autoscaler::AutoscalerSlot,
     deadlock::ModelReport,
-    instances::{InstanceSource, WantedInstance, followed, has_limits, wanted},
+    instances::{InstanceSource, WantedInstance, has_limits, wanted},
     mailbox::{BatcherShard, Mailbox},
     rate_claims::RateClaims,
     readiness::Checkup,
@@ -93,9 +93,6 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
     let limiter = engines.rate_limiter().filter(|_| has_limits(&config)).cloned();
     let is_limited = limiter.is_some();
     let is_everywhere = !is_limited && is_everywhere(&config, &backend)?;
-    if is_everywhere {
-        check_unscaled(&config)?;
-    }
     let threads = engines.all();
     let count = if is_everywhere { threads.len() } else { 1 };
     let wanted = some_wanted(&config, &health, count)?;
@@ -139,18 +136,14 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         turn: tokio::sync::Mutex::default(),
         is_fixed,
     });
-    let memory = engines.memory();
-    let autoscaler = Arc::<OnceLock<Autoscaler>>::default();
-    if followed(&config.instance_groups).is_some() {
-        autoscaler.get_or_init(|| Autoscaler::start(&scaler, memory));
-    }
+    let autoscaler = AutoscalerSlot::new(engines.memory());
+    autoscaler.start_if_wanted(&scaler);
     let model = config.name.clone();
     let batchers = PerThread::new(threads.len(), numbers.into_iter().zip(shards));
     Ok(Arc::new(Mailbox {
         model,
         batchers,
         scaler,
-        memory,
         autoscaler,
         stats,
         sequences,
@@ -218,7 +211,11 @@ fn collected(
 /// A model whose executions end before whoever asks could have asked another thread needs no queue
 /// of its own: each engine thread can have a batcher with instances of it.
 fn is_everywhere(config: &ModelConfig, backend: &Backend) -> Result<bool> {
-    Ok(scheduler::is_immediate(config) && runs_inline(backend, config)?)
+    let is_everywhere = scheduler::is_immediate(config) && runs_inline(backend, config)?;
+    if is_everywhere {
+        check_unscaled(config)?;
+    }
+    Ok(is_everywhere)
 }
 
 /// What has an instance for each thread cannot have more of them.

@@ -4,7 +4,7 @@ mod decision;
 mod room;
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -26,14 +26,30 @@ const LOOKS: u32 = 4;
 const MIN_RETRY_PAUSE: Duration = Duration::from_secs(5);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(300);
 
-/// The task that looks at the queue; it ends when this is dropped, and gives up what it has begun.
-pub(super) struct Autoscaler(JoinHandle<()>);
+/// The autoscaler of a model, from when its number of instances first follows its queue. Clones share
+/// it.
+#[derive(Clone)]
+pub(super) struct AutoscalerSlot {
+    started: Arc<OnceLock<Autoscaler>>,
+    memory: Option<MemoryProbe>,
+}
 
-impl Autoscaler {
-    /// Looks from now on, as long as the model is there; to be called in the repository's runtime, which
-    /// serves no requests.
-    pub(super) fn start(scaler: &Arc<Scaler>, memory: Option<MemoryProbe>) -> Autoscaler {
-        Autoscaler(tokio::spawn(run(Arc::downgrade(scaler), Room::new(memory))))
+/// The task that looks at the queue; it ends when this is dropped, and gives up what it has begun.
+struct Autoscaler(JoinHandle<()>);
+
+impl AutoscalerSlot {
+    /// There is none yet; later ones ask how much memory is left.
+    pub(super) fn new(memory: Option<MemoryProbe>) -> AutoscalerSlot {
+        AutoscalerSlot { started: Arc::default(), memory }
+    }
+
+    /// Looks from now on, as long as the model is there, if its config says so by now; to be called in
+    /// the repository's runtime, which serves no requests.
+    pub(super) fn start_if_wanted(&self, scaler: &Arc<Scaler>) {
+        if scaler.scaling().is_some() {
+            let start = || run(Arc::downgrade(scaler), Room::new(self.memory));
+            self.started.get_or_init(|| Autoscaler(tokio::spawn(start())));
+        }
     }
 }
 
