@@ -2,7 +2,8 @@
 //! no `redis-server`.
 
 use std::{
-    net::TcpListener,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -73,7 +74,7 @@ impl Redis {
             if redis.child.try_wait().unwrap().is_some() {
                 return Some(false);
             }
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok().then_some(true)
+            TcpStream::connect(("127.0.0.1", port)).is_ok().then_some(true)
         });
         Some(is_up.then_some(redis))
     }
@@ -87,6 +88,20 @@ impl Redis {
     fn serve(&self, repository: Repository) -> Server {
         let flags = self.flags(&["wait_timeout=3000", "pool_size=2"]);
         Server::with(repository, &flags.iter().map(|it| &**it).collect::<Vec<_>>())
+    }
+
+    /// What it answers to a command.
+    fn told(&self, command: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(stream, "{command}\r\nQUIT\r\n").unwrap();
+        let mut told = String::new();
+        stream.read_to_string(&mut told).unwrap();
+        told
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let told = self.told("KEYS troupe:*");
+        told.lines().filter(|it| it.starts_with("troupe:")).map(|it| it.trim().to_owned()).collect()
     }
 }
 
@@ -120,6 +135,24 @@ fn servers_that_load_the_same_share_their_answers() {
     let other = redis.serve(repository("ttl_seconds: 60"));
     assert_eq!(execution(&other, "m", &request(&[1.0])), 1.0);
     assert_eq!((other.executions("m"), hits_and_misses(&other, "m")), (1, (0, 1)));
+}
+
+#[test]
+fn what_somebody_else_put_under_a_key_is_a_miss_of_that_key_alone() {
+    let Some(redis) = Redis::start("") else { return };
+    let server = redis.serve(repository(""));
+    execution(&server, "m", &request(&[1.0]));
+    let spoiled = eventually("an answer", || redis.keys().pop());
+    execution(&server, "m", &request(&[2.0]));
+    until("two answers", || redis.keys().len() == 2);
+    redis.told(&format!("DEL {spoiled}"));
+    redis.told(&format!("LPUSH {spoiled} 1"));
+    assert_eq!(execution(&server, "m", &request(&[1.0])), 3.0);
+    assert_eq!(execution(&server, "m", &request(&[2.0])), 2.0, "the others are found");
+    until("the key to have an answer again", || {
+        redis.told(&format!("TYPE {spoiled}")).starts_with("+string")
+    });
+    assert!(!server.log().contains("models are executed meanwhile"));
 }
 
 #[test]

@@ -99,6 +99,8 @@ impl RedisStore {
         let name = name(key);
         match self.look_up(&name).await {
             Ok(found) => found.map(Bytes::from),
+            // Somebody has put something else there, which the next answer replaces.
+            Err(Failure::Refused(error)) if error.code() == Some("WRONGTYPE") => None,
             Err(failure) => {
                 self.lookups.breaker.failed(Instant::now());
                 self.lookups.warning.log(|| {
