@@ -48,6 +48,28 @@ STREAM = """
         for it in text.split():
             yield it
 """
+SEQUENCE = """
+    from typing import NamedTuple
+
+    class Result(NamedTuple):
+        mean: float
+        sum_out: float
+
+    def predict(x: float, sum: float, START: bool, number: int = 1) -> Result:
+        total = x if START else x + sum
+        return Result(total / number, total)
+"""
+SEQUENCE_CONFIG = """
+    sequence_batching {
+      control_input {
+        name: "START" control { kind: CONTROL_SEQUENCE_START bool_false_true: [ false, true ] }
+      }
+      control_input {
+        name: "READY" control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] }
+      }
+      state { input_name: "sum" output_name: "sum_out" data_type: TYPE_FP64 dims: [ 1 ] }
+    }
+"""
 
 
 class PackageTest(unittest.TestCase):
@@ -60,6 +82,15 @@ class PackageTest(unittest.TestCase):
         if config:
             (folder / "config.pbtxt").write_text(config)
         return folder
+
+    def test_a_model_of_sequences_is_given_its_control_inputs_and_states(self):
+        with troupe.testing.load(self.folder("sums", SEQUENCE, SEQUENCE_CONFIG)) as model:
+            self.assertEqual([it["name"] for it in model.config["input"]], ["x", "number"])
+            self.assertEqual([it["name"] for it in model.config["output"]], ["mean"])
+            first = model(x=4, sum=7, START=True, READY=1)
+            self.assertEqual((first.mean.item(), first.sum_out.item()), (4, 4))
+            second = model(x=2, sum=first.sum_out, START=False, number=2)
+            self.assertEqual((second.mean.item(), second.sum_out.item()), (3, 6))
 
     def test_a_plain_function_is_called_with_lists_arrays_or_several_requests(self):
         with troupe.testing.load(self.folder("plain", PLAIN)) as model:

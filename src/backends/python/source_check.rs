@@ -75,7 +75,8 @@ pub fn check(
     Ok(found)
 }
 
-/// Inputs and outputs, with their types and what they are, as the script compares them with hints.
+/// Inputs and outputs, with their types, dims and what they are, as the script compares them with
+/// hints.
 fn tensors(config: &ModelConfig) -> Value {
     let is_control = |name: &str| {
         config.sequences().is_some_and(|it| it.controls.iter().any(|it| *it.name == *name))
@@ -84,14 +85,18 @@ fn tensors(config: &ModelConfig) -> Value {
         let is_state = config.states().iter().any(|state| state.input == it.name);
         let other = if is_state { "the state" } else { "input" };
         let what = if is_control(&it.name) { "control input" } else { other };
-        (it.name.to_string(), json!([it.dtype.config_name(), what]))
+        (it.name.to_string(), json!([it.dtype.config_name(), it.dims, what]))
     });
     let outputs = config.outputs.iter().map(|it| {
         let is_state = config.states().iter().any(|state| state.output == it.name);
         let what = if is_state { "the state" } else { "output" };
-        (it.name.to_string(), json!([it.dtype.config_name(), what]))
+        (it.name.to_string(), json!([it.dtype.config_name(), it.dims, what]))
     });
-    json!({ "inputs": Map::from_iter(inputs), "outputs": Map::from_iter(outputs) })
+    json!({
+        "inputs": Map::from_iter(inputs),
+        "outputs": Map::from_iter(outputs),
+        "max_batch_size": config.max_batch_size,
+    })
 }
 
 /// Has the script look at the file; `folders` are those that a worker imports from.

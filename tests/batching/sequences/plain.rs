@@ -194,41 +194,66 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
         READY,
         "def predict(x: float, READY: bool) -> float: ...",
         "says that control input `READY` is TYPE_INT32, but",
-        "model.py:1:1: the hint of `READY` is bool, which is TYPE_BOOL, but the config says that \
+        "model.py:2:1: the hint of `READY` is bool, which is TYPE_BOOL, but the config says that \
          control input `READY` is TYPE_INT32",
     ),
     (
         "state_type",
         SUM,
         "def predict(\n    x: float,\n    sum: int) -> Result: ...",
-        "model.py:7: the hint of `sum` is int, which is TYPE_INT64: write `sum: float`",
-        "model.py:7:1: the hint of `sum` is int, which is TYPE_INT64, but the config says that the \
+        "model.py:8: the hint of `sum` is int, which is TYPE_INT64: write `sum: float`",
+        "model.py:8:1: the hint of `sum` is int, which is TYPE_INT64, but the config says that the \
          state `sum` is TYPE_FP64",
+    ),
+    (
+        "state_dims",
+        SUM,
+        "def predict(x: float, sum: Array['FP64', 2]) -> Result: ...",
+        "says that the state `sum` has dims [1], but",
+        "model.py:6:1: the hint of `sum` is Array['FP64', 2], which has dims [2], but the config says \
+         that the state `sum` has dims [1]",
+    ),
+    (
+        "batch",
+        "} max_batch_size: 2 model_transaction_policy {",
+        "@model(max_batch_size=4)\ndef predict(x: list[float]) -> list[float]: ...",
+        "says `max_batch_size: 2`, but",
+        "model.py:2:1: @model says max_batch_size=4, but the config says `max_batch_size: 2`",
+    ),
+    (
+        "delay",
+        "",
+        "@model(max_batch_size=4, max_queue_delay_ms=1)\n\
+         def predict(x: list[float]) -> list[float]: ...",
+        "write `max_queue_delay_microseconds` in its `direct` or `oldest`",
+        "",
     ),
     (
         "state_name",
         SUM,
         "def predict(x: float, summe: float) -> Result: ...",
         "has a state `sum`, but",
-        "model.py:5:1: `predict` has no parameter `sum`, which the config has as the state",
+        "model.py:6:1: `predict` has no parameter `sum`, which the config has as the state",
     ),
     (
         "state_output",
         SUM,
         "def predict(x: float, sum: float) -> float: ...",
         "has a state `sum_out`, but",
-        "model.py:1:1: `predict` has no output `sum_out`, which the config has as the state",
+        "model.py:2:1: `predict` has no output `sum_out`, which the config has as the state",
     ),
 ];
 
 #[test]
 fn control_inputs_and_states_that_do_not_fit_are_refused_and_found_by_a_check() {
+    let imports = "from troupe import Array, model\n";
     let record = "from typing import NamedTuple\nclass Result(NamedTuple):\n    y: float\n    \
                   sum_out: float\n";
     let mut repository = Repository::new();
     for (name, sequences, source, ..) in MISTAKES {
         let head = if source.contains("Result") { record } else { "" };
-        repository = repository.with(name, plain(&format!("{head}{source}\n"), sequences));
+        let source = format!("{imports}{head}{source}\n");
+        repository = repository.with(name, plain(&source, sequences));
     }
     let found = troupe(&["check", repository.models().to_str().unwrap()]);
     assert_eq!(found.code, Some(1), "{}", found.output);

@@ -33,7 +33,7 @@ RECORDS = {"NamedTuple", "TypedDict", "BaseModel"}
 
 
 def main(path, *folders):
-    # Inputs and outputs of the config, `{"name": ["TYPE_FP32", "input"]}` each.
+    # Inputs and outputs of the config, `{"name": ["TYPE_FP32", [4], "input"]}` each.
     config = json.load(sys.stdin)
     sys.path += folders
     report = {"problems": [], "missing": [], "is_broken": False, "is_sure": True}
@@ -117,6 +117,7 @@ def problems(tree, path, config):
         return
     if isinstance(model, FUNCTIONS):
         yield from unhinted(model, marks, 0)
+        yield from other_batch(model.decorator_list, config["max_batch_size"])
         yield from contradictions(model, marks, 0, names, config)
     elif isinstance(model, ast.ClassDef) and is_whole(model, marks):
         method = dict(bound(model.body)).get("predict")
@@ -127,6 +128,7 @@ def problems(tree, path, config):
             )
         elif isinstance(method, FUNCTIONS):
             yield from unhinted(method, (), 1)
+            yield from other_batch(model.decorator_list, config["max_batch_size"])
             yield from contradictions(method, (), 1, names, config)
 
 
@@ -196,7 +198,7 @@ def contradictions(function, marks, skipped, names, config):
         (given, config["inputs"], not (of.vararg or of.kwarg), "parameter"),
         (results, config["outputs"], is_all, "output"),
     ):
-        for name, (wanted, what) in written.items():
+        for name, (wanted, dims, what) in written.items():
             if name not in known:
                 # A control input need not be read.
                 if is_closed and what != "control input":
@@ -210,6 +212,25 @@ def contradictions(function, marks, skipped, names, config):
                 yield hint.lineno, (
                     f"the hint of `{name}` is {ast.unparse(hint)}, which is TYPE_{said}, but the "
                     f"config says that {what} `{name}` is {wanted}"
+                )
+                continue
+            ours = known_dims(hint) if said else None
+            if ours and dims and not fits(dims, ours):
+                yield hint.lineno, (
+                    f"the hint of `{name}` is {ast.unparse(hint)}, which has dims {ours}, but the "
+                    f"config says that {what} `{name}` has dims {dims}"
+                )
+
+
+def other_batch(decorators, written):
+    """Where `@model` and the config say how large a batch may be, and not the same."""
+    for mark in decorators:
+        for it in getattr(mark, "keywords", ()):
+            is_number = isinstance(it.value, ast.Constant) and it.arg == "max_batch_size"
+            if is_number and written and it.value.value != written:
+                yield mark.lineno, (
+                    f"@model says max_batch_size={it.value.value}, but the config says "
+                    f"`max_batch_size: {written}`"
                 )
 
 
@@ -251,6 +272,23 @@ def data_type(hint, names):
     first = hint.slice.elts[0] if isinstance(hint.slice, ast.Tuple) else hint.slice
     is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
     return named_type(first.value) if is_text else data_type(first, names)
+
+
+def known_dims(hint):
+    """The dims of a hint that is a value or an array with its dims; `None` of others."""
+    if isinstance(hint, (ast.Name, ast.Attribute)):
+        return [1]
+    if not isinstance(hint, ast.Subscript) or last_name(hint.value) != "Array":
+        return None
+    dims = getattr(hint.slice, "elts", ())[1:]
+    if not all(isinstance(it, ast.Constant) or ast.unparse(it) == "-1" for it in dims):
+        return None
+    return [getattr(it, "value", None) or -1 for it in dims]
+
+
+def fits(dims, hint):
+    """Is what the config has among the sizes that a hint allows?"""
+    return len(dims) == len(hint) and all(it in (-1, got) for got, it in zip(dims, hint))
 
 
 def named_type(name):

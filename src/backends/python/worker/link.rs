@@ -72,7 +72,7 @@ impl InstanceSetup {
         for (index, output) in response.outputs.iter().enumerate() {
             let Output { name, .. } = &self.config.outputs[index];
             match output {
-                None if request.wanted.has(index) => {
+                None if request.wanted.has(index) && !request.context.is_null => {
                     response.is_incomplete |= self.note_missing(name);
                 }
                 Some(tensor) if 1 < rows => {
