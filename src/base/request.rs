@@ -5,6 +5,7 @@ mod call_chain;
 mod cancel_on_drop;
 mod credit;
 pub mod deadlock;
+mod message;
 mod reply;
 mod states;
 

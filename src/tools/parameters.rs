@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use troupe_base::request::Parameter;
-use troupe_proto::inference::{InferParameter, infer_parameter::ParameterChoice};
+use troupe_proto::inference::InferParameter;
 
 /// Every `--parameter`, by name; what is no JSON is text.
 pub(super) fn read(written: &[String]) -> Result<HashMap<String, InferParameter>, String> {
@@ -15,7 +15,7 @@ pub(super) fn read(written: &[String]) -> Result<HashMap<String, InferParameter>
                 format!("--parameter {text}: expected NAME=VALUE, as in `sequence_id=5`")
             })?;
         let value = parameter(value).map_err(|why| format!("--parameter {text}: {why}"))?;
-        if parameters.insert(name.to_owned(), message(value)).is_some() {
+        if parameters.insert(name.to_owned(), value.into()).is_some() {
             return Err(format!("--parameter {name} is given more than once"));
         }
     }
@@ -40,20 +40,10 @@ fn parameter(text: &str) -> Result<Parameter, String> {
     }
 }
 
-/// As a request has it.
-pub(super) fn message(parameter: Parameter) -> InferParameter {
-    let choice = match parameter {
-        Parameter::Bool(it) => ParameterChoice::BoolParam(it),
-        Parameter::Int(it) => ParameterChoice::Int64Param(it),
-        Parameter::Uint(it) => ParameterChoice::Uint64Param(it),
-        Parameter::Double(it) => ParameterChoice::DoubleParam(it),
-        Parameter::String(it) => ParameterChoice::StringParam(it),
-    };
-    InferParameter { parameter_choice: Some(choice) }
-}
-
 #[cfg(test)]
 mod tests {
+    use troupe_proto::inference::infer_parameter::ParameterChoice;
+
     use super::*;
 
     fn check(text: &str, expected: Result<ParameterChoice, &str>) {

@@ -53,26 +53,14 @@ fn wrong_type(name: &str, expected: &str) -> Error {
 
 /// A response's parameters.
 pub(super) fn write(parameters: Parameters) -> HashMap<String, InferParameter> {
-    parameters.into_iter().map(|(name, value)| (name.into_owned(), one(value))).collect()
+    parameters.into_iter().map(|(name, value)| (name.into_owned(), value.into())).collect()
 }
 
 /// What the response beside an error in a stream says: `troupe_ensemble`, `troupe_step` and so on.
 pub(super) fn of_error(error: &Error) -> HashMap<String, InferParameter> {
     let texts = error_details::of(error).map(|it| it.texts()).unwrap_or_default();
-    let named = |(name, text)| (format!("troupe_{name}"), one(Parameter::String(text)));
+    let named = |(name, text)| (format!("troupe_{name}"), Parameter::String(text).into());
     texts.into_iter().map(named).collect()
-}
-
-/// One value.
-pub(super) fn one(value: Parameter) -> InferParameter {
-    let choice = match value {
-        Parameter::Bool(it) => ParameterChoice::BoolParam(it),
-        Parameter::Int(it) => ParameterChoice::Int64Param(it),
-        Parameter::Uint(it) => ParameterChoice::Uint64Param(it),
-        Parameter::Double(it) => ParameterChoice::DoubleParam(it),
-        Parameter::String(it) => ParameterChoice::StringParam(it),
-    };
-    InferParameter { parameter_choice: Some(choice) }
 }
 
 /// What the parameters of a requested output say.

@@ -320,7 +320,7 @@ fn message(answered: StreamAnswer) -> ModelStreamInferResponse {
         Ok(response) => (String::new(), response),
         Err(error) => of_error(error),
     };
-    let last = parameters::one(Parameter::Bool(is_final));
+    let last = Parameter::Bool(is_final).into();
     response.parameters.insert("triton_final_response".to_owned(), last);
     ModelStreamInferResponse { error_message, infer_response: Some(response) }
 }

@@ -10,7 +10,6 @@ use tonic::{Code, Status};
 use super::capture::EdgeTensor;
 use crate::{
     client::{Client, Headers, connect, error_text, headers, with},
-    parameters::message as parameter,
     print,
 };
 use troupe_base::{
@@ -230,10 +229,7 @@ fn message(
         model_name: step.model.clone(),
         model_version: version(step),
         id: request.id.clone(),
-        parameters: parameters
-            .into_iter()
-            .map(|(key, it)| (key.into_owned(), parameter(it)))
-            .collect(),
+        parameters: parameters.into_iter().map(|(key, it)| (key.into_owned(), it.into())).collect(),
         inputs: inputs.iter().map(input).collect(),
         outputs: step.outputs.iter().map(output).collect(),
         raw_input_contents: inputs.iter().map(|it| it.1.data().clone()).collect(),
