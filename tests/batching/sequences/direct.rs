@@ -82,6 +82,28 @@ fn models_see_control_inputs_and_null_requests() {
 }
 
 #[test]
+fn null_requests_need_no_response() {
+    let model = execute(
+        "INPUT:INT32[1] -> OUTPUT:INT32[1]",
+        "
+        def answer(it):
+            x = pb_utils.get_input_tensor_by_name(it, 'INPUT').as_numpy()
+            if it.correlation_id() == 0 or x.item() < 0:
+                return None
+            return pb_utils.InferenceResponse([pb_utils.Tensor('OUTPUT', x)])
+        return [answer(it) for it in requests]",
+    );
+    let sequences = format!("sequence_batching {{ direct {{ }} {PATIENT} }}");
+    let server = Server::start(Repository::of([("m", model.batch(4).with(sequences))]));
+    assert_eq!(sum(&server, "m", 7, ("+", 1)), 1.);
+    assert_eq!(sum(&server, "m", 8, ("+", 2)), 2.);
+    assert_eq!(batches(&server, "m"), [(1, 1), (2, 1)]);
+    let lacks = "Expected an 'InferenceResponse' object in the execute function return list, found \
+                 type '<class 'NoneType'>' for request 2 of 2";
+    ask(&server, "m", 8, ("", -1)).refuses(500, lacks);
+}
+
+#[test]
 fn ids_are_told_as_the_config_wants_them() {
     let controls = |dtype: &str| {
         format!(

@@ -30,6 +30,8 @@ LATER, AGAIN = RESULT_HEAD.pack(2, 0, 0, 0), RESULT_HEAD.pack(3, 0, 0, 0)
 # Results of requests that failed: on purpose, or by a mistake of the model, which is logged.
 FAILED, MISTAKE = 1, 4
 RESCHEDULE = 2
+# The outputs that are asked for in a row of a batch in which no sequence has a request.
+NOBODY = frozenset()
 GOOD = [RESULT_HEAD.pack(0, 0, count, 0) for count in range(16)]
 
 
@@ -74,7 +76,7 @@ class Encoder:
         for request, response in zip(requests, responses):
             if type(response) is not InferenceResponse or request._release == RESCHEDULE:
                 if response is None:
-                    parts.append(unanswered(request))
+                    parts.append(unanswered(request, requests))
                     continue
                 self.check(request, response)
             wanted = request._head[1]
@@ -280,7 +282,7 @@ def check_type(response):
         )
 
 
-def unanswered(request):
+def unanswered(request, requests):
     """What is said of a request without a response in the list."""
     if request._release == RESCHEDULE:
         return AGAIN
@@ -290,9 +292,12 @@ def unanswered(request):
     if request._has_sender or request._answers_later:
         request._is_later = True
         return LATER
+    if request._head[1] == NOBODY:
+        return GOOD[0]
+    number = next(number for number, it in enumerate(requests, 1) if it is request)
     raise PlainError(
         "Expected an 'InferenceResponse' object in the execute function return list, found type "
-        f"'{type(None)}'."
+        f"'{type(None)}' for request {number} of {len(requests)}."
     )
 
 
