@@ -7,6 +7,7 @@ mod credit;
 pub mod deadlock;
 mod message;
 mod reply;
+mod response;
 mod states;
 
 use std::{
@@ -25,7 +26,8 @@ pub use batch_fit::{BatchFit, batch_fit};
 pub use call_chain::CallChain;
 pub use cancel_on_drop::CancelOnDrop;
 pub use credit::Credit;
-pub use reply::{Answer, Part, Reply, Response};
+pub use reply::Reply;
+pub use response::{Answer, Part, Response};
 pub use states::{MAX_INITIAL_BYTES, SequenceStates, StateKeeper, StateSet, zero_bytes};
 
 use crate::{

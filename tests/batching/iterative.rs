@@ -65,6 +65,15 @@ const STREAMS: &str = "
 
 const SEEN: &str = "x:FP32[1] -> told:BYTES[1]";
 
+const EXECUTE: &str = "def execute(self, requests):";
+/// Takes 30 ms for each execution.
+const SLOW: &str = "def execute(self, requests):
+            __import__('time').sleep(0.03)";
+
+fn timed(model: Model) -> Model {
+    model.batch(2).with(ITERATIVE)
+}
+
 fn counts() -> Model {
     python(SEEN, COUNTS).batch(2)
 }
@@ -89,6 +98,12 @@ static SERVER: LazyLock<Server> = LazyLock::new(|| {
                 .batch(2)
                 .with("model_transaction_policy { decoupled: true }")
                 .with(ITERATIVE),
+        ),
+        ("timed", timed(python(SEEN, &COUNTS.replace(EXECUTE, SLOW)))),
+        (
+            "timed_streams",
+            timed(python("x:FP32[1] -> y:FP32[1]", &STREAMS.replace(EXECUTE, SLOW)))
+                .with("model_transaction_policy { decoupled: true }"),
         ),
         ("plain", execute(SEEN, again).batch(2).with("sequence_batching { }")),
     ]))
@@ -159,6 +174,25 @@ fn a_decoupled_model_sends_something_in_each_iteration() {
         values.filter(|it| *it != 0).count()
     });
     assert_eq!(counts, [1, 2, 3, 4]);
+}
+
+#[test]
+fn the_time_of_a_request_is_that_of_all_its_iterations() {
+    assert_eq!(told(&SERVER.infer("timed", &request(5., json!({})))).len(), 5);
+    let mut asked = floats("timed_streams", &[("x", &[5.])]);
+    asked.inputs[0].shape = vec![1, 1];
+    Grpc::connect(SERVER.grpc).stream(vec![asked]).unwrap();
+    for model in ["timed", "timed_streams"] {
+        let stats = SERVER.stats(model);
+        let of = |phase: &str| stats["inference_stats"][phase]["ns"].as_u64().unwrap();
+        let compute = of("compute_input") + of("compute_infer") + of("compute_output");
+        assert!(5 * 30_000_000 <= compute, "{model}: {stats}");
+        assert!(of("queue") + compute <= of("success"), "{model}: {stats}");
+        // As Triton counts: executions of rows; but one request.
+        let counts = ["inference_count", "execution_count"].map(|it| stats[it].as_u64());
+        assert_eq!(counts, [Some(5), Some(5)], "{model}");
+        assert_eq!(SERVER.successes(model), 1, "{model}");
+    }
 }
 
 #[test]

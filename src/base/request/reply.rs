@@ -1,4 +1,4 @@
-//! What a model answers: one response, or of a decoupled model any number, and then the end.
+//! The reply of a request: counts, charges and traces what a model answers, and passes it on once.
 
 use std::{
     any::Any,
@@ -8,125 +8,17 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{Parameters, credit::Credit, states::StateKeeper};
+use super::{
+    response::{Answer, Drain, Part, Response},
+    states::StateKeeper,
+};
 use crate::{
     budget::{Charge, Reserved},
     error::{Error, Result},
     statistics::{RequestGuard, Statistics, ThreadArc, Timing},
-    tensor::{Tensor, charge_answer},
+    tensor::charge_answer,
     trace::OpenSpan,
 };
-
-/// What a model answered.
-#[derive(Clone, Debug, Default)]
-pub struct Response {
-    /// One place per output of the config; `None` where the model gave nothing.
-    pub outputs: Vec<Option<Tensor>>,
-    /// What the model says beside its tensors.
-    pub parameters: Parameters,
-    /// For statistics.
-    pub timing: Timing,
-    /// The instance that left outputs out, for errors about those.
-    pub left_out_by: Option<Arc<str>>,
-    /// Outputs that were asked for are not there.
-    pub is_incomplete: bool,
-    /// Outputs have rows that no row of the request asked for.
-    pub has_unexpected_rows: bool,
-}
-
-/// One of several responses, or the failure of one; others or the end will follow.
-#[derive(Debug)]
-pub struct Part {
-    /// What the client is told.
-    pub result: Result<Response>,
-    /// Held until that is on its way to the client: its maker sends no more than it has credit for.
-    pub credit: Option<Arc<Credit>>,
-}
-
-impl Response {
-    /// Says which instance this came from: its errors and what it left out have its name.
-    #[inline]
-    pub fn name_instance(result: &mut Result<Response>, name: &Arc<str>) {
-        match result {
-            Ok(response) if response.outputs.iter().any(Option::is_none) => {
-                response.left_out_by = Some(name.clone());
-            }
-            Ok(_) => (),
-            Err(error) => *error = error.clone().at_instance(name),
-        }
-    }
-}
-
-/// From a maker that does not wait.
-impl From<Result<Response>> for Part {
-    fn from(result: Result<Response>) -> Part {
-        Part { result, credit: None }
-    }
-}
-
-/// Whoever waits for an answer: a gateway, or the next step of an ensemble. Called at the moment
-/// `now`, on any thread; must not block.
-pub trait Answer: Send {
-    /// The last or only response, or the failure of the request. Nothing is called after it.
-    fn answer(self: Box<Self>, result: Result<Response>, now: Instant);
-
-    /// The request is wrong and nobody has begun to work on it. Nothing is called after it.
-    fn refuse(self: Box<Self>, error: Error, now: Instant) {
-        self.answer(Err(error), now);
-    }
-
-    /// The request never was one of its model: counts it nowhere, if it would in a reply behind it.
-    fn uncount(&mut self) {}
-
-    /// Can it take any number of responses? Only then are `part` and `end` called.
-    fn takes_many(&self) -> bool {
-        false
-    }
-
-    /// A response that others or the end will follow.
-    fn part(&mut self, part: Part, now: Instant) {
-        let _ = now;
-        tracing::error!("dropped a response that nobody takes: {:?}", part.result.err());
-    }
-
-    /// There was no response, or none after the last `part`; the request's time was spent so.
-    fn end(self: Box<Self>, timing: Timing, now: Instant) {
-        let _ = timing;
-        self.answer(Err(Error::internal("the model ended without a response")), now);
-    }
-}
-
-impl Answer for oneshot::Sender<Result<Response>> {
-    fn answer(self: Box<Self>, result: Result<Response>, _: Instant) {
-        // The gateway may have gone; then nobody misses the answer.
-        let _ = self.send(result);
-    }
-}
-
-struct Drain {
-    ended: oneshot::Sender<Result<()>>,
-    failed: Option<Error>,
-}
-
-impl Answer for Drain {
-    fn answer(mut self: Box<Self>, result: Result<Response>, now: Instant) {
-        self.part(result.into(), now);
-        self.end(Timing::default(), now);
-    }
-
-    fn takes_many(&self) -> bool {
-        true
-    }
-
-    fn part(&mut self, part: Part, _: Instant) {
-        self.failed = self.failed.take().or(part.result.err());
-    }
-
-    fn end(self: Box<Self>, _: Timing, _: Instant) {
-        // Whoever waited may have given up.
-        let _ = self.ended.send(self.failed.map_or(Ok(()), Err));
-    }
-}
 
 /// The one way to answer a request. Dropping it unanswered answers with an error.
 pub struct Reply {
@@ -150,8 +42,18 @@ struct Extras {
     instance: Option<Arc<str>>,
     /// What takes the states of a sequence out of what is answered.
     states: Option<StateKeeper>,
+    /// Where the request was executed, and is to be executed once more.
+    iterations: Option<Iterations>,
     /// What stays at least until it is answered.
     _held: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// The executions of a request before the one that answers it.
+struct Iterations {
+    /// What they took together, and what the request waited for them.
+    timing: Timing,
+    /// When the last one ended.
+    since: Instant,
 }
 
 impl Reply {
@@ -250,6 +152,29 @@ impl Reply {
     #[inline]
     pub fn since(&self) -> Instant {
         self.since
+    }
+
+    /// Since when the request waits to be executed: since it reached the model, or since its last
+    /// execution.
+    #[inline]
+    pub fn waits_since(&self) -> Instant {
+        let iterations = self.extras.as_ref().and_then(|it| it.iterations.as_ref());
+        iterations.map_or(self.since, |it| it.since)
+    }
+
+    /// An execution that took this long has ended, and the request waits for another one.
+    pub fn iterated(&mut self, timing: Timing, now: Instant) {
+        let timing = self.whole(timing);
+        self.extras().iterations = Some(Iterations { timing, since: now });
+    }
+
+    /// What the request took in all, if its last execution took this long.
+    #[inline]
+    pub fn whole(&self, mut last: Timing) -> Timing {
+        if let Some(earlier) = self.extras.as_ref().and_then(|it| it.iterations.as_ref()) {
+            last += earlier.timing;
+        }
+        last
     }
 
     /// May it be given any number of responses?

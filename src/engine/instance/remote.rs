@@ -143,7 +143,8 @@ impl Completion for RemoteWork {
                             self.answer(reply, result, executed.timing, now);
                         }
                         (Outcome::Rescheduled(request, detached), reply) => {
-                            if let Some(reply) = reply.or(detached) {
+                            if let Some(mut reply) = reply.or(detached) {
+                                reply.iterated(self.timing(&reply, executed.timing), now);
                                 let pending = Pending { request, reply };
                                 self.guard.owner().requeue(Requeue::Rescheduled(pending));
                             }
@@ -206,9 +207,14 @@ impl RemoteWork {
         BatchExecution::note(spans, FinishedBatch { instance, requests, rows, begun, timing });
     }
 
+    /// The same with what this request waited for the execution.
+    fn timing(&self, reply: &Reply, timing: Timing) -> Timing {
+        let queue = self.begun.checked_duration_since(reply.waits_since());
+        Timing { queue: queue.unwrap_or(Duration::ZERO), ..timing }
+    }
+
     fn answer(&self, reply: Reply, result: Result<Response>, timing: Timing, now: Instant) {
-        let queue = self.begun.checked_duration_since(reply.since()).unwrap_or(Duration::ZERO);
-        let timing = Timing { queue, ..timing };
+        let timing = reply.whole(self.timing(&reply, timing));
         let mut result = result;
         Response::name_instance(&mut result, &self.name);
         reply.answer_at(result.map(|it| Response { timing, ..it }), now);

@@ -57,7 +57,7 @@ struct ResponseWindow {
 impl DetachedRequest {
     pub(super) fn timing(&self) -> Timing {
         let compute_infer = self.begun.elapsed();
-        Timing { queue: self.queue, compute_infer, ..Timing::default() }
+        self.reply.whole(Timing { queue: self.queue, compute_infer, ..Timing::default() })
     }
 }
 
@@ -89,7 +89,7 @@ impl DetachedRequests {
         let (group, index) = (key.group as usize, key.index as usize);
         let Some(mut reply) = flight.done.detach(group, index) else { return };
         reply.begun(flight.begun);
-        let queue = flight.begun.saturating_duration_since(reply.since());
+        let queue = flight.begun.saturating_duration_since(reply.waits_since());
         let (request, begun, window) = (request.clone(), flight.begun, Arc::default());
         self.requests.insert(key, DetachedRequest { request, reply, begun, queue, window });
     }
