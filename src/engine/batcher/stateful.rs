@@ -48,7 +48,7 @@ impl Batcher {
         let known = stateful.generations.iter_mut().zip(self.pool.generations());
         for (slot, (known, now)) in known.enumerate() {
             if now.has_forgotten(known) {
-                lost.extend(self.scheduler.lost(slot));
+                lost.extend(self.scheduler.lost(slot, Instant::now()));
             }
             if now.is_up != known.is_up {
                 self.scheduler.set_up(slot, now.is_up);

@@ -11,14 +11,52 @@ fn sequences_of_a_process_that_ends_are_forgotten_and_leave_their_slots() {
     assert_eq!(sum(&server, "m", 1, ("+", 1)), 1.);
     assert_eq!(sum(&server, "m", 2, ("+", 2)), 2.);
     ask(&server, "m", 1, ("", 1000)).refuses(503, "it was ended by signal 9");
-    ask(&server, "m", 1, ("", 1)).refuses(400, NO_START);
-    ask(&server, "m", 2, ("", 1)).refuses(400, NO_START);
+    let lost = "is lost: the instance that it was told to has ended. Begin it anew";
+    for id in [1, 2] {
+        // Once is enough.
+        ask(&server, "m", id, ("", 1)).refuses(503, lost);
+        ask(&server, "m", id, ("", 1)).refuses(400, NO_START);
+    }
+    server.logged("an instance of 'm' has ended with 2 sequences, which are lost");
     // Both slots are free: nobody waits for a minute.
     for id in [3, 4] {
         assert_eq!(sum(&server, "m", id, ("+", 7)), 7.);
     }
     assert_eq!(sum(&server, "m", 3, ("!", 1)), 8.);
     assert_eq!(sum(&server, "m", 4, ("!", 1)), 8.);
+}
+
+#[test]
+fn clients_of_ensembles_are_told_of_sequences_that_are_lost() {
+    let all = ensemble("IN:INT32[1] -> OUT:INT32[1]", &["m: INPUT=IN -> OUTPUT=OUT"]).batch(4);
+    let repository = Repository::of([("m", direct_with(4, PATIENT)), ("e", all)]);
+    let server = Server::start(repository);
+    let ask = |id: i32, flags, number| {
+        let mut asked = request(id, flags, number);
+        asked["inputs"][0]["name"] = "IN".into();
+        server.infer("e", &asked)
+    };
+    assert_eq!(ask(1, "+", 1).numbers("OUT"), [1.]);
+    assert_eq!(ask(2, "+", 2).numbers("OUT"), [2.]);
+    ask(2, "", 1000).refuses(503, "it was ended by signal 9");
+    ask(1, "", 1).refuses(503, "sequence 1 of model 'm' is lost");
+    // Who begins it anew need not be told.
+    assert_eq!(ask(2, "+", 5).numbers("OUT"), [5.]);
+    assert_eq!(ask(2, "!", 5).numbers("OUT"), [10.]);
+    ask(2, "", 1).refuses(400, NO_START);
+}
+
+#[test]
+fn a_load_whose_config_means_the_same_leaves_sequences_where_they_are() {
+    let model = direct_with(4, PATIENT);
+    let server = Server::explicit(Repository::of([("m", model.clone())]));
+    server.load("m").ok();
+    assert_eq!(sum(&server, "m", 5, ("+", 1)), 1.);
+    let same = format!("# The same.\n{}instance_group {{ count: 0 }}\n", model.config);
+    server.repository.write_file("m/config.pbtxt", same);
+    server.load("m").ok();
+    assert_eq!(sum(&server, "m", 5, ("!", 1)), 2.);
+    assert_eq!(server.executions("m"), 2);
 }
 
 #[test]

@@ -32,8 +32,8 @@ pub(in crate::batcher) trait Scheduler: Send {
 
     /// The instance in this slot has forgotten what it was told by earlier requests: it is another
     /// one now. Takes out the requests that need it. Only told where a scheduler is stateful.
-    fn lost(&mut self, slot: usize) -> Vec<Rejected> {
-        let _ = slot;
+    fn lost(&mut self, slot: usize, now: Instant) -> Vec<Rejected> {
+        let _ = (slot, now);
         Vec::new()
     }
 
@@ -43,7 +43,7 @@ pub(in crate::batcher) trait Scheduler: Send {
         let _ = (slot, is_up);
     }
 
-    /// Is this the id of a sequence that goes on here?
+    /// Is this the id of a sequence that goes on here, or whose loss is to be told here?
     fn knows(&self, id: &Correlation) -> bool {
         let _ = id;
         false

@@ -119,26 +119,39 @@ impl Sequences {
     }
 
     /// The instance in this slot has forgotten its sequences: takes out the requests that need it.
-    pub(super) fn end_lost(&mut self, slot: usize) -> Vec<Rejected> {
+    /// Where none is there to be told of it, the next one of the sequence is.
+    pub(super) fn end_lost(&mut self, slot: usize, now: Instant) -> Vec<Rejected> {
         if self.slots.kept.is_some() {
             return Vec::new();
         }
-        let mut lost = Vec::new();
+        let (mut lost, mut sequences) = (Vec::new(), 0);
         for place in self.slots.taken().into_iter().filter(|it| it.instance == slot) {
             if !self.slots.slot(place).has_begun() {
                 continue;
             }
+            sequences += 1;
             let gone = self.slots.drain_until(place, |it| refusals::begins(&it.request));
             self.waiting -= gone.len();
+            let is_told = !gone.is_empty();
             lost.extend(gone.into_iter().map(|pending| {
                 let error = refusals::lost(&self.model, &pending.request.context);
                 Rejected { pending, error }
             }));
             self.slots.slot_mut(place).lose();
             if self.slots.slot(place).front().is_none() {
+                if let Some(id) = self.slots.slot(place).id.clone().filter(|_| !is_told) {
+                    self.lost_ids.insert(id, now);
+                }
                 self.forget(place);
-                self.settle(place, self.now);
+                self.settle(place, now);
             }
+        }
+        if sequences != 0 {
+            tracing::warn!(
+                "an instance of '{}' has ended with {sequences} sequences, which are lost: the next \
+                 request of each is told",
+                self.model
+            );
         }
         lost
     }

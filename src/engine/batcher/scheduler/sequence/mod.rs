@@ -9,6 +9,7 @@ mod backlog;
 mod controls;
 mod endings;
 mod iterations;
+mod lost_ids;
 mod own_ids;
 mod refusals;
 mod rows;
@@ -23,6 +24,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use self::{
     backlog::Backlog,
     controls::Controls,
+    lost_ids::LostIds,
     own_ids::OwnIds,
     rows::{RowChoice, RowRule},
     slots::{SequenceSlots, SlotPlace},
@@ -48,6 +50,8 @@ pub(super) struct Sequences {
     table: SequenceTable,
     slots: SequenceSlots,
     backlog: Backlog,
+    /// Sequences that were lost with their instances, which nobody was told yet.
+    lost_ids: LostIds,
     /// Of a model that may reschedule requests.
     own_ids: Option<OwnIds>,
     /// Requests that wait in slots or in the backlog.
@@ -75,6 +79,7 @@ impl Sequences {
             table: SequenceTable::new(batching.max_idle),
             slots: SequenceSlots::new(instances, rows, now),
             backlog: Backlog::default(),
+            lost_ids: LostIds::new(batching.max_idle),
             own_ids: batching.is_iterative.then(OwnIds::default),
             waiting: 0,
             rejected: Vec::new(),
@@ -100,6 +105,9 @@ impl Sequences {
                 refusals::warn_of_conflict(&self.model, id);
             }
             return Ok(home);
+        }
+        if self.lost_ids.take(id, now) && !begins {
+            return Err(refusals::lost(&self.model, context));
         }
         if !begins {
             return Err(refusals::not_started(&self.model, id));
@@ -251,8 +259,8 @@ impl Scheduler for Sequences {
         self.move_stranded();
     }
 
-    fn lost(&mut self, slot: usize) -> Vec<Rejected> {
-        self.end_lost(slot)
+    fn lost(&mut self, slot: usize, now: Instant) -> Vec<Rejected> {
+        self.end_lost(slot, now)
     }
 
     fn set_up(&mut self, slot: usize, is_up: bool) {
@@ -262,7 +270,7 @@ impl Scheduler for Sequences {
     }
 
     fn knows(&self, id: &Correlation) -> bool {
-        self.table.home(id).is_some()
+        self.table.home(id).is_some() || self.lost_ids.has(id)
     }
 
     fn sequences(&self) -> SequenceUsage {

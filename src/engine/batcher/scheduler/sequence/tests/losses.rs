@@ -17,7 +17,8 @@ fn check(arrivals: &[(u64, &str)], puts_back: bool, expected: &[&str]) {
     let mut stage = Stage::new(&Play { batch: 2, takes: 10, ..Play::default() });
     for ms in 0..END {
         if ms == 5 {
-            let lost = stage.scheduler.lost(0);
+            let at = stage.at(ms);
+            let lost = stage.scheduler.lost(0, at);
             stage.note(ms, lost);
             let in_flight = std::mem::take(&mut stage.in_flight[0]);
             for pending in in_flight.into_iter().filter(|_| puts_back) {
@@ -50,6 +51,30 @@ fn what_an_instance_was_told_is_lost_with_it_and_its_slots_are_free() {
              the first request of the sequence",
         ],
     );
+}
+
+#[test]
+fn a_sequence_that_nobody_waited_for_is_told_once_that_it_is_lost() {
+    let no_start = "inference request for sequence A to model 'm' must specify the START flag on the \
+                    first request of the sequence";
+    check(
+        &[(0, "A+"), (12, "A"), (13, "A"), (14, "A+"), (25, "A")],
+        false,
+        &[
+            "0@0 A1",
+            &format!("12 A2: sequence A {LOST}"),
+            &format!("13 A3: {no_start}"),
+            "14@0 A4",
+            "25@0 A5",
+        ],
+    );
+    // Who begins it anew need not be told; neither need those whose sequences had ended.
+    check(
+        &[(0, "A+"), (12, "A+!"), (30, "A")],
+        false,
+        &["0@0 A1", "12@0 A2", &format!("30 A3: {no_start}")],
+    );
+    check(&[(0, "A+!"), (12, "A")], false, &["0@0 A1", &format!("12 A2: {no_start}")]);
 }
 
 #[test]
