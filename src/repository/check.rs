@@ -14,10 +14,10 @@ use super::{
         scan::{self, Folders},
         warmup,
     },
-    failure::LoadFailure,
+    failure::{LoadFailure, unknown_backend},
     graph::DependencyGraph,
     operation::{
-        open::{files_of, merge, nothing_to_ask, unknown_backend},
+        open::{files_of, merge, nothing_to_ask},
         requirements::{StepStatus, unmet},
     },
     scheduling_notes,

@@ -1,6 +1,9 @@
 //! Why a model cannot be served, as the index and clients are told.
 
-use troupe_base::config::{Problem, join_messages};
+use troupe_base::{
+    config::{Problem, join_messages, meant_backend},
+    error::Error,
+};
 
 /// The reason of versions that were taken out on purpose; readiness and clients look for it.
 pub const UNLOADED: &str = "unloaded";
@@ -40,4 +43,21 @@ impl LoadFailure {
             | LoadFailure::NotLoaded(text) => text.clone(),
         }
     }
+}
+
+/// Triton's text for a backend that does not exist, and the names of those that do.
+pub(crate) fn unknown_backend(name: &str) -> Error {
+    let known: Vec<_> = troupe_backends::names().collect();
+    let hint = match meant_backend(name) {
+        Some(meant) if known.contains(&meant) => format!(". Did you mean `{meant}`?"),
+        Some("pytorch" | "tensorflow") => {
+            ". Export the model to ONNX, or load it in a model.py (backend \"python\")".to_owned()
+        }
+        _ => String::new(),
+    };
+    Error::invalid(format!(
+        "unable to find backend library for backend '{name}', try specifying runtime on the model \
+         configuration. troupe has: {}{hint}",
+        known.join(", ")
+    ))
 }

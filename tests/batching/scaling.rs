@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     path::Path,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -99,18 +100,58 @@ fn instances_come_and_go_while_others_execute() {
 fn an_instance_that_cannot_be_opened_leaves_the_model_as_it_was() {
     let (server, model, _) = processes(false);
     let before = server.infer("m", &one()).numbers("y")[0];
-    std::fs::write(server.repository.beside("break"), "").unwrap();
+    fs::write(server.repository.beside("break"), "").unwrap();
     server.repository.write_file("m/config.pbtxt", instances(&model, 3));
     let error = server.load("m").error();
     assert!(error.contains("no more of these"), "{error}");
     assert_eq!(shown_count(&server, "m"), 1);
     assert_eq!(server.infer("m", &one()).numbers("y")[0], before);
     assert!(server.state("m").starts_with("READY"), "{}", server.state("m"));
-    std::fs::remove_file(server.repository.beside("break")).unwrap();
+    fs::remove_file(server.repository.beside("break")).unwrap();
     server.load("m").ok();
     assert_eq!(shown_count(&server, "m"), 3);
     server.logged("scaled `m` to 3 instances: 2 added, 0 removed");
     assert!(is_alive(before));
+}
+
+#[test]
+fn a_load_whose_config_means_the_same_changes_nothing() {
+    let (server, model, _) = processes(false);
+    let before = server.infer("e", &floats(&[("A", &[1.0])])).numbers("B")[0];
+    let told = "`m` version 1 is not loaded again: it goes on as it is";
+    let stays = |count: u64| {
+        assert_eq!(server.infer("m", &one()).numbers("y")[0], before);
+        assert_eq!(server.executions("m"), count);
+        server.logged(told);
+    };
+    let first = instances(&model, 1);
+    let same = [
+        format!("# A comment.\n\n{first}"),
+        instances(&model, 0),
+        format!("{first} version_policy {{ all {{ }} }}"),
+        first.clone(),
+    ];
+    for (count, text) in (2..).zip(&same) {
+        server.repository.write_file("m/config.pbtxt", text);
+        server.load("m").ok();
+        stays(count);
+    }
+    let shown = server.http.get("/v2/models/m/config").ok().json();
+    assert_eq!(shown["version_policy"], json!({ "latest": { "num_versions": 1 } }));
+    let body = json!({ "parameters": { "config": shown.to_string() } });
+    server.http.post("/v2/repository/models/m/load", &body).ok();
+    stays(6);
+    let read = |file| fs::read_to_string(server.repository.models().join(file)).unwrap();
+    let outer = read("e/config.pbtxt");
+    server.repository.write_file("e/config.pbtxt", format!("# A comment.\n{outer}"));
+    server.load("e").ok();
+    assert_eq!(server.successes("e"), 1);
+    server.logged("`e` version 1 is not loaded again: it goes on as it is");
+    // Files that changed are loaded, whatever they say now.
+    server.repository.write_file("m/1/model.py", read("m/1/model.py"));
+    server.load("m").ok();
+    assert_eq!(server.executions("m"), 0);
+    until("the old instance to end", || !is_alive(before));
 }
 
 #[test]

@@ -188,20 +188,26 @@ impl Model {
         self.scaled.lock().clone().unwrap_or_else(|| self.config.clone())
     }
 
-    /// Has it the instances of this config while it serves on; `None` if that takes another load:
-    /// something else is different, too, or its instances stay what they are.
-    pub async fn scale(&self, config: ModelConfig) -> Option<Result<()>> {
-        let [shown, wanted] = [&self.shown_config().proto, &config.proto].map(|proto| {
-            let instance_group = Vec::new();
-            inference::ModelConfig { instance_group, ..proto.clone() }
+    /// Has it the instances of this config while it serves on, if they are others; `None` if that takes
+    /// another load: something else is different, too, or its instances stay what they are. Which
+    /// versions there are is not its own affair.
+    pub async fn scale(&self, config: Arc<ModelConfig>) -> Option<Result<()>> {
+        let shown = self.shown_config();
+        let [was, wanted] = [&shown.proto, &config.proto].map(|proto| {
+            let (instance_group, version_policy) = Default::default();
+            inference::ModelConfig { instance_group, version_policy, ..proto.clone() }
         });
-        let groups = (&self.shown_config().proto.instance_group, &config.proto.instance_group);
-        if shown != wanted || groups.0 == groups.1 {
+        if was != wanted {
             return None;
         }
-        let scaled = self.answers.scale(&config)?.await;
+        let scaled = match shown.instance_groups == config.instance_groups {
+            true => Ok(()),
+            false => self.answers.scale(&config)?.await,
+        };
         if scaled.is_ok() {
-            *self.scaled.lock() = Some(Arc::new(config));
+            let (name, version) = (self.name(), self.version);
+            tracing::info!("`{name}` version {version} is not loaded again: it goes on as it is");
+            *self.scaled.lock() = Some(config);
         }
         Some(scaled)
     }

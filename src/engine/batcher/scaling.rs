@@ -6,7 +6,10 @@ use std::{
 };
 
 use actix::Addr;
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::{
+    FutureExt,
+    future::{self, BoxFuture, try_join_all},
+};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -17,7 +20,7 @@ use super::{
 };
 use crate::instance::{InstanceActor, InstanceOpener, OpenedModel, WarmUp};
 use troupe_base::{
-    config::{InstanceGroup, InstanceKind, InstanceScaling, ModelConfig},
+    config::{Batching, InstanceGroup, InstanceKind, InstanceScaling, ModelConfig},
     error::{Error, Result},
     model::warmup::{self, WarmupSample},
 };
@@ -57,8 +60,14 @@ struct ScalePlan {
     remove: Vec<usize>,
 }
 
+impl ScalePlan {
+    fn is_empty(&self) -> bool {
+        self.add.is_empty() && self.remove.is_empty()
+    }
+}
+
 impl Scaler {
-    /// Has the model the instances of this config, which differs in nothing else; `None` if that takes
+    /// Gives the model the instances of this config, which differs in nothing else; `None` if that takes
     /// another load.
     pub(super) fn scale(
         self: &Arc<Self>,
@@ -67,8 +76,14 @@ impl Scaler {
         let limiter = self.source.limiter.is_some();
         let groups = config.instance_groups.clone();
         let wanted = wanted(&groups, &self.source.health, 1);
-        if self.is_fixed || wanted.is_empty() || has_limits(config) != limiter {
+        if wanted.is_empty() || has_limits(config) != limiter {
             return None;
+        }
+        if self.is_fixed {
+            // Without a queue there may be one for each thread, whatever the config says.
+            let is_queued = !matches!(config.batching, Batching::Direct);
+            let stays = is_queued && self.plan(wanted).is_empty();
+            return stays.then(|| future::ready(Ok(())).boxed());
         }
         let this = self.clone();
         Some(Box::pin(async move { this.reload(groups).await }))
@@ -124,8 +139,11 @@ impl Scaler {
     /// To be called by whoever has the turn.
     async fn change_to(&self, wanted: Vec<WantedInstance>, why: &str) -> Result<()> {
         let current = self.instances.lock().clone();
-        let known: Vec<&WantedInstance> = current.iter().map(|it| &it.wanted).collect();
-        let ScalePlan { add, remove } = plan(&known, wanted);
+        let planned = self.plan(wanted);
+        if planned.is_empty() {
+            return Ok(());
+        }
+        let ScalePlan { add, remove } = planned;
         let opened = self.source.open(&add).await?;
         let mut added = Vec::new();
         let placed = self.place(&add, opened, &mut added).await;
@@ -153,6 +171,12 @@ impl Scaler {
             remove.len()
         );
         Ok(())
+    }
+
+    /// What has to be done with the instances that there are.
+    fn plan(&self, wanted: Vec<WantedInstance>) -> ScalePlan {
+        let instances = self.instances.lock();
+        plan(&instances.iter().map(|it| &it.wanted).collect::<Vec<_>>(), wanted)
     }
 
     /// Hands instances to batchers, which give them no work yet.
@@ -228,7 +252,9 @@ pub(super) async fn warm_up(
 /// nobody else has.
 fn plan(current: &[&WantedInstance], wanted: Vec<WantedInstance>) -> ScalePlan {
     let is_alike = |a: &WantedInstance, b: &WantedInstance| {
-        let key = |it: &WantedInstance| (it.name.kind, it.name.device, it.name.is_auto);
+        // On the CPU it does not matter who chose it.
+        let is_auto = |it: &WantedInstance| it.name.is_auto && it.name.kind != "CPU";
+        let key = |it: &WantedInstance| (it.name.kind, it.name.device, is_auto(it));
         key(a) == key(b) && a.rate_limits == b.rate_limits
     };
     let mut kept = vec![false; current.len()];

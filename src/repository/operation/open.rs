@@ -17,10 +17,11 @@ use crate::{
         definition::{Content, Definition},
         labels,
     },
+    failure::unknown_backend,
 };
 use troupe_base::{
     backend::{Backend, ModelFiles},
-    config::{self, Draft, ModelConfig, json, meant_backend, scheduling_warnings},
+    config::{self, Draft, ModelConfig, json, scheduling_warnings},
     error::{Error, Result},
     metrics::{CountedTraits, Metrics},
     model::{Health, Infer, Model, ModelParts, OutputLabels, warmup::WarmupSample},
@@ -48,7 +49,8 @@ pub(crate) trait OpenModel {
         place: ModelPlace,
     ) -> LocalBoxFuture<'static, Result<Arc<Model>>>;
 
-    /// Gives a model the instances its config wants by now; `None` if more than that has changed.
+    /// Gives a model the instances its config wants by now, if that means something else; `None` if more
+    /// has changed.
     fn scale(
         &self,
         _: Arc<Definition>,
@@ -129,8 +131,13 @@ impl OpenModel for ModelOpener {
     ) -> LocalBoxFuture<'static, Option<Result<()>>> {
         let (settings, version) = (self.settings.clone(), model.version);
         Box::pin(async move {
-            let read = move || finished_config(&settings, &definition, version);
-            model.scale(spawn_blocking(read).await.ok()?.ok()?).await
+            let Content::Ensemble(config, _) = &definition.content else {
+                let read = move || finished_config(&settings, &definition, version).map(Arc::new);
+                return model.scale(spawn_blocking(read).await.ok()?.ok()?).await;
+            };
+            let steps = model.steps.iter().map(|step| step.config.clone()).collect();
+            let config = completed_ensemble(settings, &definition, config.clone(), steps).await;
+            model.scale(config.ok()?).await
         })
     }
 
@@ -357,23 +364,6 @@ pub(crate) fn merge(draft: &mut Draft, completed: &str) -> Result<()> {
         draft.proto.instance_group = found.instance_group;
     }
     Ok(())
-}
-
-/// Triton's text for a backend that does not exist, and the names of those that do.
-pub(crate) fn unknown_backend(name: &str) -> Error {
-    let known: Vec<_> = troupe_backends::names().collect();
-    let hint = match meant_backend(name) {
-        Some(meant) if known.contains(&meant) => format!(". Did you mean `{meant}`?"),
-        Some("pytorch" | "tensorflow") => {
-            ". Export the model to ONNX, or load it in a model.py (backend \"python\")".to_owned()
-        }
-        _ => String::new(),
-    };
-    Error::invalid(format!(
-        "unable to find backend library for backend '{name}', try specifying runtime on the model \
-         configuration. troupe has: {}{hint}",
-        known.join(", ")
-    ))
 }
 
 #[cfg(test)]

@@ -238,10 +238,13 @@ async fn apply(
     }
 }
 
-/// The opened versions serve; which they are.
+/// The opened versions serve; which of them are others than before.
 fn succeed(context: &LoadContext, record: &mut ModelRecord, opened: OpenedDefinition) -> Vec<i64> {
     let OpenedDefinition { definition, versions, .. } = opened;
-    let numbers = versions.iter().map(|(number, _)| *number).collect();
+    let is_new = |(number, model): &&(i64, Arc<Model>)| {
+        record.loaded.get(number).is_none_or(|loaded| !Arc::ptr_eq(&loaded.model, model))
+    };
+    let numbers = versions.iter().filter(is_new).map(|(number, _)| *number).collect();
     hand_sequences_over(record, &definition, &versions);
     record.replace(&definition, versions);
     context.publisher.show(&definition.name, record.entry());

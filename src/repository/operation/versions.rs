@@ -134,6 +134,12 @@ pub(super) async fn open_ensemble(
     let runs_others = |loaded: &LoadedVersion| !are_same(&loaded.model.steps, &models);
     let mut opened = Vec::new();
     for number in changed_versions(record, definition, runs_others) {
+        let same = record.loaded.get(&number).filter(|it| !runs_others(it));
+        if let Some(scaled) = scale(context, same, definition, number).await {
+            let () = scaled.map_err(|error| vec![error.to_string()])?;
+            opened.extend(same.map(|it| (number, it.model.clone())));
+            continue;
+        }
         context.publisher.show_loading(&[(&definition.name, number)]);
         let parts = ModelParts { steps: models.clone(), ..parts(config.clone(), number) };
         let made = context.opener.ensemble(definition.clone(), parts, around.cloned());
@@ -171,7 +177,8 @@ fn changed_versions(
     definition.versions.keys().copied().filter(|number| !is_loaded(number)).collect()
 }
 
-/// Opens a version, unless all that has changed is how many instances it is to have.
+/// Opens a version, unless its config means the same, or all that has changed is how many instances it
+/// is to have.
 async fn scale_or_open(
     context: &LoadContext,
     record: &ModelRecord,
@@ -179,17 +186,27 @@ async fn scale_or_open(
     version: i64,
     ensemble: Option<&Arc<str>>,
 ) -> Result<Arc<Model>> {
-    let has_same_files = |loaded: &&LoadedVersion| {
-        let stamp = definition.stamp_of(version);
-        let files = |it: VersionStamp| (it.files, it.version);
-        loaded.model.health.is_ready() && stamp.map(files) == Some(files(loaded.stamp))
-    };
-    if let Some(LoadedVersion { model, .. }) = record.loaded.get(&version).filter(has_same_files)
-        && let Some(scaled) = context.opener.scale(definition.clone(), model.clone()).await
+    let loaded = record.loaded.get(&version).filter(|it| it.model.health.is_ready());
+    if let Some(LoadedVersion { model, .. }) = loaded
+        && let Some(scaled) = scale(context, loaded, definition, version).await
     {
         return scaled.map(|()| model.clone());
     }
     open_with_retries(context, definition, version, ensemble).await
+}
+
+/// Gives the version that serves, if its files are still the same, the instances that it is to have;
+/// `None` if that takes another load.
+async fn scale(
+    context: &LoadContext,
+    loaded: Option<&LoadedVersion>,
+    definition: &Arc<Definition>,
+    version: i64,
+) -> Option<Result<()>> {
+    let files = |it: VersionStamp| (it.files, it.version);
+    let stamp = definition.stamp_of(version).map(files);
+    let loaded = loaded.filter(|it| stamp == Some(files(it.stamp)))?;
+    context.opener.scale(definition.clone(), loaded.model.clone()).await
 }
 
 async fn open_with_retries(
