@@ -142,10 +142,8 @@ fn a_reload_is_shown_and_an_unload_is_said() {
     browser.says("#status", "live");
     server.infer("same", &floats(&[("x", &[1.0])])).ok();
     browser.says("#s-total", "1");
-    server.repository.write_file(
-        "same/config.pbtxt",
-        native("identity", "x:FP32[1] -> y:FP32[1]").with("# new").config,
-    );
+    let changed = native("identity", "x:FP32[2] -> y:FP32[2]").config;
+    server.repository.write_file("same/config.pbtxt", changed);
     server.load("same").ok();
     browser.says("#s-total", "0");
     server.unload("same").ok();
