@@ -79,8 +79,11 @@ const snippets = (() => {
   // Those that the client has arguments for, and the others.
   function pythonParameters(given) {
     const own = ["sequence_id", "sequence_start", "sequence_end", "priority", "timeout"];
-    const value = (it) => (typeof it === "boolean" ? (it ? "True" : "False") : JSON.stringify(it));
-    const all = Object.entries(JSON.parse(`{${given}}`)), others = all.filter(([name]) => !own.includes(name));
+    // Ids have more digits than numbers of JavaScript.
+    const kept = (_, it, at) => (typeof it === "number" && at?.source ? { digits: at.source } : it);
+    const words = new Map([[true, "True"], [false, "False"], [null, "None"]]);
+    const value = (it) => words.get(it) ?? it.digits ?? JSON.stringify(it);
+    const all = Object.entries(JSON.parse(`{${given}}`, kept)), others = all.filter(([name]) => !own.includes(name));
     const named = all.filter(([name]) => own.includes(name)).map(([name, it]) => `, ${name}=${value(it)}`).join("");
     return named + (others.length ? `, parameters={${others.map(([name, it]) => `${JSON.stringify(name)}: ${value(it)}`).join(", ")}}` : "");
   }
