@@ -21,7 +21,8 @@ pub type SeatId = u64;
 pub enum InstanceWait {
     /// It executes, until its call is answered.
     Call(BlockedInstance),
-    /// It rests: others hold a resource that it lacks.
+    /// It rests: others hold a resource that it lacks, or that one before it lacks for which what it
+    /// needs is kept.
     Resource {
         /// At least since then.
         since: Instant,

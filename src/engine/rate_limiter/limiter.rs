@@ -127,7 +127,8 @@ impl Seat {
         self.instance
     }
 
-    /// Who holds a resource that it claims and lacks; `None` if it lacks none.
+    /// Who holds a resource that it claims and lacks, or for which it is kept back; `None` if nobody
+    /// lacks anything.
     pub fn holders(&self) -> Option<Vec<SeatId>> {
         self.limiter.state.lock().claims.holders(self.instance)
     }
