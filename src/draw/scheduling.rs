@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::numbers;
+use super::{numbers, text_width::MAX_NAME_LETTERS};
 use troupe_base::config::{
     Batching, ModelConfig, PriorityLevels, QueuePolicy, ResponseCachePolicy, SequenceBatching,
     SequenceStrategy,
@@ -20,7 +20,23 @@ pub(super) fn facts(config: &ModelConfig) -> Vec<String> {
     };
     facts.extend(resources(config));
     facts.extend(config.response_cache.as_ref().map(cache));
-    facts
+    facts.iter().flat_map(|it| lines(it)).collect()
+}
+
+/// A long fact in lines that no picture cuts, each ended by a comma of it.
+fn lines(fact: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in fact.split_inclusive(", ") {
+        match lines.last_mut() {
+            Some(line)
+                if (line.chars().count() + part.trim_end().chars().count()) <= MAX_NAME_LETTERS =>
+            {
+                line.push_str(part);
+            }
+            _ => lines.push(part.to_owned()),
+        }
+    }
+    lines.into_iter().map(|it| it.trim_end().to_owned()).collect()
 }
 
 /// `3 levels, ≤ 100 waiting, 200 ms`, and the levels that differ.

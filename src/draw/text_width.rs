@@ -1,7 +1,7 @@
 //! How wide a text is drawn, and how long names are cut.
 
 /// Names longer than this are cut: a picture is to be looked at.
-const MAX_NAME_LETTERS: usize = 48;
+pub(super) const MAX_NAME_LETTERS: usize = 48;
 
 /// Widths in units of the font's size, a little more than the widest usual sans-serif font needs.
 const WIDTHS: &[(&str, f64)] = &[

@@ -22,7 +22,7 @@ fn stateful(strategy: &str, id: &str) -> Model {
             for it in requests
         ]";
     execute("x:FP32[2] -> y:FP32[2]", body).batch(2).with(format!(
-        "sequence_batching {{ {strategy} max_sequence_idle_microseconds: 60000000 \
+        "sequence_batching {{ {strategy} max_sequence_idle_microseconds: 3600000000 \
          control_input {{ name: 'r' control {{ kind: CONTROL_SEQUENCE_READY \
          fp32_false_true: [0, 1] }} }} \
          control_input {{ name: 'c' control {{ kind: CONTROL_SEQUENCE_CORRID \

@@ -48,6 +48,12 @@ fn what_a_config_says_of_scheduling_is_told_in_a_few_words() {
             &["1.50 ms, then behind the others"],
         ),
         (
+            "dynamic_batching { priority_levels: 3 default_priority_level: 2 \
+             default_queue_policy { max_queue_size: 100 default_timeout_microseconds: 200000 \
+             timeout_action: DELAY } }",
+            &["3 levels, ≤ 100 waiting, 200 ms,", "then behind the others"],
+        ),
+        (
             "dynamic_batching { priority_levels: 2 default_priority_level: 2 \
              default_queue_policy { max_queue_size: 7 } \
              priority_queue_policy { key: 1 value { } } }",

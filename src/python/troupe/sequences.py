@@ -28,6 +28,8 @@ class SequenceTensor:
     def advice(self, name, kind, is_batched):
         """What to write where the hint is of another data type."""
         datatype = self.data_type.replace("TYPE_", "", 1).replace("STRING", "BYTES", 1)
+        if datatype not in NUMPY:
+            return f"numpy has no {datatype}: write a `TritonPythonModel`, or keep it as FP32"
         if is_batched or self.dims != [1]:
             hint = f'Array["{datatype}", {", ".join(map(str, self.dims))}]'
         else:

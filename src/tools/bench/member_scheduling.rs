@@ -15,8 +15,8 @@ pub(super) struct MemberSequences {
     pub(super) is_direct: bool,
     /// Requests without an id are sequences of their own.
     pub(super) is_iterative: bool,
-    /// It wants a text as the id.
-    pub(super) has_text_ids: bool,
+    /// Does it want a text as the id, or a number? `None`: either.
+    pub(super) has_text_ids: Option<bool>,
 }
 
 /// The policy of a model's queues, the narrowest of its levels.
@@ -45,9 +45,8 @@ impl MemberSequences {
             Some(StrategyChoice::Direct(_)) | None => (rows, true),
         };
         let mut controls = batching.control_input.iter().flat_map(|it| &it.control);
-        let has_text_ids = controls.any(|it| {
-            it.kind() == Kind::ControlSequenceCorrid && it.data_type() == DataType::TypeString
-        });
+        let id = controls.find(|it| it.kind() == Kind::ControlSequenceCorrid);
+        let has_text_ids = id.map(|it| it.data_type() == DataType::TypeString);
         let is_iterative = batching.iterative_sequence;
         Some(MemberSequences { slots, is_direct, is_iterative, has_text_ids })
     }
@@ -87,14 +86,14 @@ mod tests {
     fn slots_are_rows_or_candidates() {
         for (scheduling, expected) in [
             ("dynamic_batching { }", None),
-            ("sequence_batching { }", Some((4, true, false, false))),
-            ("sequence_batching { direct { } }", Some((4, true, false, false))),
-            ("sequence_batching { oldest { } }", Some((4, false, false, false))),
+            ("sequence_batching { }", Some((4, true, false, None))),
+            ("sequence_batching { direct { } }", Some((4, true, false, None))),
+            ("sequence_batching { oldest { } }", Some((4, false, false, None))),
             (
                 "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 9 } \
                  control_input { name: \"c\" control { kind: CONTROL_SEQUENCE_CORRID \
                  data_type: TYPE_STRING } } }",
-                Some((9, false, true, true)),
+                Some((9, false, true, Some(true))),
             ),
         ] {
             let found = MemberSequences::of(&config(scheduling));

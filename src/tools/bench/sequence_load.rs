@@ -26,12 +26,16 @@ pub(super) fn sequence_load(
             None => Ok(None),
         };
     };
-    let has_text_ids = |it: &Member| it.sequences.is_some_and(|it| it.has_text_ids);
-    if let Some(other) = wanting.iter().find(|it| has_text_ids(it) != has_text_ids(first)) {
+    let wants = |is_text| {
+        let has_text_ids = |it: &&&Member| it.sequences.and_then(|it| it.has_text_ids);
+        wanting.iter().find(|it| has_text_ids(it) == Some(is_text))
+    };
+    let (text, number) = (wants(true), wants(false));
+    if let (Some(text), Some(number)) = (text, number) {
         return Err(format!(
             "of model `{name}` the steps `{}` and `{}` want ids of sequences as text and as number: \
              one request cannot have both",
-            first.key.name, other.key.name
+            text.key.name, number.key.name
         ));
     }
     if 1 < rows {
@@ -39,7 +43,7 @@ pub(super) fn sequence_load(
         return Err(format!("--batch-size {rows}: `{step}` takes one row of a request {of}"));
     }
     let length = arguments.sequence_length.unwrap_or(DEFAULT_LENGTH);
-    Ok(Some(SequenceLoad { length, has_text_ids: has_text_ids(first) }))
+    Ok(Some(SequenceLoad { length, has_text_ids: text.is_some() }))
 }
 
 #[cfg(test)]
@@ -59,8 +63,8 @@ mod tests {
             }),
             ..Member::default()
         };
-        let (plain, number) = (Member::default(), member("n", false, false));
-        let (text, iterative) = (member("t", true, false), member("i", true, true));
+        let (plain, number) = (Member::default(), member("n", Some(false), false));
+        let (text, iterative) = (member("t", Some(true), false), member("i", Some(true), true));
         let ask = |flags: &[&str], members: &[&Member]| {
             let words = [&["troupe", "bench", "m"], flags].concat();
             let options = <troupe_options::Options as clap::Parser>::try_parse_from(words).unwrap();
@@ -71,7 +75,10 @@ mod tests {
         };
         assert_eq!(ask(&[], &[&plain]), Ok(None));
         assert_eq!(ask(&[], &[&plain, &iterative]), Ok(None));
-        assert_eq!(ask(&[], &[&plain, &number]), Ok(Some((20, false))));
+        let either = member("e", None, false);
+        assert_eq!(ask(&[], &[&plain, &number, &either]), Ok(Some((20, false))));
+        assert_eq!(ask(&[], &[&either, &text]), Ok(Some((20, true))));
+        assert_eq!(ask(&[], &[&either]), Ok(Some((20, false))));
         assert_eq!(ask(&["--sequence-length=5"], &[&text, &iterative]), Ok(Some((5, true))));
         for (flags, members, part) in [
             (&["--sequence-length=5"][..], &[&plain, &iterative][..], "nor a step of it keeps"),

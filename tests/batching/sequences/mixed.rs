@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::models::{ask, direct_with, oldest_with, request};
-use crate::support::{Model, Repository, Server, at_once, until};
+use crate::support::{Model, Repository, Server, at_once, process::descendants, until};
 
 /// Seconds; more with `SEQUENCE_SECONDS=600 cargo test --test main mixed -- --nocapture`.
 const SECONDS: u64 = 4;
@@ -199,8 +199,12 @@ fn clients_that_go_workers_that_end_and_reloads_leave_right_sums_and_free_slots(
 #[test]
 fn where_no_worker_ends_no_sequence_is_lost_and_no_slot_stays_taken() {
     let play = Play::new(false);
+    let workers = descendants(play.server.pid).len();
     assert!(play.run() != 0);
     play.nothing_waits();
+    until("the models before reloads to be let go", || {
+        descendants(play.server.pid).len() <= workers
+    });
     // Nobody is forgotten here because of being idle: what is taken now stays taken.
     for name in MODELS {
         let labels = [&*["model=\"", name, "\""].concat(), "state=\"taken\""];

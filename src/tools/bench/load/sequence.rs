@@ -28,6 +28,8 @@ struct OwnSequence {
     length: u32,
     /// Requests of it that were sent; 0 before the first, and after the last.
     sent: u32,
+    /// One of its requests failed: it may be under way, or not.
+    has_failed: bool,
     /// Parameters of the requests, by whether they begin it, and whether they end it.
     parameters: [[Bytes; 2]; 2],
 }
@@ -45,7 +47,7 @@ impl RequestSource<'_> {
             let of = |begins, ends| parameters(load, id, begins, ends);
             let parameters =
                 [[of(false, false), of(false, true)], [of(true, false), of(true, true)]];
-            OwnSequence { length: load.length, sent: 0, parameters }
+            OwnSequence { length: load.length, sent: 0, has_failed: false, parameters }
         };
         RequestSource { job, sequence: job.sequences.map(own) }
     }
@@ -58,14 +60,16 @@ impl RequestSource<'_> {
 
     /// A request failed: what follows begins a sequence.
     pub(super) fn failed(&mut self) {
-        self.sequence.iter_mut().for_each(|it| it.sent = 0);
+        if let Some(it) = &mut self.sequence {
+            (it.sent, it.has_failed) = (0, true);
+        }
     }
 
     /// What ends the sequence under way, if there is one: its slots would be taken until it is idle
     /// for too long.
     pub(super) fn end(&mut self) -> Option<WireMessage> {
-        let open = self.sequence.as_mut().filter(|it| it.sent != 0)?;
-        open.sent = 0;
+        let open = self.sequence.as_mut().filter(|it| it.sent != 0 || it.has_failed)?;
+        (open.sent, open.has_failed) = (0, false);
         let [[_, end], _] = &open.parameters;
         Some(WireMessage { common: self.job.request.clone(), own: end.clone() })
     }
@@ -74,6 +78,7 @@ impl RequestSource<'_> {
 impl OwnSequence {
     fn next(&mut self) -> Bytes {
         let begins = self.sent == 0;
+        self.has_failed = false;
         self.sent += 1;
         let ends = self.sent == self.length;
         if ends {
@@ -153,6 +158,7 @@ mod tests {
         let mut source = RequestSource::new(&job, 7);
         assert_eq!([sent(&source.next(), &id), sent(&source.next(), &id)], ["+", "."]);
         source.failed();
+        assert_eq!(source.end().map(|it| sent(&it, &id)).as_deref(), Some("!"), "it may be open");
         assert!(source.end().is_none());
         assert_eq!([sent(&source.next(), &id), sent(&source.next(), &id)], ["+", "."]);
     }
