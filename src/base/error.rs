@@ -120,6 +120,10 @@ impl Error {
     pub fn deadline_exceeded() -> Error {
         Error::new(ErrorKind::DeadlineExceeded, "Deadline Exceeded")
     }
+    /// It has waited longer than the policy of its queue lets it.
+    pub fn timeout_expired() -> Error {
+        Error::unavailable("Request timeout expired")
+    }
 
     /// The same, said by an instance, unless it is known already where it comes from.
     pub fn at_instance(mut self, name: &Arc<str>) -> Error {

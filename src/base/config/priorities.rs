@@ -1,6 +1,9 @@
 //! Priority levels, and the policy of each level's queue: how long, and how many, requests may wait.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 /// The priority levels of a model's requests, each of which has a queue of its own.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +49,14 @@ impl PriorityLevels {
 }
 
 impl QueuePolicy {
-    /// How long a request may wait that asks for `asked`, if that is not zero; `None` if for ever.
-    pub fn timeout_of(&self, asked: Duration) -> Option<Duration> {
+    /// When a request has waited too long that waits since then, and asks for `timeout_us`
+    /// microseconds, if that is not 0; `None`: never.
+    pub fn expiry(&self, timeout_us: u64, since: Instant) -> Option<Instant> {
+        // One that is beyond all times is none.
+        since.checked_add(self.timeout_of(Duration::from_micros(timeout_us))?)
+    }
+
+    fn timeout_of(&self, asked: Duration) -> Option<Duration> {
         let is_shorter = self.allows_override && !asked.is_zero() && asked < self.timeout;
         let timeout = if is_shorter { asked } else { self.timeout };
         (!timeout.is_zero()).then_some(timeout)
@@ -83,6 +92,11 @@ mod tests {
             let policy =
                 QueuePolicy { timeout: us(timeout), allows_override, ..QueuePolicy::default() };
             assert_eq!(policy.timeout_of(us(asked)), expected.map(us), "{timeout} {asked}");
+            let since = Instant::now();
+            let expiry = expected.map(|it| since + us(it));
+            assert_eq!(policy.expiry(asked, since), expiry, "{timeout} {asked}");
         }
+        let endless = QueuePolicy { timeout: Duration::MAX, ..QueuePolicy::default() };
+        assert_eq!(endless.expiry(0, Instant::now()), None);
     }
 }

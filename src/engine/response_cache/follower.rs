@@ -46,8 +46,7 @@ impl FollowerTimeout {
     fn expiry(&self, context: &Context, since: Instant) -> Option<Instant> {
         let levels = self.0.as_ref()?;
         let policy = levels.policy_of(levels.level_of(context.priority));
-        let asked = Duration::from_micros(context.timeout_us);
         // One that is delayed goes on waiting.
-        since.checked_add(policy.timeout_of(asked).filter(|_| !policy.delays)?)
+        policy.expiry(context.timeout_us, since).filter(|_| !policy.delays)
     }
 }

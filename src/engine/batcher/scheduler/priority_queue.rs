@@ -1,10 +1,7 @@
 //! The queue of a model with priority levels or queue policies: the highest level is served first,
 //! and who waited too long is refused or served behind the others of its level.
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, time::Instant};
 
 use super::{
     decision::Rejected,
@@ -48,10 +45,8 @@ impl PriorityQueue {
         let number = self.next;
         self.next += 1;
         let place = (level, false, (from, number));
-        let asked = Duration::from_micros(pending.request.context.timeout_us);
-        let timeout = self.levels.policy_of(level).timeout_of(asked);
-        // One that is beyond all times is none.
-        let due = timeout.and_then(|it| from.checked_add(it)).map(|at| (at, number));
+        let policy = self.levels.policy_of(level);
+        let due = policy.expiry(pending.request.context.timeout_us, from).map(|at| (at, number));
         if let Some(due) = due {
             self.due.insert(due, place);
         }
@@ -131,7 +126,7 @@ impl RequestQueue for PriorityQueue {
             let (due, place) = first.remove_entry();
             let (level, _, turn) = place;
             if !self.levels.policy_of(level).delays {
-                let error = Error::unavailable("Request timeout expired");
+                let error = Error::timeout_expired();
                 rejected.extend(self.remove(place).map(|pending| Rejected { pending, error }));
             } else if let Some(mut delayed) = self.waiting.remove(&place) {
                 delayed.due = None;
@@ -157,7 +152,7 @@ impl RequestQueue for PriorityQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use super::{super::testing::waiting, *};
     use troupe_base::config::QueuePolicy;
