@@ -9,6 +9,9 @@ use std::{
 
 use super::*;
 
+/// How long a Redis may take that is to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// What a Redis answers now, and what it was asked.
 #[derive(Default)]
 struct Fake {
@@ -20,8 +23,9 @@ struct Fake {
 }
 
 impl Fake {
-    /// On a free port; its threads end with the test's process.
-    async fn start(wait: Duration) -> (Arc<Fake>, RedisStore) {
+    /// On a free port; its threads end with the test's process. A slow machine may take its time to
+    /// answer.
+    async fn start() -> (Arc<Fake>, RedisStore) {
         let (fake, listener) = (Arc::new(Fake::default()), TcpListener::bind("127.0.0.1:0"));
         let listener = listener.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -41,12 +45,10 @@ impl Fake {
             connect_timeout: Duration::ZERO,
             socket_timeout: Duration::ZERO,
             pool_size: 1,
-            wait_timeout: Duration::from_secs(60),
+            wait_timeout: PATIENCE,
             tls: None,
         };
-        // A slow machine may take its time to connect, but not to find out that nobody answers.
-        let store = RedisStore::open(&config).await.unwrap();
-        (fake, RedisStore { wait, ..store })
+        (fake, RedisStore::open(&config).await.unwrap())
     }
 
     fn serve(&self, stream: &TcpStream) {
@@ -105,9 +107,11 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn nobody_waits_for_a_redis_that_hangs_but_those_who_find_it_out() {
-    let (fake, store) = Fake::start(Duration::from_millis(200)).await;
+    let (fake, mut store) = Fake::start().await;
     assert_eq!(store.get(KEY).await.as_deref(), Some(&b"hi"[..]));
     fake.hangs.store(true, SeqCst);
+    // Long enough to send something.
+    store.wait = Duration::from_millis(200);
     assert_eq!(store.get(KEY).await, None);
     // It is tried in the background again and again: no lookup is sent to it meanwhile.
     until(async || {
@@ -118,13 +122,14 @@ async fn nobody_waits_for_a_redis_that_hangs_but_those_who_find_it_out() {
     .await;
     assert_eq!((fake.lookups.load(SeqCst), fake.inserts.load(SeqCst)), (2, 0));
     fake.hangs.store(false, SeqCst);
+    store.wait = PATIENCE;
     until(async || store.get(KEY).await.is_some()).await;
-    assert!(insert(&store).await);
+    until(async || insert(&store).await).await;
 }
 
 #[tokio::test]
 async fn a_redis_that_keeps_nothing_is_asked_all_the_same() {
-    let (fake, store) = Fake::start(Duration::from_secs(60)).await;
+    let (fake, store) = Fake::start().await;
     fake.refuses_writes.store(true, SeqCst);
     assert!(!insert(&store).await);
     for _ in 0..100 {
