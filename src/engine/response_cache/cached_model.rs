@@ -197,19 +197,28 @@ impl CachedModelState {
         (Lead::new(Arc::downgrade(self), key, asker, leads), request)
     }
 
-    /// Answers those that have waited for too long then, as the queue would have done.
+    /// Answers those that have waited for too long then, as the queue would have done, and those
+    /// that wait with them later.
     fn expire_at(self: &Arc<Self>, at: Instant, key: AnswerKey) {
         let weak = Arc::downgrade(self);
-        self.setup.cache.runtime_here().spawn(async move {
+        let task = async move {
             sleep_until(at.into()).await;
-            let Some(state) = weak.upgrade() else { return };
-            let timeout = &state.setup.timeout;
-            let is_late = |it: &Follower| it.expiry(timeout).is_some_and(|it| it <= at);
-            for waiting in state.flights.expire(key, is_late) {
-                let error = Error::unavailable("Request timeout expired");
-                waiting.asker.reply.answer(Err(error));
+            if let Some(state) = weak.upgrade() {
+                state.expire(key, at.max(Instant::now()));
             }
-        });
+        };
+        let runtime = self.setup.cache.runtime_here();
+        self.flights.look_at(key, at, || runtime.spawn(task).abort_handle());
+    }
+
+    fn expire(self: &Arc<Self>, key: AnswerKey, now: Instant) {
+        let expiry = |it: &Follower| it.expiry(&self.setup.timeout);
+        for waiting in self.flights.expire(key, |it| expiry(it).is_some_and(|at| at <= now)) {
+            waiting.asker.reply.answer(Err(Error::timeout_expired()));
+        }
+        if let Some(next) = self.flights.next_expiry(key, expiry) {
+            self.expire_at(next, key);
+        }
     }
 
     /// Answers those that wait and have gone, once in a while until nobody waits.

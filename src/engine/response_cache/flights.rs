@@ -4,9 +4,11 @@
 use std::{
     collections::{HashMap, VecDeque},
     mem,
+    time::Instant,
 };
 
 use parking_lot::Mutex;
+use tokio::task::AbortHandle;
 
 use super::key::AnswerKey;
 
@@ -21,6 +23,20 @@ struct Flight<W> {
     /// gives up earlier or later.
     urgency: Urgency,
     followers: VecDeque<W>,
+    /// For the first of them that will have waited too long, if there may be one.
+    timer: Option<FlightTimer>,
+}
+
+/// A task that sleeps until then; it ends with the flight.
+struct FlightTimer {
+    at: Instant,
+    task: AbortHandle,
+}
+
+impl Drop for FlightTimer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// What a request says of its place in the queue.
@@ -53,7 +69,7 @@ impl<W> Flights<W> {
     pub(super) fn join(&self, key: AnswerKey, urgency: Urgency, may_wait: bool, who: W) -> Join<W> {
         let mut flights = self.0.lock();
         let Some(flight) = flights.get_mut(&key) else {
-            flights.insert(key, Flight { urgency, followers: VecDeque::new() });
+            flights.insert(key, Flight { urgency, followers: VecDeque::new(), timer: None });
             return Join::Leads(who);
         };
         let is_full = MAX_FOLLOWERS <= flight.followers.len();
@@ -87,10 +103,33 @@ impl<W> Flights<W> {
         (None, stopped)
     }
 
-    /// Takes those out that wait for the one with this key and are late.
+    /// One that waits for the one with this key will be late then: starts a task that looks, unless
+    /// there is one that looks no later.
+    pub(super) fn look_at(&self, key: AnswerKey, at: Instant, task: impl FnOnce() -> AbortHandle) {
+        let mut flights = self.0.lock();
+        if let Some(flight) = flights.get_mut(&key)
+            && flight.timer.as_ref().is_none_or(|timer| at < timer.at)
+        {
+            flight.timer = Some(FlightTimer { at, task: task() });
+        }
+    }
+
+    /// Takes those out that wait for the one with this key and are late. From then on no task looks
+    /// after the others.
     pub(super) fn expire(&self, key: AnswerKey, is_late: impl Fn(&W) -> bool) -> Vec<W> {
         let mut flights = self.0.lock();
-        flights.get_mut(&key).map(|flight| flight.take_out(is_late)).unwrap_or_default()
+        let Some(flight) = flights.get_mut(&key) else { return Vec::new() };
+        flight.timer = None;
+        flight.take_out(is_late)
+    }
+
+    /// When the first of those is late that wait for the one with this key.
+    pub(super) fn next_expiry(
+        &self,
+        key: AnswerKey,
+        expiry: impl Fn(&W) -> Option<Instant>,
+    ) -> Option<Instant> {
+        self.0.lock().get(&key)?.followers.iter().filter_map(expiry).min()
     }
 
     /// Takes those out that wait and `has_stopped`; says, too, whether others still wait.
@@ -120,6 +159,8 @@ impl<W> Flight<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::{cell::RefCell, future::pending, time::Duration};
+
     use super::*;
 
     const KEY: AnswerKey = AnswerKey(1);
@@ -183,5 +224,43 @@ mod tests {
         assert_eq!(flights.end(KEY), ["c"]);
         assert_eq!(flights.expire(KEY, |_| true), Vec::<&str>::new());
         assert_eq!(sweep(), (vec![], false));
+    }
+
+    #[tokio::test]
+    async fn one_task_looks_after_those_that_may_be_late_and_ends_with_the_flight() {
+        let now = Instant::now();
+        let at = |ms| now + Duration::from_millis(ms);
+        let flights = Flights::default();
+        let tasks = RefCell::new(Vec::new());
+        let look_at = |ms| {
+            flights.look_at(KEY, at(ms), || {
+                let task = tokio::spawn(pending::<()>());
+                tasks.borrow_mut().push(task.abort_handle());
+                task.abort_handle()
+            });
+        };
+        // Whether those that were started have ended.
+        let ended = async || {
+            // An aborted task ends when the runtime gets to it.
+            for _ in 0..9 {
+                tokio::task::yield_now().await;
+            }
+            tasks.borrow().iter().map(AbortHandle::is_finished).collect::<Vec<_>>()
+        };
+        look_at(1);
+        assert!(ended().await.is_empty(), "there is nobody to look after");
+        for late_at in [9, 5, 7] {
+            flights.join(KEY, USUAL, true, late_at);
+            look_at(late_at);
+        }
+        assert_eq!(ended().await, [true, false], "one that looks sooner takes the place");
+        assert_eq!(flights.next_expiry(KEY, |it| Some(at(*it))), Some(at(5)));
+        assert_eq!(flights.expire(KEY, |it| *it == 5), [5]);
+        assert_eq!(flights.next_expiry(KEY, |it| Some(at(*it))), Some(at(7)));
+        look_at(7);
+        look_at(8);
+        assert_eq!(ended().await, [true, true, false]);
+        flights.end(KEY);
+        assert_eq!(ended().await, [true, true, true]);
     }
 }
