@@ -176,6 +176,42 @@ fn a_call_that_waits_for_what_its_caller_holds_fails() {
     server.is_well();
 }
 
+/// What a call needs is free, but kept for a big execution which waits for the caller.
+#[test]
+fn a_call_that_a_reservation_keeps_back_from_its_caller_fails() {
+    let repository = Repository::new();
+    let gate = Gate::new(&repository, "gate");
+    // The big one is passed over until it has waited too long.
+    let calls = "
+    pass_gate()
+    x = pb_utils.get_input_tensor_by_name(requests[0], 'x')
+    while True:
+        answer = pb_utils.InferenceRequest(
+            model_name='inner', inputs=[x], requested_output_names=['y']).exec()
+        if answer.has_error():
+            return [answer]";
+    let echo = BODY.replace("NOTE", "").replace("pass_gate()", "");
+    let limits = |count| {
+        format!("instance_group {{ rate_limiter {{ resources {{ name: 'R' count: {count} }} }} }}")
+    };
+    let repository = repository
+        .with("outer", gate.guard(ROW, calls).batch(1).with(limits(1)))
+        .with("inner", execute(ROW, &echo).batch(1).with(limits(1)))
+        .with("big", execute(ROW, &echo).batch(1).with(limits(2)));
+    let flags = [LIMITED, "--rate-limit-resource=R:2", ONE_THREAD];
+    let server = Server::with(repository, &flags);
+    let caller = server.http.start("outer", &request());
+    gate.is_reached();
+    let waits = queue(&server, "big", 1);
+    gate.let_through(1);
+    let answer = finish(caller);
+    let text = "requests wait for resources that their callers hold: 'outer' calls 'inner'";
+    assert!(answer.error().contains(text), "{}", answer.error());
+    all_answered(waits);
+    assert_eq!(server.infer("inner", &request()).numbers("y"), [1.0]);
+    server.is_well();
+}
+
 #[test]
 fn what_could_never_execute_is_not_loaded() {
     let repository = Repository::new();
