@@ -165,8 +165,8 @@ fn a_form_is_filled_in_and_sent_by_the_keyboard() {
     browser.press("[data-name=x] textarea", "\u{e009}\u{e007}");
     browser.says("#try-answer .answer td", "1");
     // From the last field to the button by Tab, and Enter there.
-    browser.run("document.querySelector('[data-name=text] .shape').focus()");
-    browser.press("[data-name=text] .shape", "\u{e004}");
+    browser.run("document.querySelector('#try-parameters').focus()");
+    browser.press("#try-parameters", "\u{e004}");
     assert_eq!(browser.run("return document.activeElement.type"), "submit");
     fill(&browser, "[data-name=x] textarea", "[5]");
     browser.press("#try [type=submit]", "\u{e007}");
