@@ -10,7 +10,8 @@ const HIT_NS: usize = 1;
 const MISSES: usize = 2;
 const MISS_NS: usize = 3;
 const COALESCED: usize = 4;
-const COUNTERS: usize = 5;
+const WAITED_NS: usize = 5;
+const COUNTERS: usize = 6;
 
 /// Counters of one model whose answers are kept.
 #[derive(Debug)]
@@ -61,6 +62,17 @@ impl CacheStatistics {
     /// It is a hit besides: nothing was executed for it.
     pub fn coalesced(&self) {
         self.counters.this_thread().add(COALESCED, 1);
+    }
+
+    /// A hit was answered so long after it had come in: what its model counts as time in the queue,
+    /// though it was in none.
+    pub fn hit_waited(&self, waited: Duration) {
+        self.counters.this_thread().add(WAITED_NS, waited.as_nanos() as u64);
+    }
+
+    /// What all hits together have waited until they were answered.
+    pub fn hits_waited(&self) -> Duration {
+        Duration::from_nanos(self.counters.totals()[WAITED_NS])
     }
 
     /// Requests that were answered without an execution, and the time of their lookups.

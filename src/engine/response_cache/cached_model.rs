@@ -264,9 +264,11 @@ impl CachedModelState {
         now: Instant,
         is_coalesced: bool,
     ) {
+        let queue = now.saturating_duration_since(reply.since());
         self.setup.cache.counters.hit(lookup);
         if let Some(stats) = &self.setup.stats.extra.cache {
             stats.hit(lookup);
+            stats.hit_waited(queue);
             if is_coalesced {
                 stats.coalesced();
             }
@@ -274,7 +276,6 @@ impl CachedModelState {
         if let Some(span) = span {
             span.hit(CacheHit { at: now, is_coalesced });
         }
-        let queue = now.saturating_duration_since(reply.since());
         let timing = Timing { queue, ..Timing::default() };
         reply.answer_at(Ok(response(timing)), now);
     }

@@ -108,6 +108,8 @@ impl Cached {
         let cache = self.stats.extra.cache.as_ref().unwrap();
         let totals = self.stats.totals();
         assert_eq!(totals.compute_infer.count, totals.success.count - cache.hits().count);
+        // Here, what is executed says of no time that it waited.
+        assert_eq!(u128::from(totals.queue.ns), cache.hits_waited().as_nanos());
         [totals.success.count, cache.hits().count, cache.misses().count, cache.coalesced_count()]
     }
 }

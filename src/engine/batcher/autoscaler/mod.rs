@@ -142,15 +142,17 @@ impl Retries {
     }
 }
 
-/// Answers out of the response cache have waited for nobody, and are left out.
+/// Answers out of the response cache have waited for no instance, and are left out.
 fn sample(stats: &Statistics) -> QueueSample {
     let totals = stats.totals();
+    // The hits are read later.
+    let hits_waited = stats.extra.cache.as_ref().map(|it| it.hits_waited()).unwrap_or_default();
     let phases = totals.batches.iter().map(|(_, it)| {
         it.compute_input_ns.saturating_add(it.compute_infer_ns).saturating_add(it.compute_output_ns)
     });
     QueueSample {
         executed: totals.compute_input.count,
-        queued: Duration::from_nanos(totals.queue.ns),
+        queued: Duration::from_nanos(totals.queue.ns).saturating_sub(hits_waited),
         busy: Duration::from_nanos(phases.sum()),
         pending: stats.pending(),
         in_flight: stats.in_flight.count(),
@@ -160,6 +162,27 @@ fn sample(stats: &Statistics) -> QueueSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use troupe_base::statistics::{CacheStatistics, OptionalStatistics, Timing};
+
+    #[test]
+    fn answers_out_of_the_cache_have_waited_for_no_instance() {
+        let cache = Some(Box::new(CacheStatistics::new(false)));
+        let stats = Statistics::new(OptionalStatistics { cache, ..OptionalStatistics::default() });
+        let ms = Duration::from_millis;
+        let answered =
+            |queue| stats.success(&Timing { queue, ..Timing::default() }, queue + ms(50));
+        answered(ms(3));
+        for _ in 0..100 {
+            let cache = stats.extra.cache.as_ref().unwrap();
+            cache.hit(ms(1));
+            cache.hit_waited(ms(50));
+            answered(ms(50));
+        }
+        let sample = sample(&stats);
+        assert_eq!((sample.executed, sample.queued), (1, ms(3)));
+        // The statistics extension shows all of it.
+        assert_eq!(stats.totals().queue.ns, 5_003_000_000);
+    }
 
     #[test]
     fn pauses_after_failures_grow_to_a_limit() {
