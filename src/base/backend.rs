@@ -121,8 +121,8 @@ pub trait OpenRemote: Send + Sync {
 pub struct OpenedRemote {
     /// Attaches it to the runtime of the current thread.
     pub start: Box<dyn FnOnce() -> Result<Box<dyn Remote>> + Send>,
-    /// It will have a `concurrency`.
-    pub is_concurrent: bool,
+    /// The `concurrency` that it will have.
+    pub concurrency: Option<NonZeroUsize>,
 }
 
 /// One worker. Lives on an arbiter that serves others: it never blocks.

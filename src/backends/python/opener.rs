@@ -259,7 +259,7 @@ impl OpenRemote for PythonOpener {
             let worker = attach(fixed, launched)?;
             Ok(Box::new(worker) as Box<dyn Remote>)
         });
-        Ok(OpenedRemote { start, is_concurrent: concurrency.is_some() })
+        Ok(OpenedRemote { start, concurrency })
     }
 }
 

@@ -124,6 +124,8 @@ pub struct Statistics {
     last_inference: AtomicU64,
     /// Requests that are queued for an execution.
     pub pending: AtomicU64,
+    /// Requests that the queue refused: it was full, or they had waited too long.
+    pub refused: AtomicU64,
     /// Requests in flight: not answered yet.
     pub in_flight: InFlight,
     /// Duration of the load in nanoseconds.

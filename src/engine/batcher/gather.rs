@@ -8,6 +8,7 @@ use super::{
     shards::Shard,
 };
 use crate::instance::{FreeSlots, InstanceWork};
+use troupe_base::error::ErrorKind;
 
 /// Work for one slot, or why there is none yet.
 pub(super) struct Gathered {
@@ -78,6 +79,10 @@ impl Batcher {
     pub(super) fn reject(&self, rejected: impl IntoIterator<Item = Rejected>) {
         for Rejected { pending, error } in rejected {
             self.stats.pending.fetch_sub(1, Ordering::Relaxed);
+            // Others have been cancelled.
+            if error.kind() == ErrorKind::Unavailable {
+                self.stats.refused.fetch_add(1, Ordering::Relaxed);
+            }
             pending.reply.answer(Err(error));
         }
     }

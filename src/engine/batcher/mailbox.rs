@@ -78,7 +78,7 @@ impl Infer for Mailbox {
             return drop(pending);
         }
         if let Some((shards, home)) = shared {
-            return shards.ask(*home, pending, &self.stats.pending);
+            return shards.ask(*home, pending, &self.stats);
         }
         self.stats.pending.fetch_add(1, Ordering::Relaxed);
         batcher.do_send(pending);

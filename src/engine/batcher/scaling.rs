@@ -40,6 +40,8 @@ pub(super) struct Scaler {
     /// Its instances are what they are until it is loaded again: each knows something of its own, or
     /// was made for its thread.
     pub(super) is_fixed: bool,
+    /// Executions that each instance may have at once.
+    pub(super) concurrency: usize,
 }
 
 /// An instance of the model.
@@ -107,10 +109,20 @@ impl Scaler {
 
     /// Instances there are, on each device.
     pub(super) fn count(&self) -> u32 {
+        let devices = self.devices();
+        let all = self.instances.lock().len() / devices;
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
+    /// Executions that there may be at once for each of the instances on one device.
+    pub(super) fn places(&self) -> usize {
+        self.devices().saturating_mul(self.concurrency)
+    }
+
+    fn devices(&self) -> usize {
         let groups = self.groups.lock();
         let devices = groups.iter().filter(|it| !it.passive).map(|it| it.gpus.len().max(1));
-        let all = self.instances.lock().len() / devices.max().unwrap_or(1);
-        u32::try_from(all).unwrap_or(u32::MAX)
+        devices.max().unwrap_or(1)
     }
 
     /// What the instances run on, of a model whose number of them follows the queue.

@@ -1,17 +1,14 @@
 //! The shards of a model's batcher: one on each of several engine threads, with instances of its
 //! own, and one queue for all of them.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, OnceLock, atomic::Ordering};
 
 use super::{
     rest_board::{Rest, RestBoard},
     scheduler::{Pushed, Sharded, ShardedQueue},
 };
 use crate::instance::InstancePool;
-use troupe_base::request::Pending;
+use troupe_base::{request::Pending, statistics::Statistics};
 
 /// What the batchers of one model share.
 pub(super) struct Shards {
@@ -39,17 +36,18 @@ impl Shards {
     }
 
     /// Queues a request that came in on the thread of the batcher `home`, or is nearest to it, and
-    /// tells a batcher if one has to be told. `waiting` counts what waits for the model.
-    pub(super) fn ask(&self, home: usize, pending: Pending, waiting: &AtomicU64) {
-        waiting.fetch_add(1, Ordering::Relaxed);
+    /// tells a batcher if one has to be told. `stats` are those of the model.
+    pub(super) fn ask(&self, home: usize, pending: Pending, stats: &Statistics) {
+        stats.pending.fetch_add(1, Ordering::Relaxed);
         match self.queue.push(home, pending) {
             Pushed::Queued => self.tell(self.board.call(home)),
             Pushed::Full(rejected) => {
-                waiting.fetch_sub(1, Ordering::Relaxed);
+                stats.pending.fetch_sub(1, Ordering::Relaxed);
+                stats.refused.fetch_add(1, Ordering::Relaxed);
                 rejected.pending.reply.answer(Err(rejected.error));
             }
             Pushed::Closed(pending) => {
-                waiting.fetch_sub(1, Ordering::Relaxed);
+                stats.pending.fetch_sub(1, Ordering::Relaxed);
                 drop(pending);
             }
         }

@@ -1,6 +1,7 @@
 //! Opens a model's instances and starts the batcher in front of them.
 
 use std::{
+    num::NonZeroUsize,
     rc::Rc,
     sync::{Arc, OnceLock},
     time::Instant,
@@ -105,6 +106,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         limiter,
     };
     let opened = source.open(&wanted).await?;
+    let concurrency = opened.iter().filter_map(|(_, it)| it.concurrency()).max();
     let is_sharded = !is_limited && is_sharded(&config, &opened);
     let count = if is_sharded { threads.len().min(opened.len()) } else { 1 };
     let neighbours = ensemble.filter(|_| count == 1).map(|it| engines.beside(&it));
@@ -135,6 +137,7 @@ pub async fn start(setup: BatcherSetup) -> Result<Arc<Mailbox>> {
         samples: OnceLock::new(),
         turn: tokio::sync::Mutex::default(),
         is_fixed,
+        concurrency: concurrency.map_or(1, NonZeroUsize::get),
     });
     let autoscaler = AutoscalerSlot::new(engines.memory());
     autoscaler.start_if_wanted(&scaler);
@@ -235,7 +238,7 @@ fn check_unscaled(config: &ModelConfig) -> Result<()> {
 /// One that does other things while an execution waits is not: its work is spread evenly over its
 /// instances, and takes longer than the way to another thread.
 fn is_sharded(config: &ModelConfig, opened: &[(InstanceOpener, OpenedModel)]) -> bool {
-    let is_concurrent = opened.iter().any(|(_, opened)| opened.is_concurrent());
+    let is_concurrent = opened.iter().any(|(_, opened)| opened.concurrency().is_some());
     scheduler::is_immediate(config) && !is_concurrent
 }
 

@@ -1,6 +1,6 @@
 //! Opens an instance's model, at load and again when its engine has ended.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 use tokio::{sync::oneshot, task::spawn_blocking};
 
@@ -52,9 +52,12 @@ pub enum OpenedModel {
 }
 
 impl OpenedModel {
-    /// Does it do other things while an execution waits?
-    pub fn is_concurrent(&self) -> bool {
-        matches!(self, OpenedModel::Remote(opened) if opened.is_concurrent)
+    /// How many executions may be in work at once, if it does other things while one of them waits.
+    pub fn concurrency(&self) -> Option<NonZeroUsize> {
+        match self {
+            OpenedModel::Remote(opened) => opened.concurrency,
+            OpenedModel::Inline | OpenedModel::Threaded(_) => None,
+        }
     }
 }
 

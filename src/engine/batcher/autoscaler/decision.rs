@@ -13,8 +13,13 @@ pub(super) struct QueueSample {
     /// Requests that were executed, and how long they had waited together.
     pub(super) executed: u64,
     pub(super) queued: Duration,
-    /// Of all instances together.
+    /// Requests that the queue refused.
+    pub(super) refused: u64,
+    /// Of all instances together; executions at the same time count each.
     pub(super) busy: Duration,
+    /// Executions that there may be at once for each of the instances on one device: as many as there
+    /// are devices, more where one instance has several.
+    pub(super) places: usize,
     /// Requests that wait now.
     pub(super) pending: u64,
     /// Requests that wait or execute now.
@@ -27,6 +32,8 @@ pub(super) struct QueueWatch {
     last: QueueSample,
     /// What a request waited on average, of those that were executed last.
     queue_time: Duration,
+    /// The queue refused so many between the last two looks.
+    refused: u64,
     /// Requests have waited since then, and none was executed.
     stalled_since: Option<Instant>,
     /// They have waited for too long since then.
@@ -55,9 +62,11 @@ impl QueueWatch {
             return count;
         }
         let is_over = |since: Instant, time: Duration| time <= now.saturating_duration_since(since);
-        let is_long = scaling.target_queue < self.queue_time;
+        // For those that are refused it was too long, whatever the others have waited.
+        let is_refused = self.refused != 0;
+        let is_long = is_refused || scaling.target_queue < self.queue_time;
         self.long_since = is_long.then(|| self.long_since.unwrap_or(now));
-        let is_short = self.queue_time.saturating_mul(2) <= scaling.target_queue;
+        let is_short = !is_refused && self.queue_time.saturating_mul(2) <= scaling.target_queue;
         self.short_since = is_short.then(|| self.short_since.unwrap_or((now, sample)));
         if self.long_since.is_some_and(|since| is_over(since, scaling.up_after)) {
             return count.saturating_add(count.div_ceil(2)).min(scaling.max);
@@ -80,13 +89,18 @@ impl QueueWatch {
         (self.long_since, self.short_since) = (None, None);
     }
 
-    /// What a request waits on average, as of the last look.
-    pub(super) fn queue_time(&self) -> Duration {
-        self.queue_time
+    /// What the last look has seen, for the log.
+    pub(super) fn reason(&self, scaling: &InstanceScaling) -> String {
+        match self.refused {
+            0 => format!("requests waited {:.1?} of {:?}", self.queue_time, scaling.target_queue),
+            1 => "the queue refused a request".to_owned(),
+            refused => format!("the queue refused {refused} requests"),
+        }
     }
 
-    /// Sets the queue time; `false` if nothing is known of the time since the last look.
+    /// Sets the queue time, and what was refused; `false` if nothing is known of the time since the last look.
     fn measure(&mut self, now: Instant, sample: &QueueSample) -> bool {
+        self.refused = sample.refused.saturating_sub(self.last.refused);
         let executed = sample.executed.saturating_sub(self.last.executed);
         if executed != 0 || sample.pending == 0 {
             self.stalled_since = None;
@@ -102,7 +116,7 @@ impl QueueWatch {
             self.queue_time = Duration::ZERO;
         } else {
             // All that there is executes, and nothing has ended.
-            return false;
+            return self.refused != 0;
         }
         true
     }
@@ -114,7 +128,7 @@ fn needed(before: &QueueSample, after: &QueueSample, time: Duration, count: u32)
     if before.executed == after.executed && after.in_flight != 0 {
         return count;
     }
-    let busy = after.busy.saturating_sub(before.busy).as_secs_f64();
+    let busy = after.busy.saturating_sub(before.busy).as_secs_f64() / after.places.max(1) as f64;
     // Saturates, where a number of instances has no meaning any more.
     (busy / time.as_secs_f64().max(f64::MIN_POSITIVE) / MAX_BUSY).ceil() as u32
 }

@@ -4,7 +4,7 @@ mod decision;
 mod room;
 
 use std::{
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, OnceLock, Weak, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -89,7 +89,8 @@ impl Following {
     async fn look(&mut self, scaler: &Scaler, scaling: &InstanceScaling) {
         let now = Instant::now();
         let count = scaler.count();
-        let wanted = self.watch.look(now, sample(&scaler.source.stats), count, scaling);
+        let wanted =
+            self.watch.look(now, sample(&scaler.source.stats, scaler.places()), count, scaling);
         let model = &scaler.source.config.name;
         let wanted = match count < wanted {
             true if self.retries.is_waiting(now) => count,
@@ -102,8 +103,7 @@ impl Following {
         if wanted == count {
             return;
         }
-        let waited = self.watch.queue_time();
-        let why = format!(", as requests waited {waited:.1?} of {:?}", scaling.target_queue);
+        let why = format!(", as {}", self.watch.reason(scaling));
         let changed = self.room.measured(scaler.follow(scaling, wanted, &why), count, wanted).await;
         match changed {
             Ok(()) => self.retries = Retries::default(),
@@ -143,7 +143,7 @@ impl Retries {
 }
 
 /// Answers out of the response cache have waited for no instance, and are left out.
-fn sample(stats: &Statistics) -> QueueSample {
+fn sample(stats: &Statistics, places: usize) -> QueueSample {
     let totals = stats.totals();
     // The hits are read later.
     let hits_waited = stats.extra.cache.as_ref().map(|it| it.hits_waited()).unwrap_or_default();
@@ -153,7 +153,9 @@ fn sample(stats: &Statistics) -> QueueSample {
     QueueSample {
         executed: totals.compute_input.count,
         queued: Duration::from_nanos(totals.queue.ns).saturating_sub(hits_waited),
+        refused: stats.refused.load(Relaxed),
         busy: Duration::from_nanos(phases.sum()),
+        places,
         pending: stats.pending(),
         in_flight: stats.in_flight.count(),
     }
@@ -178,7 +180,7 @@ mod tests {
             cache.hit_waited(ms(50));
             answered(ms(50));
         }
-        let sample = sample(&stats);
+        let sample = sample(&stats, 1);
         assert_eq!((sample.executed, sample.queued), (1, ms(3)));
         // The statistics extension shows all of it.
         assert_eq!(stats.totals().queue.ns, 5_003_000_000);

@@ -70,7 +70,7 @@ impl OpenRemote for OpensWorkers {
             let worker = Worker { play, jobs: Rc::default() };
             Ok(Box::new(worker) as Box<dyn Remote>)
         };
-        Ok(OpenedRemote { start: Box::new(start), is_concurrent: false })
+        Ok(OpenedRemote { start: Box::new(start), concurrency: None })
     }
 }
 
