@@ -5,13 +5,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
+    time::Duration,
 };
 
 use serde_json::Value;
 
 use crate::support::{
     Model, Repository, Server,
-    http::floats,
+    http::{floats, rows},
     models::delay,
     native,
     process::{descendants, is_alive},
@@ -129,6 +130,46 @@ fn instances_come_while_requests_wait_and_go_when_nobody_asks() {
         until("it to follow the queue again", || instances(&server) == Some(5.0));
     });
     assert!(server.executions("m") > answers as u64);
+    server.is_well();
+}
+
+#[test]
+fn instances_come_while_the_queue_refuses_requests() {
+    let body = "
+    import time
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            time.sleep(0.1)
+            y = pb_utils.Tensor('y', np.zeros((1, 1), np.float32))
+            return [pb_utils.InferenceResponse([y]) for _ in requests]";
+    // Who has room in the queue waits for less than the target.
+    let model = python(FLOATS, body)
+        .batch(1)
+        .with("dynamic_batching { default_queue_policy { max_queue_size: 1 } }")
+        .with(
+            "instance_group { kind: KIND_MODEL scaling { max_count: 2 \
+             target_queue_microseconds: 600000000 scale_up_after_milliseconds: 100 } }",
+        );
+    let server = Server::start(Repository::of([("m", model)]));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    server.http.infer("m", rows(&[("x", &[1.0])]));
+                    // One that is refused asks again, and leaves something for the others.
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        let came = || until("a second one", || instances(&server) == Some(2.0));
+        let tested = catch_unwind(AssertUnwindSafe(came));
+        is_over.store(true, SeqCst);
+        tested.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+    server.logged("1 added, 0 removed, as the queue refused ");
     server.is_well();
 }
 
