@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use self::{
     decision::{QueueSample, QueueWatch},
-    room::Room,
+    room::{AskedInstances, Room},
 };
 use super::scaling::Scaler;
 use crate::engines::MemoryProbe;
@@ -94,7 +94,10 @@ impl Following {
         let model = &scaler.source.config.name;
         let wanted = match count < wanted {
             true if self.retries.is_waiting(now) => count,
-            true => self.room.fit(model, count, wanted, scaler.kind(), scaling),
+            true => {
+                let (kind, min) = (scaler.kind(), scaling.min);
+                self.room.fit(now, &AskedInstances { model, count, wanted, kind, min })
+            }
             false => {
                 self.room.is_enough();
                 wanted
@@ -104,7 +107,8 @@ impl Following {
             return;
         }
         let why = format!(", as {}", self.watch.reason(scaling));
-        let changed = self.room.measured(scaler.follow(scaling, wanted, &why), count, wanted).await;
+        let change = scaler.follow(scaling, wanted, &why);
+        let changed = self.room.measured(change, || scaler.count()).await;
         match changed {
             Ok(()) => self.retries = Retries::default(),
             Err(error) => {
