@@ -276,8 +276,7 @@ impl CachedModelState {
         if let Some(span) = span {
             span.hit(CacheHit { at: now, is_coalesced });
         }
-        let timing = Timing { queue, ..Timing::default() };
-        reply.answer_at(Ok(response(timing)), now);
+        reply.answer_at(Ok(response(Timing { queue, ..Timing::default() })), now);
     }
 
     fn keep_now(&self, key: AnswerKey, response: &Response, now: Instant) {
