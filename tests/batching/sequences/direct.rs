@@ -99,7 +99,7 @@ fn null_requests_need_no_response() {
     assert_eq!(sum(&server, "m", 8, ("+", 2)), 2.);
     assert_eq!(batches(&server, "m"), [(1, 1), (2, 1)]);
     let lacks = "Expected an 'InferenceResponse' object in the execute function return list, found \
-                 type '<class 'NoneType'>' for request 2 of 2";
+                 type '<class 'NoneType'>'. It is that of request 2 of 2";
     ask(&server, "m", 8, ("", -1)).refuses(500, lacks);
 }
 

@@ -297,7 +297,7 @@ def unanswered(request, requests):
     number = next(number for number, it in enumerate(requests, 1) if it is request)
     raise PlainError(
         "Expected an 'InferenceResponse' object in the execute function return list, found type "
-        f"'{type(None)}' for request {number} of {len(requests)}."
+        f"'{type(None)}'. It is that of request {number} of {len(requests)}."
     )
 
 
