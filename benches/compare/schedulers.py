@@ -188,6 +188,7 @@ def at_once(server):
     body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1],
                         "data": [time.time() % 1000]}]}
     barrier = threading.Barrier(EQUAL + 1)
+    before = executions(server, "slow_cached")
 
     def client():
         barrier.wait()
@@ -199,12 +200,17 @@ def at_once(server):
         barrier.wait()
         begun = time.perf_counter()
         ends = [it.result() for it in answers]
-    _, stats = server.get("/v2/models/slow_cached/stats")
-    executions = json.loads(stats)["model_stats"][0]["execution_count"]
-    line = (f"- {EQUAL} equal requests at once of a model that takes 50 ms: {executions} executions, "
+    count = executions(server, "slow_cached") - before
+    line = (f"- {EQUAL} equal requests at once of a model that takes 50 ms: {count} executions, "
             f"all answered after {1000 * (max(ends) - begun):.0f} ms (client in Python; aim: 1, 60 ms)")
     say(line)
     return line
+
+
+def executions(server, model):
+    """How many there were."""
+    _, stats = server.get(f"/v2/models/{model}/stats")
+    return json.loads(stats)["model_stats"][0]["execution_count"]
 
 
 def ask(server, model, body):
