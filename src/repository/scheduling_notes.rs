@@ -22,8 +22,7 @@ fn slots(config: &ModelConfig, batching: &SequenceBatching) -> (&'static str, St
         SequenceStrategy::Oldest(oldest) if oldest.max_candidates != 0 => "max_candidate_sequences",
         _ => "max_batch_size",
     };
-    let active = config.instance_groups.iter().filter(|it| !it.passive);
-    let instances: usize = active.map(|it| it.count as usize * it.gpus.len().max(1)).sum();
+    let instances = config.instances();
     let (slots, plural) = (each as usize * instances, if instances == 1 { "" } else { "s" });
     let text = format!(
         "'{}' has slots for {slots} sequences: {instances} instance{plural} × {each} (`{field}`); those \

@@ -72,9 +72,7 @@ fn is_session_entry(key: &str) -> bool {
 /// All instances of a model together have as many threads as this process may use cores.
 fn threads_of_an_instance(config: &ModelConfig) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let groups = config.instance_groups.iter().filter(|it| !it.passive);
-    let instances: usize = groups.map(|it| it.count as usize * it.gpus.len().max(1)).sum();
-    (cores / instances.max(1)).max(1)
+    (cores / config.instances().max(1)).max(1)
 }
 
 struct Reader<'a> {

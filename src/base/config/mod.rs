@@ -38,7 +38,7 @@ pub use self::{
     },
     sequence::{
         ControlKind, DirectSequences, InitialState, OldestSequences, SequenceBatching,
-        SequenceControl, SequenceFlag, SequenceState, SequenceStrategy,
+        SequenceControl, SequenceFlag, SequenceState, SequenceStrategy, slots,
     },
     types::{
         BatchInput, BatchInputKind, Batching, DynamicBatching, EnsembleConfig, Input,

@@ -22,13 +22,17 @@ pub struct SequenceBatching {
 impl SequenceBatching {
     /// Sequences that an instance has at a time, of a model with this `max_batch_size`.
     pub fn slots(&self, max_batch_size: u32) -> u32 {
-        let rows = max_batch_size.max(1);
         match &self.strategy {
-            SequenceStrategy::Direct(_) => rows,
-            SequenceStrategy::Oldest(oldest) if oldest.max_candidates == 0 => rows,
-            SequenceStrategy::Oldest(oldest) => oldest.max_candidates,
+            SequenceStrategy::Direct(_) => slots(0, max_batch_size),
+            SequenceStrategy::Oldest(oldest) => slots(oldest.max_candidates, max_batch_size),
         }
     }
+}
+
+/// Sequences that an instance has at a time: as many as `max_candidates`, or where there is none (0) as
+/// a batch has rows.
+pub fn slots(max_candidates: u32, max_batch_size: u32) -> u32 {
+    if max_candidates == 0 { max_batch_size.max(1) } else { max_candidates }
 }
 
 /// Which requests of the sequences of one instance are executed together.

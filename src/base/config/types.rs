@@ -250,10 +250,23 @@ pub enum WarmupData {
     File(String),
 }
 
+impl InstanceGroup {
+    /// How many devices have `count` instances each: its GPUs, or whatever else it runs on, as one.
+    pub fn devices(&self) -> usize {
+        self.gpus.len().max(1)
+    }
+}
+
 impl ModelConfig {
     /// Answers by running other models.
     pub fn is_ensemble(&self) -> bool {
         self.ensemble.is_some()
+    }
+
+    /// How many instances it begins with, of all groups that are given work.
+    pub fn instances(&self) -> usize {
+        let groups = self.instance_groups.iter().filter(|it| !it.passive);
+        groups.map(|it| it.count as usize * it.devices()).sum()
     }
 
     /// The same with another `model_transaction_policy.decoupled`, also as clients see it.

@@ -121,7 +121,7 @@ impl Scaler {
 
     fn devices(&self) -> usize {
         let groups = self.groups.lock();
-        let devices = groups.iter().filter(|it| !it.passive).map(|it| it.gpus.len().max(1));
+        let devices = groups.iter().filter(|it| !it.passive).map(|it| it.devices());
         devices.max().unwrap_or(1)
     }
 

@@ -1,5 +1,6 @@
 //! What configs of models say of sequences and queues, as far as load and advice go by it.
 
+use troupe_base::config;
 use troupe_proto::inference::{
     DataType, ModelConfig, ModelQueuePolicy,
     model_config::SchedulingChoice,
@@ -36,14 +37,12 @@ impl MemberSequences {
         let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice else {
             return None;
         };
-        let rows = config.max_batch_size.max(1) as u64;
-        let (slots, is_direct) = match &batching.strategy_choice {
-            Some(StrategyChoice::Oldest(it)) if 0 < it.max_candidate_sequences => {
-                (it.max_candidate_sequences as u64, false)
-            }
-            Some(StrategyChoice::Oldest(_)) => (rows, false),
-            Some(StrategyChoice::Direct(_)) | None => (rows, true),
+        let (candidates, is_direct) = match &batching.strategy_choice {
+            Some(StrategyChoice::Oldest(it)) => (it.max_candidate_sequences, false),
+            Some(StrategyChoice::Direct(_)) | None => (0, true),
         };
+        let number = |it: i32| u32::try_from(it).unwrap_or(0);
+        let slots = config::slots(number(candidates), number(config.max_batch_size)).into();
         let mut controls = batching.control_input.iter().flat_map(|it| &it.control);
         let id = controls.find(|it| it.kind() == Kind::ControlSequenceCorrid);
         let has_text_ids = id.map(|it| it.data_type() == DataType::TypeString);
