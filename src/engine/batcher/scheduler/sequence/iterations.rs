@@ -47,7 +47,8 @@ impl Sequences {
         own_ids.go_on(&again);
         pending.request.context = again;
         self.waiting += 1;
-        self.slots.push_again(place, pending, from);
+        self.slots.push_front(place, pending);
+        self.slots.slot_mut(place).last = from;
         Ok(())
     }
 }

@@ -42,8 +42,6 @@ pub(super) struct InstanceSlots {
 pub(super) struct Slot {
     /// The requests of the sequence that wait, in their order.
     waiting: VecDeque<Pending>,
-    /// Since when the first of them waits, if its model had it executed once more.
-    again_since: Option<Instant>,
     /// By which further requests of the sequence come; `None` once the id is forgotten.
     pub(super) id: Option<Correlation>,
     /// A sequence has it.
@@ -74,7 +72,6 @@ impl SequenceSlots {
     pub(super) fn new(instances: usize, rows: usize, now: Instant) -> SequenceSlots {
         let slot = || Slot {
             waiting: VecDeque::new(),
-            again_since: None,
             id: None,
             is_taken: false,
             has_begun: false,
@@ -150,7 +147,7 @@ impl SequenceSlots {
         let slot = self.slot_mut(place);
         slot.waiting = waiting;
         slot.id = id;
-        (slot.states, slot.again_since) = (None, None);
+        slot.states = None;
         (slot.is_taken, slot.has_begun, slot.last) = (true, false, now);
     }
 
@@ -189,13 +186,6 @@ impl SequenceSlots {
         slot.waiting.push_front(pending);
     }
 
-    /// The same for one that its model has executed once more: it waits anew.
-    pub(super) fn push_again(&mut self, place: SlotPlace, pending: Pending, from: Instant) {
-        self.push_front(place, pending);
-        let slot = self.slot_mut(place);
-        (slot.last, slot.again_since) = (from, Some(from));
-    }
-
     /// Takes the next request of a slot out, to be executed. Its answer goes by the states of its
     /// sequence.
     pub(super) fn begin(&mut self, place: SlotPlace) -> Option<Pending> {
@@ -208,7 +198,6 @@ impl SequenceSlots {
         instance.begun.push(place.row);
         instance.is_busy = true;
         slot.has_begun = true;
-        slot.again_since = None;
         slot.in_flight = Some(address(&pending.request.context));
         if let Some(kept) = &self.kept
             && pending.reply.state_keeper().is_none()
@@ -235,9 +224,6 @@ impl SequenceSlots {
         let slot = &mut instance.rows[place.row];
         let first = slot.waiting.iter().position(stays).unwrap_or(slot.waiting.len());
         let rest = slot.waiting.split_off(first);
-        if first != 0 {
-            slot.again_since = None;
-        }
         let drained = std::mem::replace(&mut slot.waiting, rest);
         if slot.waiting.is_empty() {
             instance.with_waiting.remove(&place.row);
@@ -298,8 +284,7 @@ impl InstanceSlots {
         self.with_waiting.iter().filter_map(|row| {
             let slot = &self.rows[*row];
             let pending = slot.front()?;
-            let since = slot.again_since.unwrap_or(pending.reply.since());
-            Some(SlotFront { row: *row, pending, since })
+            Some(SlotFront { row: *row, pending, since: pending.reply.waits_since() })
         })
     }
 

@@ -4,7 +4,7 @@ use super::{
     super::super::decision::Scheduler,
     play::{END, Play, Stage},
 };
-use troupe_base::request::Correlation;
+use troupe_base::{request::Correlation, statistics::Timing};
 
 const ITERATIVE: &str = "iterative_sequence: true oldest { max_candidate_sequences: 4 }";
 
@@ -31,8 +31,9 @@ fn check(batch: u32, arrivals: &[(u64, &str)], again: &str, expected: &[&str]) {
 /// What is in flight is through, and some of it goes on.
 fn iterate(stage: &mut Stage, ms: u64, again: &str) {
     let at = stage.at(ms);
-    for pending in std::mem::take(&mut stage.in_flight[0]) {
+    for mut pending in std::mem::take(&mut stage.in_flight[0]) {
         if again.contains(&pending.request.context.id[..1]) {
+            pending.reply.iterated(Timing::default(), at);
             assert!(stage.scheduler.reschedule(pending, at).is_ok());
         }
     }
